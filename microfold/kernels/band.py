@@ -5,6 +5,7 @@ Rows of padding are rows of its input (see `microfold.ops.rows`), so no kernel n
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 from microfold.analysis.ranges import Ranges
@@ -35,7 +36,8 @@ class LayerBand:
     @property
     def reading_rows(self) -> LayerBand:
         """The same, given the address of each row of its first operand."""
-        return replace(self, layer=replace(self.layer, row_table=True))
+        layer = self.layer.remembered("row_table", lambda: replace(self.layer, row_table=True))
+        return replace(self, layer=layer)
 
 
 def layer_band(layer: LayerContext, rows: Rows) -> LayerBand | str:
@@ -48,17 +50,30 @@ def layer_band(layer: LayerContext, rows: Rows) -> LayerBand | str:
     for step in node.epilogue:
         if step.operands or step.op.pattern is not Pattern.ELEMENTWISE:
             return f"its epilogue has {step.op.name}, which needs more than the element at hand"
+    height = rows[1] - rows[0]
+    made = layer.remembered(_band_key(layer, found, height), lambda: _band_layer(layer, found, height))
+    return LayerBand(made, rows, found.operands)
+
+
+def _band_key(layer: LayerContext, found: Band, height: int) -> Hashable:
+    """Equal for bands of a layer which are the same layer: their operands are alike, and their constants."""
+    parts: list[Hashable] = []
+    for value, part in zip(layer.node.inputs, found.operands, strict=True):
+        constant = value in layer.constants
+        parts.append(part if constant or part is None else (part.count, part.padded, part.fill))
+    return _band_layer, found.op, height, tuple(parts)
+
+
+def _band_layer(layer: LayerContext, found: Band, height: int) -> LayerContext:
+    """What a band is to kernels."""
+    node = layer.node
     inputs, constants = _inputs(layer, found)
     x = node.output.type
-    shape = (*x.shape[:ROWS], rows[1] - rows[0], *x.shape[ROWS + 1 :])
+    shape = (*x.shape[:ROWS], height, *x.shape[ROWS + 1 :])
     output = Value(node.output.name, x.with_shape(shape))
     smaller = Node(found.op, inputs, (output,), node.epilogue)
     ranges = _ranges(layer.ranges, node, smaller, found.operands) if layer.ranges is not None else None
-    return LayerBand(
-        replace(layer, node=smaller, constants=constants, ranges=ranges, band_of=layer.whole),
-        rows,
-        found.operands,
-    )
+    return replace(layer, node=smaller, constants=constants, ranges=ranges, band_of=layer.whole)
 
 
 def unsupported_rows(kernel: Kernel, part: LayerBand) -> str | None:
@@ -79,7 +94,11 @@ def unsupported_rows(kernel: Kernel, part: LayerBand) -> str | None:
 
 def lowered(kernel: Kernel, layer: LayerContext) -> KernelCall:
     """The call of a layer, whether it is given an image or the addresses of its rows."""
-    return lower_by_rows(kernel, layer) if layer.row_table else kernel.lower(layer)
+
+    def find() -> KernelCall:
+        return lower_by_rows(kernel, layer) if layer.row_table else kernel.lower(layer)
+
+    return find() if layer.band_of is None else layer.remembered((lowered, kernel), find)
 
 
 def lower_by_rows(kernel: Kernel, layer: LayerContext) -> KernelCall:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar, cast
 
 from microfold.analysis.interval import Range, full_range
 from microfold.analysis.product_sum import Accumulator
@@ -11,6 +12,8 @@ from microfold.analysis.ranges import Ranges
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array
 from microfold.target import Target
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +38,19 @@ class LayerContext:
     compiled_for_size: bool = False
     row_table: bool = False
     band_of: Node | None = None
+    _remembered: dict[Hashable, object] = field(
+        default_factory=dict["Hashable", object], init=False, repr=False
+    )
+
+    def remembered(self, key: Hashable, find: Callable[[], _Found]) -> _Found:
+        """What is made of this layer, made once: searches come back to the same rows again and again.
+
+        Args:
+            key: also says who asks.
+        """
+        if key not in self._remembered:
+            self._remembered[key] = find()
+        return cast("_Found", self._remembered[key])
 
     @property
     def whole(self) -> Node:

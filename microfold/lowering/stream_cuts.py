@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -68,7 +68,8 @@ class Cuts:
         self._elsewhere = self._outputs | ({*graph.inputs} if options.io == "caller" else set[Value]())
         self._layers = {ranking.layer.node: ranking for ranking in scope.rankings}
         self._row_nodes: dict[Node, RowNode | str] = {}
-        self._windows: dict[tuple[Region, tuple[tuple[int, int], ...]], Windows] = {}
+        self._windows: dict[Hashable, Windows] = {}
+        self._planners: dict[Hashable, StreamPlanner] = {}
         self._ranked: dict[tuple[RowNode, Form], Ranking] = {}
         if scope.inner:
             self.reason = "models with loops or conditions are computed whole"
@@ -197,12 +198,18 @@ class Cuts:
             yield from self._regions(graph, begin, {*(each + 1 for each in last), calls[-1] + 1})
 
     def planner(self, regions: Sequence[Region]) -> StreamPlanner:
-        layers = {node: ranking.layer for node, ranking in self._layers.items()}
-        return StreamPlanner(regions, layers, self._elsewhere, self.options.align, self._windows_of)
+        """Of a cut: the same one whenever searches come back to it."""
+        key = (*(region.key for region in regions),)
+        if key not in self._planners:
+            layers = {node: ranking.layer for node, ranking in self._layers.items()}
+            self._planners[key] = StreamPlanner(
+                regions, layers, self._elsewhere, self.options.align, self._windows_of
+            )
+        return self._planners[key]
 
     def _windows_of(self, region: Region, margins: Mapping[Value, tuple[int, int]]) -> Windows:
         """What happens in a region: the same in all cuts where what it holds whole has as much room."""
-        key = region, tuple(margins[value] for value in region.held)
+        key = region.key, tuple(margins[value] for value in region.held)
         if key not in self._windows:
             self._windows[key] = windows_of(region, margins)
         return self._windows[key]

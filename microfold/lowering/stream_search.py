@@ -136,8 +136,7 @@ class Search:
         for value in region.may_be_carried:
             slower = 0.0
             for node in _readers(region, value) if value in readable else ():
-                plain = replace(node, by_address=False) if node.by_address else node
-                slower += (self._least_by_address(node) or 0.0) - self._cost(plain)
+                slower += (self._least_by_address(node) or 0.0) - self._cost(node.addressed(False))
             # What stays is carried twice for each row; it moves into a ring once.
             moved = MOVED_BYTE * value.type.nbytes
             if value not in readable or slower > moved:

@@ -22,7 +22,6 @@ from microfold.kernels.selection.policy import Policy
 from microfold.lowering.stream_cuts import Cuts
 from microfold.lowering.tile_columns import Tiled, tile_columns
 from microfold.ops.columns import COLUMNS
-from microfold.plan.stream.blocks import moments
 from microfold.plan.stream.planner import StreamPlanner
 from microfold.plan.stream.region import NEVER, Region
 
@@ -143,7 +142,7 @@ class Tilings:
         held = np.zeros(len(windows.operations) + 1)
         for value, block in (*windows.blocks.items(), *windows.newest.items()):
             if value not in region.held:
-                held[[*moments(block.times)]] += block.size * shares.get(value, 1.0)
+                held[block.moments] += block.size * shares.get(value, 1.0)
         return round(held.max())
 
     def _needs_behind(self, region: Region) -> list[tuple[int, int]]:

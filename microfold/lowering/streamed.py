@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from microfold.analysis.ranges import Ranges
@@ -81,7 +81,7 @@ def with_rows(node: RowNode, width: int, made: Mapping[Value, RowNode]) -> RowNo
 def wider(node: RowNode, width: int) -> RowNode | str:
     """The same with calls for several rows."""
     wide = by_rows(node.layer, width)
-    return replace(wide, by_address=True) if node.by_address and not isinstance(wide, str) else wide
+    return wide if isinstance(wide, str) else wide.addressed(node.by_address)
 
 
 def shares_constants(found: Streamed, nodes: Sequence[Node]) -> bool:

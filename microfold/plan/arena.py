@@ -90,7 +90,7 @@ def plan_within(
         return plan.proved or (wanted is not None and not plan.bound <= wanted < plan.size)
 
     conflicts = Conflicts(blocks, overlaps)
-    greedy = place_greedily(conflicts)
+    greedy = place_greedily(conflicts, max(bound, wanted or 0))
     plan = ArenaPlan(greedy.offsets, greedy.size, bound, tuple(overlaps))
     if not done(plan):
         plan = _search(plan, blocks, FIRST_LIMIT)

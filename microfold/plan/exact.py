@@ -88,11 +88,11 @@ class _Search:
 
     def _broken(self, offsets: Sequence[int]) -> Pair | None:
         """The pair with the largest smaller storage of those that do not hold."""
-        holds = self.problem.holds
-        for seen, pair in enumerate(self.problem.pairs):
-            if not holds(pair, offsets):
+        for seen, (i, j, low, high, exact) in enumerate(self.problem.apart):
+            distance = offsets[i] - offsets[j]
+            if low < distance < high and distance not in exact:
                 self.steps -= seen + 1
-                return pair
+                return i, j
         self.steps -= len(self.problem.pairs)
         return None
 

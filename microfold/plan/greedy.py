@@ -198,11 +198,17 @@ def place_in_order(
     return Placed(placement.result(), placement.size, order, grow_down)
 
 
-def place_greedily(conflicts: Conflicts) -> Placed:
-    """The smallest plan of all orders worth trying, the first of equals."""
+def place_greedily(conflicts: Conflicts, enough: int = 0) -> Placed:
+    """The smallest plan of all orders worth trying, the first of equals.
+
+    Args:
+        enough: bytes that are few enough: no smaller plan is looked for.
+    """
     best: Placed | None = None
     tried = [*_orders(conflicts.blocks), *_promote_peak(conflicts.blocks)]
     for order, grow_down in itertools.product(tried, (False, True)):
+        if best is not None and best.size <= enough:
+            break
         limit = best.size if best is not None else None
         best = place_in_order(conflicts, order, grow_down=grow_down, limit=limit) or best
     assert best is not None

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from microfold.ir.views import ALIGNMENT
@@ -36,6 +37,16 @@ class Distance(NamedTuple):
 
     least: int
     exact: bool
+
+
+class Apart(NamedTuple):
+    """``offset[i] - offset[j]`` may not lie between `low` and `high`, both excluded, but for `exact`."""
+
+    i: int
+    j: int
+    low: int
+    high: int
+    exact: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,17 +78,24 @@ class Problem:
                 found.append((edge, *back))
         return found
 
-    def holds(self, pair: Pair, offsets: Sequence[int]) -> bool:
-        """Whether two storages may lie where they do."""
-        i, j = pair
-        distance = offsets[i] - offsets[j]
-        if distance >= self.sizes[j] or -distance >= self.sizes[i]:
-            return True
-        for key, found in ((pair, distance), ((j, i), -distance)):
-            leave = self.leave.get(key)
-            if leave is not None and (found == leave.least if leave.exact else found >= leave.least):
-                return True
-        return False
+    @cached_property
+    def apart(self) -> Sequence[Apart]:
+        """The distances that no alternative allows, of each pair."""
+        found: list[Apart] = []
+        for i, j in self.pairs:
+            above, below = self.sizes[j], self.sizes[i]
+            exact: list[int] = []
+            for leave, sign in ((self.leave.get((i, j)), 1), (self.leave.get((j, i)), -1)):
+                if leave is None:
+                    continue
+                if leave.exact:
+                    exact.append(sign * leave.least)
+                elif sign > 0:
+                    above = min(above, leave.least)
+                else:
+                    below = min(below, leave.least)
+            found.append(Apart(i, j, -below, above, (*exact,)))
+        return found
 
     def height(self, offsets: Sequence[int]) -> int:
         """Where the highest storage ends."""

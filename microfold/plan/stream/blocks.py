@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from microfold.ir.views import ALIGNMENT
 from microfold.plan.bound import CALL_LIMIT
@@ -24,6 +28,11 @@ class Block(Storage):
 
     times: int
 
+    @cached_property
+    def moments(self) -> NDArray[np.intp]:
+        """The moments of `times`, in order."""
+        return moments_of(self.times)
+
     def lives_with(self, other: Storage) -> bool:
         return bool(self.times & other.times) if isinstance(other, Block) else super().lives_with(other)
 
@@ -33,17 +42,20 @@ class Block(Storage):
         return True
 
 
+# Of blocks of which not all bytes hold something all the time: at each moment the first one that does, and
+# the one behind the last.
+Occupied = Mapping[Block, NDArray[np.int64]]
+
+
 def block(label: str, size: int, times: int) -> Block:
     """Storage with these moments, of which there is at least one."""
     return Block(label, size, (times & -times).bit_length() - 1, times.bit_length() - 1, times)
 
 
-def moments(times: int) -> Iterator[int]:
+def moments_of(times: int) -> NDArray[np.intp]:
     """The bits that are set, in order."""
-    while times:
-        lowest = times & -times
-        yield lowest.bit_length() - 1
-        times ^= lowest
+    packed = np.frombuffer(times.to_bytes(times.bit_length() // 8 + 1, "little"), np.uint8)
+    return np.flatnonzero(np.unpackbits(packed, bitorder="little"))
 
 
 def span(first: int, last: int) -> int:
@@ -65,33 +77,24 @@ def shared_in_call(overlaps: Sequence[Overlap]) -> int:
     return total - solve(problem, total + 1, max(problem.sizes), CALL_LIMIT).bound
 
 
-def held_at(
-    blocks: Sequence[Block], occupied: Mapping[Block, Mapping[int, tuple[int, int]]], end: int
-) -> list[int]:
-    """Units that hold something at each moment before `end`.
-
-    Args:
-        occupied: the bytes that do, of blocks of which not all do all the time.
-    """
-    whole, exact = [0] * end, [0] * end
-    parted = [False] * end
+def held_at(blocks: Sequence[Block], occupied: Occupied, end: int) -> NDArray[np.int64]:
+    """Units that hold something at each moment before `end`."""
+    whole, exact = np.zeros(end, np.int64), np.zeros(end, np.int64)
+    parted = np.zeros(end, np.bool_)
     for each in blocks:
-        parts = occupied.get(each, {})
-        for moment in moments(each.times):
-            first, last = parts.get(moment, (0, each.size))
-            whole[moment] += units(each.size)
-            exact[moment] += last - first
-            parted[moment] |= last - first < each.size
+        at = each.moments
+        whole[at] += units(each.size)
+        if each not in occupied:
+            exact[at] += each.size
+            continue
+        first, last = occupied[each][:, at]
+        exact[at] += last - first
+        parted[at] |= last - first < each.size
     # Parts of blocks may meet within a unit.
-    return [units(exact[moment]) if parted[moment] else whole[moment] for moment in range(end)]
+    return np.where(parted, -(-exact // ALIGNMENT), whole)
 
 
-def busiest(
-    blocks: Sequence[Block],
-    occupied: Mapping[Block, Mapping[int, tuple[int, int]]],
-    overlaps: Sequence[Overlap],
-    end: int,
-) -> int:
+def busiest(blocks: Sequence[Block], occupied: Occupied, overlaps: Sequence[Overlap], end: int) -> int:
     """Bytes that no arena can go below: the largest need of one moment, overlaps included."""
     by_target: dict[Storage, list[Overlap]] = {}
     for overlap in overlaps:
@@ -101,8 +104,9 @@ def busiest(
     # What a result may share with its operands counts in all moments in which it comes to life.
     for target, units_saved in saved.items():
         assert isinstance(target, Block)
-        sources = [o.source for o in by_target[target]]
-        for moment in moments(target.times):
-            if any(isinstance(s, Block) and s.times >> moment & 1 for s in sources):
-                held[moment] -= units_saved
-    return max(held, default=0) * ALIGNMENT
+        read = 0
+        for overlap in by_target[target]:
+            assert isinstance(overlap.source, Block)
+            read |= overlap.source.times
+        held[moments_of(target.times & read)] -= units_saved
+    return int(held.max(initial=0)) * ALIGNMENT

@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.views import ALIGNMENT, StoragePlace, Views, needs_no_code
@@ -22,9 +25,18 @@ from microfold.plan.liveness import Storage, storages
 from microfold.plan.memory import overlaps_of
 from microfold.plan.overlap import Overlap, align
 from microfold.plan.problem import units
-from microfold.plan.stream.blocks import Block, block, busiest, held_at, moments, shared_in_call, span
+from microfold.plan.stream.blocks import (
+    Block,
+    Occupied,
+    block,
+    busiest,
+    held_at,
+    moments_of,
+    shared_in_call,
+    span,
+)
 from microfold.plan.stream.layers import BandLayer, ComputedRows, PlannedLayer, band_layers
-from microfold.plan.stream.occupied import Occupied, overlaps_in_time
+from microfold.plan.stream.occupied import occupied_bytes, overlaps_in_time
 from microfold.plan.stream.operations import RowsCall, Slide, Spot
 from microfold.plan.stream.region import Form, Region, RowNode, pitch
 from microfold.plan.stream.windows import Windows, windows_of
@@ -111,7 +123,7 @@ class StreamMemory:
     def layers_of(self, storage: Storage) -> tuple[int, int]:
         """The first and the last layer that run while storage is in use."""
         assert isinstance(storage, Block)
-        running = [self.planner.running[moment] for moment in moments(storage.times)]
+        running = [self.planner.running[moment] for moment in storage.moments]
         return min(running), max(running)
 
     def layer_of(self, call: RowsCall) -> int:
@@ -144,6 +156,11 @@ class StreamPlanner:
     ):
         self.regions = regions
         self.alignment = alignment
+        # Searches ask for the same of many kernels: what is found is kept.
+        self._overlaps: dict[tuple[int, Kernel], Sequence[Overlap]] = {}
+        self._shared: dict[tuple[int, Kernel], int] = {}
+        self._scratch: dict[tuple[int, int], Block] = {}
+        self._placed: dict[Hashable, ArenaPlan] = {}
         self.whole = regions[-1].graph
         views = Views(self.whole)
         taken = {value: rows for region in regions for value, rows in region.taken.items()}
@@ -291,7 +308,7 @@ class StreamPlanner:
     @cached_property
     def _occupied(self) -> Occupied:
         """What of the blocks holds something, where that is less than all."""
-        found: Occupied = {}
+        found: dict[Block, dict[int, tuple[int, int]]] = {}
         for windows, start, _ in self.streams:
             for value, bytes_at in windows.occupied.items():
                 if value in self._margins and not self._is_alone(value):
@@ -299,7 +316,7 @@ class StreamPlanner:
                 own = found.setdefault(self.window_blocks[value], {})
                 place = self.window_offset(value)
                 own |= {start + t: (first + place, last + place) for t, (first, last) in bytes_at.items()}
-        return found
+        return {each: occupied_bytes(each, bytes_at, self.end + 1) for each, bytes_at in found.items()}
 
     def _is_alone(self, value: Value) -> bool:
         """Whether a value that is held whole is all of its storage, and nothing else in it is held."""
@@ -307,7 +324,7 @@ class StreamPlanner:
         return root.type.nbytes == value.type.nbytes and len(self._held_in[root]) == 1
 
     @cached_property
-    def _alive(self) -> list[int]:
+    def _alive(self) -> NDArray[np.int64]:
         """Units in use at each moment, scratch aside."""
         return held_at(self._tensors, self._occupied, self.end + 1)
 
@@ -326,7 +343,7 @@ class StreamPlanner:
 
     def alive(self, index: int) -> int:
         """Units in use while a layer runs, scratch aside."""
-        return max(self._alive[moment] for moment in self.moments_of(index))
+        return int(self._alive[[*self.moments_of(index)]].max())
 
     @property
     def needs_most_behind(self) -> bool:
@@ -335,8 +352,14 @@ class StreamPlanner:
         planned = self.planned[most : most + 1]
         return any(each.call is not None and each.region == len(self.regions) - 1 for each in planned)
 
-    def overlaps(self, index: int, kernel: Kernel) -> list[Overlap]:
+    def overlaps(self, index: int, kernel: Kernel) -> Sequence[Overlap]:
         """Leave for what a layer computes to lie over what it reads last."""
+        key = index, kernel
+        if key not in self._overlaps:
+            self._overlaps[key] = self._overlaps_of(index, kernel)
+        return self._overlaps[key]
+
+    def _overlaps_of(self, index: int, kernel: Kernel) -> Sequence[Overlap]:
         planned = self.planned[index]
         if planned.band is not None:
             return self._overlaps_of_band(planned.band, planned.region, kernel)
@@ -369,7 +392,7 @@ class StreamPlanner:
             common = source.times & target.times
             events = (start + event for event in windows.events[node])
             reaches = dict(zip(events, windows.reaches[node], strict=True))
-            met = [*moments(common)]
+            met = moments_of(common).tolist()
             # As in models without rows, storage that is read twice is left alone.
             if read.count(source) > 1 or any(
                 moment not in reaches or not reaches[moment][index].free for moment in met
@@ -391,7 +414,7 @@ class StreamPlanner:
 
     def _all_overlaps(self, kernels: Sequence[Kernel]) -> Iterator[Overlap]:
         """Those of all layers; of layers that compute rows of the same node, those that all of them leave."""
-        by_node: dict[Hashable, list[list[Overlap]]] = {}
+        by_node: dict[Hashable, list[Sequence[Overlap]]] = {}
         for index, kernel in enumerate(kernels):
             band = self.planned[index].band
             by_node.setdefault(index if band is None else band.node, []).append(self.overlaps(index, kernel))
@@ -422,13 +445,27 @@ class StreamPlanner:
             kernels, calls: those of all layers.
             wanted, thorough: bytes that are few enough, and how long to search; see `plan_within`.
         """
-        scratch: dict[int, Block] = {}
-        for index, call in enumerate(calls):
-            if call.scratch:
-                times = sum(1 << moment for moment in self.moments_of(index))
-                scratch[index] = block(f"scratch of layer {index}", call.scratch, times)
-        blocks = [*self._tensors, *scratch.values()]
+        scratch = {i: self._scratch_of(i, call.scratch) for i, call in enumerate(calls) if call.scratch}
         overlaps = [*self._all_overlaps(kernels), *self._homes_and_stages]
+        problem = (*scratch.values(),), (*overlaps,)
+        for searched in ((None, thorough), (wanted, thorough)):
+            if (problem, searched) in self._placed:
+                return StreamMemory(self, scratch, self._placed[problem, searched])
+        arena = self._place([*scratch.values()], overlaps, wanted, thorough)
+        self._placed[problem, (wanted, thorough)] = arena
+        return StreamMemory(self, scratch, arena)
+
+    def _scratch_of(self, index: int, size: int) -> Block:
+        """The scratch of a layer's calls."""
+        if (index, size) not in self._scratch:
+            times = sum(1 << moment for moment in self.moments_of(index))
+            self._scratch[index, size] = block(f"scratch of layer {index}", size, times)
+        return self._scratch[index, size]
+
+    def _place(
+        self, scratch: Sequence[Block], overlaps: Sequence[Overlap], wanted: int | None, thorough: bool
+    ) -> ArenaPlan:
+        blocks = [*self._tensors, *scratch]
         allowed = [*overlaps, *overlaps_in_time(blocks, self._occupied, overlaps)]
         least = busiest(blocks, self._occupied, overlaps, self.end + 1)
         bound = align(least, self.alignment) // self.alignment * ALIGNMENT
@@ -436,7 +473,7 @@ class StreamPlanner:
         def place(coarse: Sequence[Storage], leave: Sequence[Overlap], enough: int | None) -> ArenaPlan:
             return plan_within(coarse, leave, bound, enough, thorough=thorough)
 
-        return StreamMemory(self, scratch, plan_coarsely(blocks, allowed, self.alignment, wanted, place))
+        return plan_coarsely(blocks, allowed, self.alignment, wanted, place)
 
     def fits(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], limit: int) -> bool:
         """Whether an arena with so many bytes is found."""
@@ -444,15 +481,19 @@ class StreamPlanner:
 
     def least_need(self, kernels: Sequence[Kernel]) -> int:
         """Bytes that no arena for these kernels can go below, scratch aside."""
-        needs = (
-            self.alive(index) - shared_in_call(self.overlaps(index, kernel))
-            for index, kernel in enumerate(kernels)
-        )
+        needs = (self.alive(index) - self._shared_by(index, kernel) for index, kernel in enumerate(kernels))
         return max(needs, default=0) * ALIGNMENT
+
+    def _shared_by(self, index: int, kernel: Kernel) -> int:
+        """Units that what a layer computes may share with what it reads."""
+        key = index, kernel
+        if key not in self._shared:
+            self._shared[key] = shared_in_call(self.overlaps(index, kernel))
+        return self._shared[key]
 
     def need(self, index: int, kernel: Kernel, call: KernelCall) -> int:
         """Bytes of the smallest arena for what is alive in a layer's calls."""
-        shared = shared_in_call(self.overlaps(index, kernel))
+        shared = self._shared_by(index, kernel)
         return (self.alive(index) + units(call.scratch) - shared) * ALIGNMENT
 
     def need_in_any_order(self, index: int, kernel: Kernel, call: KernelCall) -> int:

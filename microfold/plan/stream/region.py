@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -116,6 +116,13 @@ class RowNode:
             found[form] = made if not self.by_address else made.reading_rows
         return found
 
+    def addressed(self, by_address: bool) -> RowNode:
+        """The same node, given the addresses of its rows or not: the same object whenever it is asked for."""
+        if by_address == self.by_address:
+            return self
+        key = RowNode, self.parts, by_address
+        return self.layer.remembered(key, lambda: replace(self, by_address=by_address))
+
     def _is_padded(self, part: int) -> bool:
         return any(reading.pads(part) for reading in self.readings.values())
 
@@ -147,13 +154,18 @@ def by_rows(layer: LayerContext, width: int = 1, parts: Sequence[Rows] | None = 
     node = layer.node
     if any(value in layer.constants for value in node.outputs):
         return "its result is a constant"
-    types = [value.type if value is not None else None for value in node.inputs]
-    first = layer_band_reason(layer)
-    if first is not None:
-        return first
-    bands: list[Band] = []
+    reason = layer_band_reason(layer)
+    if reason is not None:
+        return reason
     height = node.output.type.shape[ROWS]
-    parts = parts or [(row, min(row + width, height)) for row in range(0, height, width)]
+    rows = (*(parts or ((row, min(row + width, height)) for row in range(0, height, width))),)
+    return layer.remembered((RowNode, rows, False), lambda: _in_parts(layer, rows))
+
+
+def _in_parts(layer: LayerContext, parts: Sequence[Rows]) -> RowNode | str:
+    node = layer.node
+    types = [value.type if value is not None else None for value in node.inputs]
+    bands: list[Band] = []
     for part in parts:
         found = band(node.op, types, part)
         if isinstance(found, str):
@@ -263,6 +275,11 @@ class Region:
     carried: tuple[Value, ...] = ()
 
     @property
+    def key(self) -> Hashable:
+        """Equal for regions of the same rows, kept in the same way."""
+        return self.graph, self.nodes, self.start, self.rings, self.carried
+
+    @property
     def end(self) -> int:
         """How many nodes of the graph come before those behind the region."""
         return self.start + len(self.nodes)
@@ -273,7 +290,7 @@ class Region:
         plain: dict[RowNode, RowNode] = {}
         for each in self.nodes:
             by_address = any(v in rings for v in each.node.inputs[:1]) and each.reads_several(0)
-            plain[each] = each if each.by_address == by_address else replace(each, by_address=by_address)
+            plain[each] = each.addressed(by_address)
         readers = {v: [(plain[each], index) for each, index in found] for v, found in self.readers.items()}
         return replace(
             self,

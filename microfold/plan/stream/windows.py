@@ -119,6 +119,15 @@ def windows_of(region: Region, margins: Mapping[Value, tuple[int, int]] | None =
 
 @dataclass
 class _Recorder:
+    """What has happened so far.
+
+    Attributes:
+        slots: rows of rings.
+        touches: see `_touches`.
+        done: parts that are computed.
+        needed: the first row that is still needed.
+    """
+
     region: Region
     given: Mapping[Value, tuple[int, int]]
     all_events: Sequence[Event]
@@ -134,6 +143,7 @@ class _Recorder:
     reaches: dict[RowNode, list[Mapping[int, Reach]]] = field(
         default_factory=dict[RowNode, list[Mapping[int, Reach]]]
     )
+    needed: dict[Value, int] = field(default_factory=dict[Value, int])
 
     def record(self) -> Windows:
         region = self.region
@@ -155,6 +165,8 @@ class _Recorder:
             if value in region.sources:
                 window.top = value.type.shape[ROWS]
             self.windows[value] = window
+        for value in (*self.keepers, *self.windows):
+            self._find_needed(value)
         self.touches = _touches(region, self.all_events)
         for number, event in enumerate(self.all_events):
             self._event(number, event)
@@ -218,7 +230,7 @@ class _Recorder:
 
     def _begun(self) -> dict[Value, int]:
         """The first row of each source that is needed now."""
-        return {value: min(self._needed(value), self.windows[value].top) for value in self.region.sources}
+        return {value: min(self.needed[value], self.windows[value].top) for value in self.region.sources}
 
     def _moment(self, made: list[Operation], begun: Mapping[Value, int]) -> None:
         """Operations during which all that there is must hold.
@@ -231,7 +243,7 @@ class _Recorder:
         for keeper in self.keepers.values():
             keeper.mark(time)
         for value, window in self.windows.items():
-            if self._needed(value) < window.top:
+            if self.needed[value] < window.top:
                 window.times |= 1 << time
             if window.times >> time & 1:
                 window.occupied[time] = self._occupied(value, begun.get(value, window.start))
@@ -239,7 +251,7 @@ class _Recorder:
     def _keep_newest(self, number: int) -> None:
         """Newest rows that a call has read, or will not read soon, move to where they are kept."""
         for value, keeper in self.keepers.items():
-            needed = self._needed(value)
+            needed = self.needed[value]
             keeper.forget(needed)
             if keeper.is_apart and (keeper.read or self._is_written_next(value, number)):
                 moves = keeper.keep(needed)
@@ -285,6 +297,8 @@ class _Recorder:
             window.times |= 1 << time
             spots.append(self._spot(operand, first))
         self.done[node] = part + 1
+        for operand, _ in reads:
+            self._find_needed(operand)
         alone = output.offset == 0 and not (value in self.windows and self.windows[value].whole)
         for index, spot in zip(node.readings, spots, strict=True):
             if isinstance(spot, Spot) and spot.value not in self.keepers:
@@ -298,7 +312,7 @@ class _Recorder:
         if value in self.keepers:
             keeper = self.keepers[value]
             read_next = not self._is_written_next(value, number)
-            moves, spot = keeper.write(first, last, self._needed(value), read_next)
+            moves, spot = keeper.write(first, last, self.needed[value], read_next)
             if keeper.carries:
                 self._moment([*moves], self._begun())
                 moves = []
@@ -309,7 +323,7 @@ class _Recorder:
         if first != window.top:
             raise AssertionError(f"row {first} of {value!r} comes behind row {window.top}")
         made: list[Operation] = []
-        start = window.start if window.whole else min(self._needed(value), window.top)
+        start = window.start if window.whole else min(self.needed[value], window.top)
         if start > window.start:
             if window.top > start:
                 source, target = self._spot(value, start), Spot(value, 0)
@@ -319,12 +333,14 @@ class _Recorder:
         window.capacity = max(window.capacity, last - window.start)
         return made, self._spot(value, first)
 
-    def _needed(self, value: Value) -> int:
-        """The first row that is still needed."""
+    def _find_needed(self, value: Value) -> None:
+        """The first row of a value that is still needed; it changes when what reads it is computed."""
         if value in self.windows and self.windows[value].whole and not self._dies(value):
-            return self.windows[value].low
+            self.needed[value] = self.windows[value].low
+            return
         readers = self.region.readers.get(value, ())
-        return min((n.readings[i].held[self.done.get(n, 0)] for n, i in readers), default=NEVER)
+        rows = (n.readings[i].held[self.done.get(n, 0)] for n, i in readers)
+        self.needed[value] = min(rows, default=NEVER)
 
     def _dies(self, value: Value) -> bool:
         """Rows of something that is there whole are given up one after the other."""
@@ -332,7 +348,7 @@ class _Recorder:
 
     def _is_done(self, value: Value) -> bool:
         """Nothing in a window is needed."""
-        return self._needed(value) >= self.windows[value].top
+        return self.needed[value] >= self.windows[value].top
 
     def _spot(self, value: Value, row: int) -> Spot:
         return Spot(value, self.windows[value].offset(row))
