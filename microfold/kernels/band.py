@@ -50,30 +50,29 @@ def layer_band(layer: LayerContext, rows: Rows) -> LayerBand | str:
     for step in node.epilogue:
         if step.operands or step.op.pattern is not Pattern.ELEMENTWISE:
             return f"its epilogue has {step.op.name}, which needs more than the element at hand"
-    height = rows[1] - rows[0]
-    made = layer.remembered(_band_key(layer, found, height), lambda: _band_layer(layer, found, height))
-    return LayerBand(made, rows, found.operands)
-
-
-def _band_key(layer: LayerContext, found: Band, height: int) -> Hashable:
-    """Equal for bands of a layer which are the same layer: their operands are alike, and their constants."""
-    parts: list[Hashable] = []
-    for value, part in zip(layer.node.inputs, found.operands, strict=True):
-        constant = value in layer.constants
-        parts.append(part if constant or part is None else (part.count, part.padded, part.fill))
-    return _band_layer, found.op, height, tuple(parts)
-
-
-def _band_layer(layer: LayerContext, found: Band, height: int) -> LayerContext:
-    """What a band is to kernels."""
-    node = layer.node
     inputs, constants = _inputs(layer, found)
     x = node.output.type
-    shape = (*x.shape[:ROWS], height, *x.shape[ROWS + 1 :])
+    shape = (*x.shape[:ROWS], rows[1] - rows[0], *x.shape[ROWS + 1 :])
     output = Value(node.output.name, x.with_shape(shape))
     smaller = Node(found.op, inputs, (output,), node.epilogue)
     ranges = _ranges(layer.ranges, node, smaller, found.operands) if layer.ranges is not None else None
-    return replace(layer, node=smaller, constants=constants, ranges=ranges, band_of=layer.whole)
+    made = replace(layer, node=smaller, constants=constants, ranges=ranges, band_of=layer.whole)
+    return LayerBand(made, rows, found.operands)
+
+
+def remembered_band(layer: LayerContext, rows: Rows) -> LayerBand | str:
+    """The same; bands that are the same layer have one object for it, with all that is remembered of it."""
+    found = layer_band(layer, rows)
+    if isinstance(found, str):
+        return found
+    parts: list[Hashable] = []
+    for value, part in zip(layer.node.inputs, found.operands, strict=True):
+        # Constants are cut; of what is computed, kernels only see how many rows they read.
+        parts.append(
+            part if part is None or value in layer.constants else (part.count, part.padded, part.fill)
+        )
+    key = remembered_band, found.layer.node.op, rows[1] - rows[0], (*parts,)
+    return replace(found, layer=layer.remembered(key, lambda: found.layer))
 
 
 def unsupported_rows(kernel: Kernel, part: LayerBand) -> str | None:

@@ -10,7 +10,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.views import Views, needs_no_code
-from microfold.kernels.band import LayerBand, layer_band
+from microfold.kernels.band import LayerBand, layer_band, remembered_band
 from microfold.kernels.layer import LayerContext
 from microfold.ops.reduce.pixel_sums import PixelSums
 from microfold.ops.rows import ROWS, Band, OperandRows, Rows, band, row_pitch
@@ -110,7 +110,7 @@ class RowNode:
                 chosen[form] = part
         found: dict[Form, LayerBand] = {}
         for form, part in chosen.items():
-            made = self._sums(part) if self.accumulates else layer_band(self.layer, self.parts[part])
+            made = self._sums(part) if self.accumulates else remembered_band(self.layer, self.parts[part])
             if isinstance(made, str):
                 raise AssertionError(f"{self.output!r}: {made}")
             found[form] = made if not self.by_address else made.reading_rows
