@@ -97,7 +97,7 @@ def lowered(kernel: Kernel, layer: LayerContext) -> KernelCall:
     def find() -> KernelCall:
         return lower_by_rows(kernel, layer) if layer.row_table else kernel.lower(layer)
 
-    return find() if layer.band_of is None else layer.remembered((lowered, kernel), find)
+    return layer.remembered((lowered, kernel), find)
 
 
 def lower_by_rows(kernel: Kernel, layer: LayerContext) -> KernelCall:

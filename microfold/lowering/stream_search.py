@@ -11,7 +11,6 @@ from itertools import groupby
 
 from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.ir.node import Node, Value
-from microfold.ir.views import ALIGNMENT
 from microfold.kernels.band import lowered, unsupported_rows
 from microfold.kernels.selection.cheapest import Ranking, candidates, lowered_calls
 from microfold.kernels.selection.decide import decide
@@ -206,6 +205,8 @@ class Search:
             InputError: nothing fits the RAM or the flash that the options allow.
         """
         rankings = self.cuts.rankings(planner)
+        if self.allowed is not None and math.isinf(self._least_cost(planner, self.allowed)):
+            raise InputError(f"arena and state must fit {self.options.ram} bytes of RAM; some calls do not")
         chosen = decide(rankings, self.scope.model, self.options, planner, self.cuts.state, most)
         if self.options.optimize == "balanced" and self.options.flash is None:
             chosen = widen_weights(rankings, chosen, planner, self.allowed)
@@ -260,11 +261,10 @@ class Search:
         cases = [offer.case for candidate in ranking.candidates for offer in candidate.offers]
         costs = {case.kernel: case.cost for case in cases}
         costs = costs or {each.kernel: each.cost for each in ranking.candidates if each.cost is not None}
-        in_order = sorted(costs, key=lambda each: costs[each])
-        if planner.alive(index) * ALIGNMENT > limit:
-            calls = ((kernel, lowered(kernel, ranking.layer)) for kernel in in_order)
-            in_order = (kernel for kernel, call in calls if planner.need(index, kernel, call) <= limit)
-        return next((costs[kernel] for kernel in in_order), math.inf)
+        for kernel in sorted(costs, key=lambda each: costs[each]):
+            if planner.need(index, kernel, lowered(kernel, ranking.layer)) <= limit:
+                return costs[kernel]
+        return math.inf
 
     def _alike(self, values: Sequence[Value]) -> list[list[Value]]:
         """The same, those together that tiles have in the place of one."""

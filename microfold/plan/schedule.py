@@ -51,6 +51,7 @@ class SchedulePlanner:
     include_io: bool
     alignment: int = ALIGNMENT
     makes_many_plans: ClassVar[bool] = True
+    may_reorder: ClassVar[bool] = True
 
     def plan(
         self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], wanted: int | None = None

@@ -44,7 +44,8 @@ def decide(
     balanced = options.flash is None and options.optimize == "balanced"
     if options.ram is not None:
         budget = RamBudget(options.ram, state)
-        chosen = select_within_ram(budget, layers, model, planner, partial(_of_fitting, model, options))
+        choose = partial(_of_fitting, model, options)
+        chosen = select_within_ram(budget, layers, model, planner, options.optimize, choose)
         if not balanced or run_cost(layers, chosen) >= most:
             return chosen
         policy = Policy(options.optimize, model, ram_limited=True)

@@ -81,7 +81,7 @@ def balance_shares(
 
 def _way(ranking: Ranking, candidate: Candidate, policy: Policy) -> PricedWay:
     layer, kernel = ranking.layer, candidate.kernel
-    call = policy.model.remembered((lowered, kernel, layer), lambda: lowered(kernel, layer))
+    call = lowered(kernel, layer)
     time = Case(kernel, layer, policy).cost * ranking.runs
     return PricedWay(layer.whole, candidate, call, time, constant_bytes(kernel, layer, call))
 

@@ -9,7 +9,7 @@ none is, kernels that need more for their own call are tried, one by one: they m
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Protocol
@@ -46,6 +46,8 @@ class ArenaPlanner(Protocol):
 
     makes_many_plans: ClassVar[bool]
     """Whether plans take so little time that kernels can be found by comparing them."""
+    may_reorder: ClassVar[bool]
+    """Whether there may be another order."""
 
     def plan(
         self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], wanted: int | None = None
@@ -110,21 +112,30 @@ class _Needs:
         return _Option(candidate, offer, call, self.planner.need(index, offer.case.kernel, call))
 
     def lowered(self, kernel: Kernel, index: int) -> KernelCall:
-        """The call of a layer; it is the same in all orders, and in all cuts of a model."""
-        layer = self.layers[index].layer
-        return self.model.remembered((lowered, kernel, layer), lambda: lowered(kernel, layer))
+        """The call of a layer."""
+        return lowered(kernel, self.layers[index].layer)
 
     def worthwhile(self, index: int) -> list[_Option]:
         """All variants of a layer that some level takes."""
         if index not in self._worthwhile:
-            self._worthwhile[index] = [
-                option
-                for level in OPTIMIZE
-                for _, options in self.options(index, level)
-                for option in options
-                if option.offer.worth_it
-            ]
+            self._worthwhile[index] = [*self._worthwhile_at(index, OPTIMIZE)]
         return self._worthwhile[index]
+
+    def _worthwhile_at(self, index: int, levels: Iterable[str]) -> Iterator[_Option]:
+        for level in levels:
+            for _, options in self.options(index, level):
+                yield from (option for option in options if option.offer.worth_it)
+
+    def has_fitting(self, index: int, limit: int, level: str) -> bool:
+        """Whether a variant of a layer needs no more than a limit.
+
+        Args:
+            level: looked at first, and mostly alone: other levels' variants take time to be found.
+        """
+        if self.layers[index].fixed:
+            return self.least(index)[0] <= limit
+        levels = dict.fromkeys((level, *OPTIMIZE))
+        return any(option.need <= limit for option in self._worthwhile_at(index, levels))
 
     def least(self, index: int) -> tuple[int, Candidate, KernelCall]:
         """Of the variants of a layer the one that needs least, the fastest of equals: bytes, and its call."""
@@ -197,9 +208,7 @@ class _Needs:
         return [index for index, ranking in enumerate(self.layers) if not ranking.fixed]
 
     def limits(self, limit: int) -> list[int]:
-        """The limit, and lower ones that leave less to choose from; none if some layer needs more."""
-        if any(self.least(index)[0] > limit for index in range(len(self.layers))):
-            return []
+        """The limit, and lower ones that leave less to choose from."""
         needs = {option.need for index in self._free for option in self.worthwhile(index)}
         return [limit, *sorted((need for need in needs if need < limit), reverse=True)]
 
@@ -273,26 +282,30 @@ def select_within_ram(
     layers: Sequence[Ranking],
     model: Model,
     planner: ArenaPlanner,
+    level: str,
     choose: Callable[[Fitting], list[Candidate]],
 ) -> list[Candidate]:
     """The choice for each layer whose arena fits: the fastest that orders of calls lead to.
 
     Args:
         layers: each with at least one kernel that fits the target.
+        level: that is asked for.
         choose: the selection among the kernels whose calls fit; raises InputError if it refuses all of them.
 
     Raises:
         InputError: no plan that was found fits; or what `choose` raises.
     """
     given = _Needs(layers, model, planner)
-    leanest = [given.least(index)[1:] for index in range(len(layers))]
-    other = planner.reordered([candidate.kernel for candidate, _ in leanest], [call for _, call in leanest])
-    orders = [given] if other is None else [given, _Needs(layers, model, other)]
+    orders = [given]
+    if planner.may_reorder:
+        leanest = [given.least(index)[1:] for index in range(len(layers))]
+        other = planner.reordered([each.kernel for each, _ in leanest], [call for _, call in leanest])
+        orders += [_Needs(layers, model, other)] if other is not None else []
     found: list[list[Candidate]] = []
     refusals: list[InputError] = []
     for needs in orders:
         try:
-            choice = _fitting_choice(needs, budget.arena, choose)
+            choice = _fitting_choice(needs, budget.arena, level, choose)
         except InputError as refusal:
             refusals.append(refusal)
         else:
@@ -303,7 +316,7 @@ def select_within_ram(
 
 
 def _fitting_choice(
-    needs: _Needs, limit: int, choose: Callable[[Fitting], list[Candidate]]
+    needs: _Needs, limit: int, level: str, choose: Callable[[Fitting], list[Candidate]]
 ) -> list[Candidate] | None:
     """A choice whose plan fits.
 
@@ -313,25 +326,27 @@ def _fitting_choice(
     layers = range(len(needs.layers))
 
     def attempt(limits: Sequence[int]) -> list[Candidate] | None:
-        enough = [max(each, needs.least(index)[0]) for index, each in enumerate(limits)]
-        chosen = choose(Fitting(needs, enough))
+        chosen = choose(Fitting(needs, limits))
         kernels = [candidate.kernel for candidate in chosen]
         calls = [needs.lowered(kernel, index) for index, kernel in enumerate(kernels)]
         return chosen if needs.planner.fits(kernels, calls, limit) else None
 
-    lower = needs.limits(limit)
-    if not lower:
+    def attempt_at(limits: Sequence[int]) -> list[Candidate] | None:
+        return attempt([max(each, needs.least(index)[0]) for index, each in enumerate(limits)])
+
+    if not all(needs.has_fitting(index, limit, level) for index in layers):
         return None
     chosen = attempt([limit for _ in layers])
     if chosen is not None:
         return chosen
+    lower = needs.limits(limit)
     fails, fits = 0, len(lower) - 1
-    chosen = attempt([lower[fits] for _ in layers])
+    chosen = attempt_at([lower[fits] for _ in layers])
     if chosen is None and needs.agreeing[0] <= limit:
         return choose(Fitting(needs, [limit for _ in layers], [c.kernel for c in needs.agreeing[1]]))
     while chosen is not None and fits - fails > 1:
         middle = (fails + fits) // 2
-        better = attempt([lower[middle] for _ in layers])
+        better = attempt_at([lower[middle] for _ in layers])
         if better is not None:
             chosen, fits = better, middle
         else:
@@ -340,7 +355,7 @@ def _fitting_choice(
         return None
     limits = [lower[fits] for _ in layers]
     for index in needs.affected(limit, lower[fits]):
-        better = attempt([*limits[:index], limit, *limits[index + 1 :]])
+        better = attempt_at([*limits[:index], limit, *limits[index + 1 :]])
         if better is not None:
             chosen, limits[index] = better, limit
     return chosen

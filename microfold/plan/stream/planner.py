@@ -145,6 +145,7 @@ class StreamPlanner:
     """
 
     makes_many_plans: ClassVar[bool] = False
+    may_reorder: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -329,6 +330,11 @@ class StreamPlanner:
         return held_at(self._tensors, self._occupied, self.end + 1)
 
     @cached_property
+    def _alive_in(self) -> Sequence[int]:
+        """The most of them while each layer runs."""
+        return [int(self._alive[[*each.moments]].max()) for each in self.planned]
+
+    @cached_property
     def running(self) -> Sequence[int]:
         """The layer of each moment: of those in which none runs, the next one."""
         layers = {moment: index for index, each in enumerate(self.planned) for moment in each.moments}
@@ -343,7 +349,7 @@ class StreamPlanner:
 
     def alive(self, index: int) -> int:
         """Units in use while a layer runs, scratch aside."""
-        return int(self._alive[[*self.moments_of(index)]].max())
+        return self._alive_in[index]
 
     @property
     def needs_most_behind(self) -> bool:

@@ -126,6 +126,7 @@ class _Recorder:
         touches: see `_touches`.
         done: parts that are computed.
         needed: the first row that is still needed.
+        live: whose windows may hold something now.
     """
 
     region: Region
@@ -144,6 +145,7 @@ class _Recorder:
         default_factory=dict[RowNode, list[Mapping[int, Reach]]]
     )
     needed: dict[Value, int] = field(default_factory=dict[Value, int])
+    live: dict[Value, None] = field(default_factory=dict[Value, None])
 
     def record(self) -> Windows:
         region = self.region
@@ -164,6 +166,7 @@ class _Recorder:
                 window.capacity = above + value.type.shape[ROWS] + below
             if value in region.sources:
                 window.top = value.type.shape[ROWS]
+                self.live[value] = None
             self.windows[value] = window
         for value in (*self.keepers, *self.windows):
             self._find_needed(value)
@@ -225,6 +228,7 @@ class _Recorder:
                 value = node.output
         if value in self.windows:
             self.windows[value].times |= 1 << len(self.operations)
+            self.live[value] = None
         self._moment(made, begun)
         self._keep_newest(number)
 
@@ -242,11 +246,14 @@ class _Recorder:
         self.operations.append(made)
         for keeper in self.keepers.values():
             keeper.mark(time)
-        for value, window in self.windows.items():
+        for value in [*self.live]:
+            window = self.windows[value]
             if self.needed[value] < window.top:
                 window.times |= 1 << time
             if window.times >> time & 1:
                 window.occupied[time] = self._occupied(value, begun.get(value, window.start))
+            else:
+                del self.live[value]
 
     def _keep_newest(self, number: int) -> None:
         """Newest rows that a call has read, or will not read soon, move to where they are kept."""
