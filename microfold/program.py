@@ -28,7 +28,7 @@ from microfold.passes.context import PassContext
 from microfold.plan.arena import ArenaPlan
 from microfold.plan.overlap import align
 from microfold.plan.regions import Regions
-from microfold.plan.stream.planner import StreamMemory
+from microfold.plan.stream.memory import StreamMemory
 from microfold.target import Target
 from microfold.transform.requested.slide_window import Sliding
 

@@ -28,7 +28,7 @@ from microfold.codegen.stream import StreamTexts, StreamWriter
 from microfold.ir.views import ALIGNMENT
 from microfold.kernels.call import CFunction, Constant
 from microfold.plan.overlap import align
-from microfold.plan.stream.planner import StreamMemory
+from microfold.plan.stream.memory import StreamMemory
 from microfold.program import (
     Program,
     repeated_part,
@@ -225,7 +225,7 @@ class Model:
     def _stream(self, memory: StreamMemory) -> StreamTexts:
         def call(index: int, read: Mapping[int, str], written: str) -> CallText:
             text, layer = self.calls[index], self.program.layers[index]
-            data = layer.kernel.data_inputs(memory.planner.planned[index].layer)
+            data = layer.kernel.data_inputs(memory.timeline.planned[index].layer)
             addresses = [
                 read[i] if i in read else self.places.address(buffer)
                 for i, buffer in zip(data, layer.inputs, strict=True)

@@ -12,9 +12,9 @@ from microfold.codegen.parts import NamedOffset, Port
 from microfold.ir.node import Value
 from microfold.ir.views import StoragePlaces
 from microfold.kernels.call import Constant
+from microfold.plan.stream.memory import StreamMemory
 from microfold.plan.stream.operations import Spot
-from microfold.plan.stream.planner import StreamMemory
-from microfold.plan.stream.region import pitch
+from microfold.plan.stream.row_node import pitch
 from microfold.program import Buffer, Layer, Program
 
 # A root, and which of its bytes: where they begin, and how many.
@@ -137,13 +137,13 @@ class NamedPlaces:
         producers = {buffer.value: layer for layer in self.program.layers for buffer in layer.outputs}
         names = {value: layer.name for value, layer in producers.items()} | names
         for value, offset in memory.windows.items():
-            size = memory.planner.window_blocks[value].size
+            size = memory.timeline.window_blocks[value].size
             comment = f"{size // pitch(value)} rows of {pitch(value)} bytes"
             name = names[value] if value in names else short_name(value.name, "rows")
             name = self._namer.claim(f"{name}_window", "_offset")
             self._windows[value] = self._in_arena(name, offset, comment)
             if value in memory.newest:
-                size = memory.planner.newest_blocks[value].size
+                size = memory.timeline.newest_blocks[value].size
                 comment = f"{size // pitch(value)} of {pitch(value)} bytes, until it is read"
                 name = self._namer.claim(f"{name.removesuffix('_window')}_newest", "_offset")
                 self._newest[value] = self._in_arena(name, memory.newest[value], comment)

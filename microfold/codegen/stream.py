@@ -20,9 +20,9 @@ from microfold.ir.node import Value
 from microfold.ir.types import DType
 from microfold.ops.rows import ROWS
 from microfold.plan.overlap import align
+from microfold.plan.stream.memory import StreamMemory
 from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
-from microfold.plan.stream.planner import StreamMemory
-from microfold.plan.stream.region import pitch
+from microfold.plan.stream.row_node import pitch
 from microfold.plan.stream.windows import Windows
 
 
@@ -209,7 +209,7 @@ class StreamWriter:
     @cached_property
     def _counted(self) -> Mapping[Value, int]:
         """Values of which others read all rows, with their numbers: where the next row lies is counted."""
-        regions = self.memory.planner.regions
+        regions = self.memory.timeline.regions
         rows = [v for region in regions for v in region.fronts if not region.producers[v].accumulates]
         return {value: index for index, value in enumerate(rows)}
 
@@ -217,7 +217,7 @@ class StreamWriter:
     def _slots(self) -> Mapping[Value, int]:
         """How many slots rings have, of those with several."""
         found: dict[Value, int] = {}
-        for windows, _, _ in self.memory.planner.streams:
+        for windows, _, _ in self.memory.timeline.streams:
             for value in windows.region.rings:
                 count = windows.blocks[value].size // pitch(value)
                 found |= {value: count} if count > 1 else {}
@@ -231,7 +231,7 @@ class StreamWriter:
     @cached_property
     def _image(self) -> Value | None:
         """The input whose rows are taken."""
-        taken = (rows for region in self.memory.planner.regions for rows in region.taken.values())
+        taken = (rows for region in self.memory.timeline.regions for rows in region.taken.values())
         return next((rows.image for rows in taken), None)
 
     def texts(self) -> StreamTexts:
@@ -240,7 +240,7 @@ class StreamWriter:
         distinct = dict.fromkeys(zip(groups, takes_row, strict=True))
         kinds = sorted(distinct, key=lambda kind: -kind[1])
         numbers = {kind: number for number, kind in enumerate(kinds)}
-        image, parts = self._image, self.memory.planner.parts
+        image, parts = self._image, self.memory.timeline.parts
         rest = [] if isinstance(parts[-1], Windows) else [self.calls[index] for index in parts[-1]]
         calls = [
             each.call if isinstance(each, TableCallText) else each
@@ -280,7 +280,7 @@ class StreamWriter:
         takes_row: list[Takes] = []
         taken: set[Value] = set()
         group: list[Statement] = []
-        for part in self.memory.planner.parts[:-1]:
+        for part in self.memory.timeline.parts[:-1]:
             if not isinstance(part, Windows):
                 group += [self.calls[index] for index in part]
                 continue

@@ -22,7 +22,8 @@ from microfold.options import Options
 from microfold.plan.liveness import alive_between, storages
 from microfold.plan.overlap import align
 from microfold.plan.stream.planner import StreamPlanner
-from microfold.plan.stream.region import Form, Region, RowNode, by_rows, region_of, sums_by_rows
+from microfold.plan.stream.region import Region, region_of
+from microfold.plan.stream.row_node import Form, RowNode, by_rows, sums_by_rows
 from microfold.plan.stream.windows import Windows, windows_of
 
 # Cuts that are looked at closely: those that promise the smallest arenas.

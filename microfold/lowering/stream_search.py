@@ -23,7 +23,8 @@ from microfold.lowering.streamed import MOVED_BYTE, Streamed, shares_constants, 
 from microfold.ops.rows import ROWS
 from microfold.options import Options
 from microfold.plan.stream.planner import StreamPlanner
-from microfold.plan.stream.region import Region, RowNode, region_of
+from microfold.plan.stream.region import Region, region_of
+from microfold.plan.stream.row_node import RowNode
 
 # Cuts of which the rows are tried in rings, and carried, where the RAM is limited.
 RING_LOOKS = 2

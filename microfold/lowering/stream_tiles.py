@@ -23,7 +23,8 @@ from microfold.lowering.stream_cuts import Cuts
 from microfold.lowering.tile_columns import Tiled, tile_columns
 from microfold.ops.columns import COLUMNS
 from microfold.plan.stream.planner import StreamPlanner
-from microfold.plan.stream.region import NEVER, Region
+from microfold.plan.stream.region import Region
+from microfold.plan.stream.row_node import NEVER
 
 # How many tiles there may be.
 TILES = (2, 3, 4)
@@ -99,7 +100,7 @@ class Tilings:
         """Those that may fit, the ones with the least work."""
         found: list[Tiling] = []
         for tiling in sorted(self.within(limit), key=lambda each: each.work):
-            if max(tiling.need, self._needs_behind(tiling.region)[0][0]) * SURELY <= limit:
+            if self._may_fit(tiling, limit):
                 found.append(tiling)
             if len(found) == CLOSE_LOOKS:
                 break
@@ -109,11 +110,19 @@ class Tilings:
         """Those that need least, one of each result, if they may need less than some bytes."""
         found: dict[Region, tuple[int, Tiling]] = {}
         for tiling in self.within(limit):
+            if not self._may_fit(tiling, limit):
+                continue
             need = max(tiling.need, self._needs_behind(tiling.region)[0][0])
             best = found.get(tiling.region)
-            if need * SURELY <= limit and (best is None or need < best[0]):
+            if best is None or need < best[0]:
                 found[tiling.region] = need, tiling
         return [tiling for _, tiling in sorted(found.values(), key=lambda each: each[0])[:LEANEST_LOOKS]]
+
+    def _may_fit(self, tiling: Tiling, limit: float) -> bool:
+        """Whether it may need no more than some bytes; what lies behind it takes longer to find out."""
+        if tiling.need * SURELY > limit:
+            return False
+        return self._needs_behind(tiling.region)[0][0] * SURELY <= limit
 
     def cuts_of(self, tiling: Tiling) -> TiledCuts:
         """Cuts with these tiles."""

@@ -12,8 +12,9 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.selection.cheapest import Candidate, Ranking, run_cost
 from microfold.kernels.selection.flash_budget import constant_bytes
 from microfold.kernels.selection.flash_shares import PricedWay, estimated_flash
-from microfold.plan.stream.planner import StreamMemory, StreamPlanner
-from microfold.plan.stream.region import RowNode, by_rows, following
+from microfold.plan.stream.memory import StreamMemory
+from microfold.plan.stream.planner import StreamPlanner
+from microfold.plan.stream.row_node import RowNode, by_rows, following
 
 # Cycles of a moved byte, the loops and calls around the copies included.
 MOVED_BYTE = 1.0

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from microfold.plan.stream.operations import Arrive, RowsCall
-from microfold.plan.stream.region import pitch
+from microfold.plan.stream.row_node import pitch
 from microfold.plan.stream.windows import Windows
 from microfold.program import Program
 
@@ -45,11 +45,11 @@ def rows_report(program: Program) -> dict[str, Any] | None:
     stream = program.stream
     if stream is None:
         return None
-    planner = stream.planner
-    producers = {value: node for region in planner.regions for value, node in region.producers.items()}
-    rings = {value for region in planner.regions for value in region.rings}
-    carried = {value for region in planner.regions for value in region.carried}
-    newest = planner.newest_blocks
+    timeline = stream.timeline
+    producers = {value: node for region in timeline.regions for value, node in region.producers.items()}
+    rings = {value for region in timeline.regions for value in region.rings}
+    carried = {value for region in timeline.regions for value in region.carried}
+    newest = timeline.newest_blocks
     return {
         "layers": sum(layer.rows is not None for layer in program.layers),
         "longest_push": longest(program),
@@ -65,7 +65,7 @@ def rows_report(program: Program) -> dict[str, Any] | None:
                 "kept": "ring" if value in rings else "carried" if value in carried else "window",
                 "apart": newest[value].size if value in newest else 0,
             }
-            for value, block in planner.window_blocks.items()
+            for value, block in timeline.window_blocks.items()
         ],
     }
 
@@ -75,7 +75,7 @@ def _steps(program: Program) -> Iterator[tuple[bool, int | None]]:
     stream = program.stream
     if stream is None:
         return
-    for part in stream.planner.parts:
+    for part in stream.timeline.parts:
         if not isinstance(part, Windows):
             yield from ((False, index) for index in part)
             continue
@@ -89,7 +89,7 @@ def _steps(program: Program) -> Iterator[tuple[bool, int | None]]:
 def _calls(program: Program, index: int) -> int:
     """How often a layer is called in a run."""
     assert program.stream is not None
-    return len(program.stream.planner.planned[index].moments)
+    return len(program.stream.timeline.planned[index].moments)
 
 
 def _sum(parts: list[int | None]) -> int | None:

@@ -6,7 +6,7 @@ import pytest
 
 from microfold.lowering.stream_search import Search
 from microfold.lowering.streamed import Streamed
-from microfold.plan.stream.region import RowNode
+from microfold.plan.stream.row_node import RowNode
 
 
 @pytest.fixture

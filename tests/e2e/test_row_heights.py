@@ -8,7 +8,7 @@ from itertools import pairwise
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.options import Options
-from microfold.plan.stream.region import RowNode, by_rows, following
+from microfold.plan.stream.row_node import RowNode, by_rows, following
 from microfold.program import Program
 from microfold.verification.verify import input_sets, verify
 from tests.plan.stream.nets import Nets, layers_of
@@ -19,7 +19,7 @@ ROWS = Options(io="rows")
 
 def widths(program: Program) -> list[int]:
     assert program.stream is not None
-    (region,) = program.stream.planner.regions
+    (region,) = program.stream.timeline.regions
     return [node.width for node in region.nodes if not node.accumulates]
 
 

@@ -100,12 +100,12 @@ def test_rows_on_simulated_cores(core: str) -> None:
 
 def rings(built: Program) -> int:
     assert built.stream is not None
-    return sum(len(region.rings) for region in built.stream.planner.regions)
+    return sum(len(region.rings) for region in built.stream.timeline.regions)
 
 
 def carried(built: Program) -> int:
     assert built.stream is not None
-    return sum(len(region.carried) for region in built.stream.planner.regions)
+    return sum(len(region.carried) for region in built.stream.timeline.regions)
 
 
 def count_apart(core: str, count: Callable[[Program], int]) -> int:
@@ -362,7 +362,7 @@ def test_a_region_in_the_middle(io: str, core: str) -> None:
     graph = bulge()
     built = compile_graph(graph, target.load(core), Options(io=io, ram=graph.nodes[2].output.type.nbytes))
     assert built.stream is not None
-    (region,) = built.stream.planner.regions
+    (region,) = built.stream.timeline.regions
     assert region.start > 0
     result = verify(built, input_sets([b.type for b in built.inputs], 4))
     assert result.exact, result.first_difference
@@ -400,12 +400,12 @@ def test_calls_compute_several_rows_where_the_ram_allows_it(core: str) -> None:
     graph = Nets(0).tall()
     least = compile_graph(graph, target.load("cortex-m4"), ROWS)
     assert least.stream is not None
-    assert all(node.width == 1 for node in least.stream.planner.regions[0].nodes)
+    assert all(node.width == 1 for node in least.stream.timeline.regions[0].nodes)
     ram = least.arena.size + 400
     wide = compile_graph(graph, target.load("cortex-m4"), Options(io="rows", ram=ram))
     assert wide.stream is not None
     assert wide.arena.size <= ram
-    assert any(node.width > 1 for node in wide.stream.planner.regions[0].nodes)
+    assert any(node.width > 1 for node in wide.stream.timeline.regions[0].nodes)
 
     def instructions(built: Program) -> int:
         return sum(layer.estimated_instructions or 0 for layer in built.layers)

@@ -127,7 +127,7 @@ def check(seed: int, core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = Options(io="caller", ram=whole.arena.size, optimize=OPTIMIZE[seed % len(OPTIMIZE)])
     program = compile_graph(graph, target.load(core), options, name=f"wide{seed}")
     assert program.stream is not None
-    assert sum(bool(region.inputs) for region in program.stream.planner.regions) > 1
+    assert sum(bool(region.inputs) for region in program.stream.timeline.regions) > 1
     result = verify(program, input_sets([b.type for b in program.inputs], 4))
     assert result.exact, (program.name, result.first_difference)
 

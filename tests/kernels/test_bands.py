@@ -38,7 +38,7 @@ from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.rows import REFUSED, Rows
-from microfold.plan.stream.region import RowNode, by_rows
+from microfold.plan.stream.row_node import RowNode, by_rows
 from microfold.target import Target
 from tests.kernels import graphs
 from tests.kernels.bands import BandedLayer, assert_bands_are_images, banded

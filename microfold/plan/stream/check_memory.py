@@ -10,8 +10,8 @@ from microfold.plan.check import check_plan
 from microfold.plan.liveness import Storage
 from microfold.plan.overlap import Overlap
 from microfold.plan.stream.check import Computing, check_stream
+from microfold.plan.stream.memory import StreamMemory
 from microfold.plan.stream.operations import RowsCall
-from microfold.plan.stream.planner import StreamMemory
 
 
 def computing_of(memory: StreamMemory, kernels: Sequence[Kernel]) -> Callable[[RowsCall], Computing]:
@@ -21,7 +21,7 @@ def computing_of(memory: StreamMemory, kernels: Sequence[Kernel]) -> Callable[[R
         index = memory.layer_of(call)
         scratch = memory.scratch.get(index)
         place = (memory.arena.offsets[scratch], scratch.size) if scratch is not None else (0, 0)
-        return Computing(memory.planner.planned[index].layer, kernels[index], place)
+        return Computing(memory.timeline.planned[index].layer, kernels[index], place)
 
     return of
 
@@ -32,14 +32,14 @@ def check_memory(memory: StreamMemory, kernels: Sequence[Kernel]) -> None:
     Raises:
         GraphError: the plan is wrong.
     """
-    planner, offsets = memory.planner, memory.arena.offsets
+    timeline, offsets = memory.timeline, memory.arena.offsets
     computing = computing_of(memory, kernels)
-    for windows, start, end in planner.streams:
+    for windows, start, end in timeline.streams:
         region = windows.region
-        inside = {planner.window_blocks[value] for value in windows.blocks}
+        inside = {timeline.window_blocks[value] for value in windows.blocks}
         kept = [
             (each.label, offsets[each], each.size)
-            for each in planner.blocks.values()
+            for each in timeline.blocks.values()
             if each not in inside and each.first < start and each.last >= end
         ]
         check_stream(
@@ -57,12 +57,12 @@ def check_memory(memory: StreamMemory, kernels: Sequence[Kernel]) -> None:
 
 def _check_calls(memory: StreamMemory) -> None:
     """Verify what is computed whole; streams, which replays have verified, happen in no time."""
-    planner = memory.planner
+    timeline = memory.timeline
     plain: dict[Storage, Storage] = {}
-    scratch = [b for index, b in memory.scratch.items() if planner.planned[index].call is not None]
-    for each in dict.fromkeys((*planner.blocks.values(), *scratch)):
+    scratch = [b for index, b in memory.scratch.items() if timeline.planned[index].call is not None]
+    for each in dict.fromkeys((*timeline.blocks.values(), *scratch)):
         first, last = each.first, each.last
-        for _, start, end in planner.streams:
+        for _, start, end in timeline.streams:
             first = end - 1 if start <= first < end else first
             last = start if start <= last < end else last
         if first <= last:
@@ -76,5 +76,5 @@ def _check_calls(memory: StreamMemory) -> None:
     check_plan(
         [*plain.values()],
         ArenaPlan(offsets, memory.arena.size, memory.arena.bound, overlaps),
-        planner.alignment,
+        timeline.alignment,
     )

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from microfold.ir.node import Value
 from microfold.ops.rows import ROWS
-from microfold.plan.stream.region import Region, RowNode
+from microfold.plan.stream.region import Region
+from microfold.plan.stream.row_node import RowNode
 
 
 @dataclass(frozen=True)

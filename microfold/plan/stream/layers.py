@@ -9,7 +9,7 @@ from microfold.ir.node import Value
 from microfold.kernels.band import LayerBand
 from microfold.kernels.layer import LayerContext
 from microfold.ops.rows import Rows
-from microfold.plan.stream.region import Form, RowNode
+from microfold.plan.stream.row_node import Form, RowNode
 from microfold.plan.stream.windows import Windows
 
 

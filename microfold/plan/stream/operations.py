@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from microfold.ir.node import Value
 from microfold.ops.rows import Rows
-from microfold.plan.stream.region import RowNode
+from microfold.plan.stream.row_node import RowNode
 
 
 @dataclass(frozen=True)

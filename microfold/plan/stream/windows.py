@@ -19,8 +19,9 @@ from microfold.plan.stream.carried import Carried
 from microfold.plan.stream.events import Arrival, Compute, Event, Padding, events_of
 from microfold.plan.stream.keepers import Keeper
 from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
-from microfold.plan.stream.region import NEVER, Region, RowNode, pitch
+from microfold.plan.stream.region import Region
 from microfold.plan.stream.rings import Ring
+from microfold.plan.stream.row_node import NEVER, RowNode, pitch
 
 
 @dataclass

@@ -24,9 +24,11 @@ from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.slice_view import SliceView
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import Padding, same_padding
+from microfold.plan.stream.memory import StreamMemory
 from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
-from microfold.plan.stream.planner import StreamMemory, StreamPlanner
-from microfold.plan.stream.region import Region, RowNode, by_rows, pitch, region_of
+from microfold.plan.stream.planner import StreamPlanner
+from microfold.plan.stream.region import Region, region_of
+from microfold.plan.stream.row_node import RowNode, by_rows, pitch
 
 CORE = target.load("cortex-m4")
 
@@ -233,7 +235,7 @@ class Bytes:
     """
 
     def __init__(self, memory: StreamMemory, image: Array):
-        (self.region,) = memory.planner.regions
+        (self.region,) = memory.timeline.regions
         self.windows, self.newest = memory.windows, memory.newest
         size = memory.size
         self.image = image

@@ -19,9 +19,10 @@ from microfold.kernels.band import lowered
 from microfold.ops.elementwise.add import Add
 from microfold.plan.stream.check import check_stream
 from microfold.plan.stream.check_memory import check_memory, computing_of
+from microfold.plan.stream.memory import StreamMemory
 from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
-from microfold.plan.stream.planner import StreamMemory
-from microfold.plan.stream.region import Region, pitch
+from microfold.plan.stream.region import Region
+from microfold.plan.stream.row_node import pitch
 from tests.plan.stream.nets import Bytes, Nets, planned, region
 
 SEEDS = range(14)
@@ -76,7 +77,7 @@ def held(seeds: range) -> Iterator[tuple[Graph, Region]]:
 
 def fronts(memory: StreamMemory) -> dict[Value, int]:
     """Where lies what is held whole behind the only region."""
-    (region,) = memory.planner.regions
+    (region,) = memory.timeline.regions
     return {value: memory.address(value) for value in region.fronts}
 
 

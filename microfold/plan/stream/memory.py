@@ -1,0 +1,110 @@
+"""Where everything of a streamed model lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from microfold.ir.node import Value
+from microfold.ir.views import ALIGNMENT
+from microfold.plan.arena import ArenaPlan
+from microfold.plan.liveness import Storage
+from microfold.plan.problem import units
+from microfold.plan.stream.blocks import (
+    Block,
+)
+from microfold.plan.stream.layers import ComputedRows
+from microfold.plan.stream.operations import RowsCall, Slide, Spot
+from microfold.plan.stream.row_node import pitch
+from microfold.plan.stream.timeline import Timeline
+from microfold.plan.stream.windows import Windows
+
+
+@dataclass(frozen=True, eq=False)
+class StreamMemory:
+    """What is in the arena, and where.
+
+    Attributes:
+        scratch: by the index of the layer.
+    """
+
+    timeline: Timeline
+    scratch: Mapping[int, Block]
+    arena: ArenaPlan
+
+    @property
+    def size(self) -> int:
+        """Bytes of the arena."""
+        return self.arena.size
+
+    def need(self, index: int) -> int:
+        """Bytes of an arena for what is alive during one call; with its scratch."""
+        found = self.scratch.get(index)
+        return (self.timeline.alive(index) + (units(found.size) if found else 0)) * ALIGNMENT
+
+    @cached_property
+    def windows(self) -> Mapping[Value, int]:
+        """Where the windows of streamed values lie, those of what is held whole among them."""
+        timeline, offsets = self.timeline, self.arena.offsets
+        return {v: offsets[b] + timeline.window_offset(v) for v, b in timeline.window_blocks.items()}
+
+    @cached_property
+    def newest(self) -> Mapping[Value, int]:
+        """Where the newest rows of rings lie, and stages."""
+        return {value: self.arena.offsets[b] for value, b in self.timeline.newest_blocks.items()}
+
+    @property
+    def moved(self) -> int:
+        """Bytes that move within windows, into rings, and between homes and stages elsewhere, in one run."""
+        return sum(slide.size for slide in self._slides if self.way_of(slide) is not None)
+
+    @property
+    def _slides(self) -> Iterator[Slide]:
+        return (op for part in self.timeline.parts if isinstance(part, Windows) for op in part.slides)
+
+    @property
+    def copies_within(self) -> bool:
+        """Whether rows move to lower addresses that may be among their own."""
+        return any(self.way_of(slide) == "up" for slide in self._slides)
+
+    def way_of(self, slide: Slide) -> str | None:
+        """How rows move: `apart` from where they were, `up` or `down` over that; None: they are there."""
+        distance = self.at(slide.source) - self.at(slide.target)
+        if not distance:
+            return None
+        if abs(distance) >= slide.size and not slide.is_within:
+            return "apart"
+        return "up" if distance > 0 else "down"
+
+    def at(self, spot: Spot) -> int:
+        """The address of a spot."""
+        return (self.newest if spot.newest else self.windows)[spot.value] + spot.offset
+
+    def address(self, value: Value) -> int:
+        """Where row 0 of a value lies that is held whole."""
+        return self.arena.offsets[self.timeline.window_blocks[value]] + self.timeline.place(value).offset
+
+    @property
+    def computed(self) -> Iterator[ComputedRows | int]:
+        """All results in the order in which they are computed: rows, or those of layers on whole tensors."""
+        for part in self.timeline.parts:
+            if not isinstance(part, Windows):
+                yield from part
+                continue
+            for call in part.all_operations:
+                if isinstance(call, RowsCall):
+                    value, rows = call.node.output, call.node.written(call.part)
+                    address = self.at(call.output)
+                    size = (rows[1] - rows[0]) * pitch(value)
+                    yield ComputedRows(self.layer_of(call), value, rows, address, size)
+
+    def layers_of(self, storage: Storage) -> tuple[int, int]:
+        """The first and the last layer that run while storage is in use."""
+        assert isinstance(storage, Block)
+        running = [self.timeline.running[moment] for moment in storage.moments]
+        return min(running), max(running)
+
+    def layer_of(self, call: RowsCall) -> int:
+        """Index of the layer that a call runs."""
+        return self.timeline.layer_by_form[call.node, call.node.forms[call.part]]

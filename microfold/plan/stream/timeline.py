@@ -1,0 +1,260 @@
+"""What a model computes when of which some parts are streamed, and what it keeps for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
+from microfold.ir.views import ALIGNMENT, StoragePlace, Views, needs_no_code
+from microfold.kernels.layer import LayerContext
+from microfold.plan.liveness import Storage, storages
+from microfold.plan.overlap import align
+from microfold.plan.stream.blocks import (
+    Block,
+    Occupied,
+    block,
+    held_at,
+    span,
+)
+from microfold.plan.stream.layers import PlannedLayer, band_layers
+from microfold.plan.stream.occupied import occupied_bytes
+from microfold.plan.stream.region import Region
+from microfold.plan.stream.row_node import Form, RowNode, pitch
+from microfold.plan.stream.windows import Windows, windows_of
+
+
+class Timeline:
+    """What a model of which some parts are streamed computes when, and what it keeps for how long.
+
+    The nodes between regions are computed whole, as in models without rows. Layers are in the order in which
+    they first run.
+
+    Args:
+        regions: of one graph, in its order.
+        layers: of nodes that are computed whole.
+        elsewhere: values that own storage outside of the arena.
+        alignment: of all that is in the arena, bytes.
+        windows: what happens in a region, as `windows_of` says; it may be remembered from other cuts.
+    """
+
+    def __init__(
+        self,
+        regions: Sequence[Region],
+        layers: Mapping[Node, LayerContext],
+        elsewhere: Collection[Value] = (),
+        alignment: int = ALIGNMENT,
+        windows: Callable[[Region, Mapping[Value, tuple[int, int]]], Windows] = windows_of,
+    ):
+        self.regions = regions
+        self.alignment = alignment
+        self.whole = regions[-1].graph
+        views = Views(self.whole)
+        taken = {value: rows for region in regions for value, rows in region.taken.items()}
+        pushed = {views[rows.image].root for rows in taken.values()}
+        fronts = {value: None for region in regions for value in region.fronts}
+        streamed = {each.node for region in regions for each in region.nodes}
+        # Columns of an input come with its rows: nothing computes them.
+        streamed |= {node for node in self.whole.nodes if not taken.keys().isdisjoint(node.outputs)}
+        self._streamed = streamed
+        # The model as those see it that compute whole tensors.
+        self.graph: Graph = replace(
+            self.whole,
+            inputs=(*(value for value in self.whole.inputs if value not in pushed), *fronts),
+            nodes=tuple(node for node in self.whole.nodes if node not in streamed),
+        )
+        self._views = Views(self.graph)
+        self._margins = _margins(regions)
+        self.streams: list[tuple[Windows, int, int]] = []
+        self.planned: list[PlannedLayer] = []
+        self.parts: list[Windows | Sequence[int]] = []
+        self._moments_of_calls: list[int] = []
+        self.end = 0
+        place = 0
+        for index, region in enumerate(regions):
+            self._add_calls(self.whole.nodes[place : region.start], layers, index - 1)
+            self._add_stream(windows(region, self._margins), index)
+            place = region.end
+        self._add_calls(self.whole.nodes[place:], layers, len(regions) - 1)
+        nodes = [each.layer.node for each in self.planned if each.call is not None]
+        self._storages = storages(self.graph, nodes, include_io=True, elsewhere=elsewhere)
+
+    def _add_calls(self, nodes: Sequence[Node], layers: Mapping[Node, LayerContext], region: int) -> None:
+        first = len(self.planned)
+        for node in nodes:
+            if not needs_no_code(node) and node not in self._streamed:
+                call = len(self._moments_of_calls)
+                self.planned.append(PlannedLayer(layers[node], [self.end], call, None, region))
+                self._moments_of_calls.append(self.end)
+                self.end += 1
+        self.parts.append(range(first, len(self.planned)))
+
+    def _add_stream(self, windows: Windows, region: int) -> None:
+        start = self.end
+        self.end += len(windows.operations)
+        self.streams.append((windows, start, self.end))
+        self.parts.append(windows)
+        for band in band_layers(windows):
+            times = [start + event for event in band.events]
+            self.planned.append(PlannedLayer(band.band.layer, times, None, band, region))
+
+    @property
+    def layers(self) -> list[LayerContext]:
+        """What the kernels see of all layers."""
+        return [each.layer for each in self.planned]
+
+    @cached_property
+    def layer_by_form(self) -> Mapping[tuple[RowNode, Form], int]:
+        """Indices of the layers that compute rows."""
+        bands = ((index, each.band) for index, each in enumerate(self.planned))
+        return {(band.node, band.form): index for index, band in bands if band is not None}
+
+    def shift(self, value: Value) -> int:
+        """Bytes in front of what is held whole, in the storage that a value is in: its padding."""
+        held = self._held_in.get(self._views[value].root, ())
+        # What computes whole tensors finds them at multiples of the alignment.
+        return align(max((self._margins[each][0] * pitch(each) for each in held), default=0), self.alignment)
+
+    @cached_property
+    def _held_in(self) -> Mapping[Value, Sequence[Value]]:
+        """What regions read and compute whole, by what owns its storage."""
+        found: dict[Value, list[Value]] = {}
+        for value in self._margins:
+            found.setdefault(self._views[value].root, []).append(value)
+        return found
+
+    def place(self, value: Value) -> StoragePlace:
+        """The place of a value that is held whole: what owns its storage, and the bytes before it."""
+        place = self._views[value]
+        return StoragePlace(place.root, place.offset + self.shift(value))
+
+    def window_offset(self, value: Value) -> int:
+        """Where the window of a value begins in its block: in front of row 0 there may be padding."""
+        if value not in self._margins:
+            return 0
+        return self.place(value).offset - self._margins[value][0] * pitch(value)
+
+    def block_of(self, root: Value) -> Block | None:
+        """The storage of a value that owns some in the arena, and is held whole."""
+        storage = self._storages.get(root)
+        return self.blocks[storage] if storage is not None else None
+
+    @cached_property
+    def blocks(self) -> Mapping[Storage, Block]:
+        """The storages of what is held whole as blocks."""
+        windows = [
+            (value, windows.blocks[value], start)
+            for windows, start, _ in self.streams
+            for value in windows.region.held
+        ]
+        fronts = {value for region in self.regions for value in region.fronts}
+        calls = [*self._moments_of_calls, self.end]
+        made: dict[Storage, Block] = {}
+        for root, storage in self._storages.items():
+            if storage in made:
+                continue
+            own = [
+                (each, start, self.window_offset(value))
+                for value, each, start in windows
+                if self._views[value].root is root
+            ]
+            first = [0 if storage.first < 0 else calls[storage.first]] if root not in fronts else []
+            last = [calls[storage.last]] if storage.last >= 0 else []
+            times = [*first, *last, *(t + start for each, start, _ in own for t in (each.first, each.last))]
+            size = max([self.shift(root) + storage.size, *(place + each.size for each, _, place in own)])
+            made[storage] = block(storage.label, size, span(min(times), max(times)))
+        return made
+
+    @cached_property
+    def window_blocks(self) -> Mapping[Value, Block]:
+        """The blocks of all windows, those of what is held whole with all their time."""
+        found: dict[Value, Block] = {}
+        for windows, start, _ in self.streams:
+            for value, window in windows.blocks.items():
+                if value in self._margins:
+                    found[value] = self.blocks[self._storages[self._views[value].root]]
+                else:
+                    found[value] = block(window.label, window.size, window.times << start)
+        return found
+
+    @cached_property
+    def newest_blocks(self) -> Mapping[Value, Block]:
+        """Where the newest rows of rings lie, and stages."""
+        return {
+            value: block(each.label, each.size, each.times << start)
+            for windows, start, _ in self.streams
+            for value, each in windows.newest.items()
+        }
+
+    @cached_property
+    def _tensors(self) -> list[Block]:
+        """All blocks but scratch."""
+        found = (*self.window_blocks.values(), *self.newest_blocks.values(), *self.blocks.values())
+        return [*dict.fromkeys(found)]
+
+    @cached_property
+    def _occupied(self) -> Occupied:
+        """What of the blocks holds something, where that is less than all."""
+        found: dict[Block, dict[int, tuple[int, int]]] = {}
+        for windows, start, _ in self.streams:
+            for value, bytes_at in windows.occupied.items():
+                if value in self._margins and not self._is_alone(value):
+                    continue  # what else is in its storage may hold something
+                own = found.setdefault(self.window_blocks[value], {})
+                place = self.window_offset(value)
+                own |= {start + t: (first + place, last + place) for t, (first, last) in bytes_at.items()}
+        return {each: occupied_bytes(each, bytes_at, self.end + 1) for each, bytes_at in found.items()}
+
+    def _is_alone(self, value: Value) -> bool:
+        """Whether a value that is held whole is all of its storage, and nothing else in it is held."""
+        root = self._views[value].root
+        return root.type.nbytes == value.type.nbytes and len(self._held_in[root]) == 1
+
+    @cached_property
+    def _alive(self) -> NDArray[np.int64]:
+        """Units in use at each moment, scratch aside."""
+        return held_at(self._tensors, self._occupied, self.end + 1)
+
+    @cached_property
+    def _alive_in(self) -> Sequence[int]:
+        """The most of them while each layer runs."""
+        return [int(self._alive[[*each.moments]].max()) for each in self.planned]
+
+    @cached_property
+    def running(self) -> Sequence[int]:
+        """The layer of each moment: of those in which none runs, the next one."""
+        layers = {moment: index for index, each in enumerate(self.planned) for moment in each.moments}
+        found = [len(self.planned)]
+        for moment in reversed(range(self.end)):
+            found.append(layers.get(moment, found[-1]))
+        return found[::-1]
+
+    def moments_of(self, index: int) -> Sequence[int]:
+        """When a layer runs."""
+        return self.planned[index].moments
+
+    def alive(self, index: int) -> int:
+        """Units in use while a layer runs, scratch aside."""
+        return self._alive_in[index]
+
+    @property
+    def needs_most_behind(self) -> bool:
+        """Most is alive in a call behind the last region, on whole tensors."""
+        most = max(range(len(self.planned)), key=self.alive, default=0)
+        planned = self.planned[most : most + 1]
+        return any(each.call is not None and each.region == len(self.regions) - 1 for each in planned)
+
+
+def _margins(regions: Sequence[Region]) -> dict[Value, tuple[int, int]]:
+    """Rows above and below what is held whole: the most that a region needs."""
+    found: dict[Value, tuple[int, int]] = {}
+    for region in regions:
+        for value in region.held:
+            above, below = found.get(value, (0, 0))
+            found[value] = max(above, region.above(value)), max(below, region.below(value))
+    return found
