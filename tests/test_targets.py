@@ -9,6 +9,8 @@ import pytest
 from microfold import target
 from microfold.errors import TargetError
 
+PIPELINE = 'features = []\n[pipeline]\nsource = "a guess"\nerror = 40\n'
+
 
 def test_shipped_targets_load() -> None:
     names = target.available()
@@ -32,6 +34,9 @@ def test_features_imply_features() -> None:
         ("features = [3]", "list of strings"),
         ('name = "x"', "needs a list of features"),
         ("features = [", "not a readable TOML"),
+        (f'{PIPELINE}apart = [["float", "load"]]', "pipeline.apart has two classes and cycles"),
+        (f'{PIPELINE}apart = [["float", "water", 3]]', "there is no 'water'"),
+        (f'{PIPELINE}leads = [["float", "load", 0]]', "pipeline.leads has cycles up to 1000"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:

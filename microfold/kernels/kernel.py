@@ -33,6 +33,7 @@ class Trade(Enum):
     WINDOW_CODE = "its code is long, and for layers with the same window and input channels"
     IMAGE_CODE = "its code is for layers with one shape of image"
     UNROLLED = "its loop is written out"
+    WRITTEN_OUT = "its loop is written out, as long as some layers need it: their function is for these alone"
     LONG_ITERATIONS = "an iteration of its loop computes several blocks"
     SCRATCH = "it takes up to twice the scratch"
     INPUT_SCRATCH = "it brings inputs into another form in the scratch, as many bytes as that takes"

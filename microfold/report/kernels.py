@@ -9,6 +9,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate
 from microfold.kernels.selection.distinguish import distinguish
 from microfold.kernels.selection.flash_budget import constant_bytes
+from microfold.kernels.selection.variants import Offer
 from microfold.report.structure import Report
 
 
@@ -26,9 +27,14 @@ def describe_candidates(layer: LayerContext, candidates: Sequence[Candidate]) ->
 
 
 def _variants(layer: LayerContext, candidate: Candidate) -> list[Report]:
+    """The one that is taken first, which may be one that its own layer alone would not speak for."""
+
+    def taken(offer: Offer) -> bool:
+        return candidate.cost is not None and offer.case.kernel is candidate.kernel
+
     found: list[tuple[Kernel, float, float | None, str | None, int | None]] = [
-        (case.kernel, case.instructions, case.cost, offer.reason, case.measured)
-        for offer in candidate.offers
+        (case.kernel, case.instructions, case.cost, None if taken(offer) else offer.reason, case.measured)
+        for offer in sorted(candidate.offers, key=taken, reverse=True)
         for case in [offer.case]
     ]
     if not found and candidate.cost is not None:

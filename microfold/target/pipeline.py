@@ -41,9 +41,12 @@ CLASSES: dict[str, str] = {
     "store_double": "store",
     "store_multiple": "store",
     "float": "",
+    "float_add": "float",
     "float_multiply_add": "float",
     "float_divide": "float",
+    "float_root": "float_divide",
     "float_move": "float",
+    "float_constant": "float_move",  # a number that the instruction has
     "float_from_core": "float",
     "float_pair_from_core": "float",
     "core_from_float": "float",
@@ -85,8 +88,11 @@ class Issue:
         read, accumulate, shifted, address, store: stages at which these operands are read.
         index: of vectors that are addresses.
         loaded: the stage at which an operand is read that a load brought; None: as any other.
+        loaded_sum: the same for operands that a product is added to.
         flags: likewise flags.
         latency: cycles until there are results, from the last cycle of the issue on.
+        chained: cycles from one issue to the next one whose product is added to this one's result; None: as
+            for any other use of it.
         early: the latency where all operands are there at stage 0; None: it is the same.
         early_second: whether that holds for the second of two that are issued together, too.
         busy: cycles in which nothing else is issued; 0: it joins the instruction before it.
@@ -105,8 +111,10 @@ class Issue:
     index: int = 0
     store: int = 0
     loaded: int | None = None
+    loaded_sum: int | None = None
     flags: int = 0
     latency: int = 1
+    chained: int | None = None
     early: int | None = None
     early_second: bool = False
     busy: int = 1
@@ -130,6 +138,8 @@ class Pipeline:
         missed: cycles that a branch costs more which its predictor misses: the less frequent way.
         issues: by class, with what it inherits, see `CLASSES`.
         never: pairs of classes, the older one first, that are not issued together.
+        apart: pairs of classes, with the cycles behind the older one in which the younger one is not issued.
+        leads: likewise, in which it is not issued as the second one of two.
         halfwords: whether only two instructions of 16 bits are.
         one_of: where not empty, one of the two must be of these classes.
         banks: whether two loads are issued together only from one base, and from odd and even words.
@@ -142,6 +152,8 @@ class Pipeline:
     missed: int = 0
     issues: Mapping[str, Issue] = field(default_factory=dict)
     never: frozenset[tuple[str, str]] = frozenset()
+    apart: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    leads: Mapping[tuple[str, str], int] = field(default_factory=dict)
     halfwords: bool = False
     one_of: frozenset[str] = frozenset()
     banks: bool = False

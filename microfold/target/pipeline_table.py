@@ -12,6 +12,8 @@ from microfold.target.pipeline import CLASSES, Issue, Pipeline, ancestry
 
 # No figure of a pipeline comes near.
 MOST = 1000
+# Keys that have no plain values.
+_LISTS = ("issues", "never", "apart", "leads", "one_of")
 
 
 def read_pipeline(table: Mapping[str, Any], where: str) -> Pipeline:
@@ -33,11 +35,13 @@ def read_pipeline(table: Mapping[str, Any], where: str) -> Pipeline:
         if not isinstance(fields_of_class, dict):
             raise TargetError(f"{where}: pipeline.issues.{name} must be a table")
         _check_keys(cast(dict[str, Any], fields_of_class), Issue, where, f"pipeline.issues.{name}")
-    plain = {k: v for k, v in table.items() if k not in ("issues", "never", "one_of")}
+    plain = {k: v for k, v in table.items() if k not in _LISTS}
     return Pipeline(
         **plain,
         issues={name: _issue(name, own) for name in CLASSES},
         never=frozenset(_pair(pair, where) for pair in _list(table, "never", where)),
+        apart=_distances(table, "apart", where),
+        leads=_distances(table, "leads", where),
         one_of=frozenset(
             _check_class(name, where, "pipeline.one_of") for name in _list(table, "one_of", where)
         ),
@@ -61,6 +65,25 @@ def _pair(pair: Any, where: str) -> tuple[str, str]:
         if name != "any":
             _check_class(name, where, "pipeline.never")
     return str(older), str(younger)
+
+
+def _distances(table: Mapping[str, Any], key: str, where: str) -> dict[tuple[str, str], int]:
+    """Cycles by pairs of classes, from lists of three."""
+    found: dict[tuple[str, str], int] = {}
+    for each in _list(table, key, where):
+        if not isinstance(each, list) or len(cast(list[Any], each)) != 3:
+            raise TargetError(
+                f"{where}: pipeline.{key} has two classes and cycles; one is {reprlib.repr(each)}"
+            )
+        older, younger, cycles = cast(list[Any], each)
+        if type(cycles) is not int or not 0 < cycles <= MOST:
+            raise TargetError(f"{where}: pipeline.{key} has cycles up to {MOST}; one is {reprlib.repr(each)}")
+        pair = (
+            _check_class(older, where, f"pipeline.{key}"),
+            _check_class(younger, where, f"pipeline.{key}"),
+        )
+        found[pair] = cycles
+    return found
 
 
 def _check_class(name: Any, where: str, what: str) -> str:
@@ -96,7 +119,7 @@ def _rule(key: str, default: Any) -> tuple[str, Callable[[Any], bool]] | None:
         return "a printable text", lambda value: isinstance(value, str) and value.isprintable()
     if key == "units":
         return "a list of names", _is_names
-    if key in ("issues", "never", "one_of"):
+    if key in _LISTS:
         return None
     if isinstance(default, bool):
         return "true or false", lambda value: isinstance(value, bool)

@@ -39,6 +39,10 @@ class ByConvolution(Kernel):
     def variants(self, layer: LayerContext) -> Sequence[Kernel]:
         return [replace(self, variant=each) for each in self.convolution.variants(self.convolved(layer))]
 
+    @property
+    def function_bytes(self) -> int:
+        return self.code if self.variant is None else self.variant.function_bytes
+
     def input_scratch(self, layer: LayerContext) -> int:
         return self._variant.input_scratch(self.convolved(layer))
 

@@ -58,7 +58,7 @@ QUADS_CODE = 600
 # Loops over no more pairs than this are written out for layers with at least that many outputs.
 WRITTEN_PAIRS = 8
 WRITTEN_OUTPUTS = 8192
-# The same where an assembler repeats the pairs, and flash is of no concern; bytes of code of a pair.
+# The same where an assembler repeats the pairs, and time is worth the flash; bytes of code of a pair.
 LONG_PAIRS = 32
 LONG_OUTPUTS = 3000
 LONG_PAIR_CODE = 56
@@ -324,11 +324,11 @@ class Conv2DDsp(SmladConvolution):
 
     Attributes:
         group: pixels computed together: `PIXELS`, or one at a time, in a quarter of the scratch.
-        long: whether the loop over up to `LONG_PAIRS` pairs is written out.
+        long: pairs of a loop over up to `LONG_PAIRS` of them that is written out; 0: there is none.
     """
 
     group: int = 1
-    long: bool = False
+    long: int = 0
 
     name = "s8_conv2d__dsp_4x2"
     op = Conv2D
@@ -354,7 +354,9 @@ class Conv2DDsp(SmladConvolution):
     @property
     def function_bytes(self) -> int:
         quads = self.planned is not None and self.planned.quads
-        return self.code + quads * QUADS_CODE + self.long * LONG_PAIRS * LONG_PAIR_CODE
+        # In place of the pairs of an iteration.
+        written = LONG_PAIR_CODE * (self.long - UNROLL) if self.long else 0
+        return self.code + quads * QUADS_CODE + written
 
     def supports(self, layer: LayerContext) -> str | None:
         # Where two instructions are issued together, their order has no place for a table.
@@ -371,10 +373,11 @@ class Conv2DDsp(SmladConvolution):
             replace(self, planned=plan, group=PIXELS, trades=self.trades | trades | {Trade.INPUT_SCRATCH})
             for plan, trades in block_plans(layer)
         ]
-        long = WRITTEN_PAIRS < patch_pairs(layer) <= LONG_PAIRS and out.size >= LONG_OUTPUTS
+        pairs = patch_pairs(layer)
+        long = WRITTEN_PAIRS < pairs <= LONG_PAIRS and out.size >= LONG_OUTPUTS
         if long and layer.target.has("late_loads"):
             together += [
-                replace(each, long=True, trades=each.trades | {Trade.LONG_ITERATIONS}) for each in together
+                replace(each, long=pairs, trades=each.trades | {Trade.WRITTEN_OUT}) for each in together
             ]
         return [*together, *single]
 
@@ -459,7 +462,7 @@ class Conv2DDsp(SmladConvolution):
         """
         few = self.group == PIXELS and patch_pairs(layer) <= WRITTEN_PAIRS
         alone = patch_pairs(layer) == 1 and layer.target.has("late_loads")
-        return self.long or (few and (alone or conv_types(layer)[2].size >= WRITTEN_OUTPUTS))
+        return self.long > 0 or (few and (alone or conv_types(layer)[2].size >= WRITTEN_OUTPUTS))
 
 
 def _skip(pairs: int, unroll: int) -> int:

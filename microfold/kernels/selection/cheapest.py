@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from microfold.ir.op import Op
 from microfold.kernels.band import lowered
 from microfold.kernels.call import KernelCall
-from microfold.kernels.kernel import KERNELS, PACKED, Kernel
+from microfold.kernels.kernel import KERNELS, PACKED, Kernel, Trade
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.policy import Policy
 from microfold.kernels.selection.variants import Offer, weigh_variants
+from microfold.kernels.selection.worth import refuse
 from microfold.ops.control.control_flow import While
 from microfold.ops.image import refuses_layout
 
@@ -72,6 +73,13 @@ class Ranking:
             for offer in candidate.offers
             if candidate.cost is not None and offer.worth_it
         ]
+
+    def variants_with(self, trade: Trade) -> Iterator[Candidate]:
+        """Likewise what gives up that, and is worth all else that it gives up."""
+        for candidate in self.candidates:
+            for offer in candidate.offers:
+                if trade in offer.case.kernel.trades and refuse(offer.case, frozenset({trade})) is None:
+                    yield candidate.variant(offer)
 
 
 def run_cost(layers: Sequence[Ranking], chosen: Sequence[Candidate]) -> float:

@@ -3,12 +3,13 @@
 Functions that serve a small part of the time, or whose code is long and for one window, are replaced by ones
 that are there anyway, and weights of 16 bits by bytes, where the part of the flash that is saved, constants
 and code, is several times as large as the part of the time that is lost. All of that together takes little
-time, and the arena stays as it is.
+time, and the arena stays as it is. Then loops are written out where the same price says that the time that is
+saved is worth the flash.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -76,7 +77,9 @@ def balance_shares(
         limit: bytes that the arena may have; None: as many as it has with these choices.
     """
     ways = [_way(ranking, candidate, policy) for ranking, candidate in zip(layers, chosen, strict=True)]
-    return [way.candidate for way in Shares(layers, ways, policy, planner, limit).changed()]
+    shares = Shares(layers, ways, policy, planner, limit)
+    shares.changed()
+    return [way.candidate for way in shares.written_out()]
 
 
 def _way(ranking: Ranking, candidate: Candidate, policy: Policy) -> PricedWay:
@@ -103,6 +106,7 @@ class Shares:
         self.planner = planner
         self.limit = limit
         self._others: dict[int, list[PricedWay]] = {}
+        self._long: dict[int, list[PricedWay]] = {}
         self.first = (*ways,)
 
     @cached_property
@@ -120,11 +124,20 @@ class Shares:
 
     def changed(self) -> list[PricedWay]:
         """The ways after all changes that pay, the one that pays most first."""
+        return self._made(self._changes, self._gain)
+
+    def written_out(self) -> list[PricedWay]:
+        """The same with loops that are written out, where that pays."""
+        return self._made(self._longer, self._worth)
+
+    def _made(
+        self, changes: Callable[[], Iterator[_Change]], gain_of: Callable[[_Change, int, float], float]
+    ) -> list[PricedWay]:
+        """The ways after all changes that gain something and fit the arena, the one that gains most first."""
         refused: list[_Change] = []
         while True:
             flash, time = estimated_flash(self.ways), _time(self.ways)
-            changes = [change for change in self._changes() if change not in refused]
-            paying = [(self._gain(change, flash, time), change) for change in changes]
+            paying = [(gain_of(each, flash, time), each) for each in changes() if each not in refused]
             gain, change = max(paying, key=lambda pair: pair[0], default=(0.0, {}))
             if gain <= 0:
                 return self.ways
@@ -186,6 +199,16 @@ class Shares:
         ways = [way for way in self._of(index) if way.function in functions]
         return min(ways, key=lambda way: way.time, default=None)
 
+    def _longer(self) -> Iterator[_Change]:
+        """For each function whose loop is written out all layers that it makes faster, constants as now."""
+        users: dict[CFunction, dict[int, PricedWay]] = {}
+        for index, ranking in enumerate(self.layers):
+            for way in self._written(index) if not ranking.fixed else ():
+                now = self.ways[index]
+                if way.flash <= now.flash and way.time < now.time:
+                    users.setdefault(way.function, {})[index] = way
+        yield from users.values()
+
     def _gain(self, change: _Change, flash: int, time: float) -> float:
         """The part of the flash that a change saves, less what its time is worth.
 
@@ -198,6 +221,12 @@ class Shares:
         saved = flash - estimated_flash(after)
         if saved < FEWEST_BYTES or not self._affords(after):
             return 0.0
+        return self._worth(change, flash, time)
+
+    def _worth(self, change: _Change, flash: int, time: float) -> float:
+        """The part of the flash that a change saves, less what its time is worth."""
+        after = self._after(change)
+        saved = flash - estimated_flash(after)
         return saved / flash - FLASH_FOR_TIME * (_time(after) - time) / time
 
     def _affords(self, ways: Sequence[PricedWay]) -> bool:
@@ -211,12 +240,19 @@ class Shares:
     def _of(self, index: int) -> list[PricedWay]:
         """The other ways of a layer that are worth what they give up and whose call fits the arena."""
         if index not in self._others:
-            ranking = self.layers[index]
-            found = [_way(ranking, candidate, self.policy) for candidate in ranking.variants]
-            self._others[index] = [
-                way for way in found if self.planner.need(index, way.candidate.kernel, way.call) <= self.size
-            ]
+            self._others[index] = self._priced(index, self.layers[index].variants)
         return self._others[index]
+
+    def _written(self, index: int) -> list[PricedWay]:
+        """The same where a loop is written out, whatever code that takes."""
+        if index not in self._long:
+            self._long[index] = self._priced(index, self.layers[index].variants_with(Trade.WRITTEN_OUT))
+        return self._long[index]
+
+    def _priced(self, index: int, candidates: Iterable[Candidate]) -> list[PricedWay]:
+        """Those whose call fits the arena."""
+        found = [_way(self.layers[index], candidate, self.policy) for candidate in candidates]
+        return [way for way in found if self.planner.need(index, way.candidate.kernel, way.call) <= self.size]
 
 
 def _calls(ways: Sequence[PricedWay]) -> list[KernelCall]:

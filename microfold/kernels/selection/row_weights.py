@@ -16,7 +16,6 @@ from microfold.kernels.kernel import Trade
 from microfold.kernels.selection.cheapest import Candidate, Ranking, lowered_calls, run_cost
 from microfold.kernels.selection.flash_budget import constant_bytes
 from microfold.kernels.selection.ram_budget import ArenaPlanner
-from microfold.kernels.selection.worth import refuse
 
 # Times as long as with constants of their own that calls of a node may take to share them.
 SHARED_TIME = 1.25
@@ -121,7 +120,11 @@ def _with_equal_constants(
     for index in own:
         ranking = layers[index]
         fastest: dict[Hashable, Candidate] = {}
-        for each in (chosen[index], *ranking.variants, *(_wide_variants(ranking) if wide else ())):
+        for each in (
+            chosen[index],
+            *ranking.variants,
+            *(ranking.variants_with(Trade.WIDE_WEIGHTS) if wide else ()),
+        ):
             if planner.need(index, each.kernel, lowered(each.kernel, ranking.layer)) > limit:
                 continue
             key = _key(ranking, each)
@@ -174,21 +177,11 @@ def _changes(node: Node, layers: Sequence[Ranking], chosen: Sequence[Candidate])
 def _wide(ranking: Ranking) -> dict[str, Candidate]:
     """Variants that are refused for nothing but the width of their weights: of each kernel the fastest."""
     found: dict[str, Candidate] = {}
-    for wide in _wide_variants(ranking):
+    for wide in ranking.variants_with(Trade.WIDE_WEIGHTS):
         best = found.get(wide.kernel.name)
         if best is None or (wide.cost or 0.0) < (best.cost or 0.0):
             found[wide.kernel.name] = wide
     return found
-
-
-def _wide_variants(ranking: Ranking) -> Iterator[Candidate]:
-    """All variants that are refused for nothing but the width of their weights."""
-    for candidate in ranking.candidates:
-        for offer in candidate.offers:
-            case = offer.case
-            wide = Trade.WIDE_WEIGHTS in case.kernel.trades
-            if wide and refuse(case, frozenset({Trade.WIDE_WEIGHTS})) is None:
-                yield Candidate(case.kernel, case.cost, None, candidate.offers)
 
 
 def _constants(ranking: Ranking, candidate: Candidate) -> int:

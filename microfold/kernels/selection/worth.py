@@ -142,6 +142,8 @@ _RULES: Mapping[Trade, Rule] = {
     Trade.WINDOW_CODE: _window_code,
     Trade.IMAGE_CODE: _image_code,
     Trade.UNROLLED: _at(["balanced", "speed"], "its loop is longer than what optimize = size wants"),
+    # `balanced` has it where the share of the time is worth the flash: see `flash_shares`.
+    Trade.WRITTEN_OUT: _at(["speed"], "the time that its loop saves is not worth the flash that it takes"),
     Trade.LONG_ITERATIONS: _at(["speed"], f"its loops are written out several times over; {_SPEED}"),
     Trade.SCRATCH: _at(["speed"], f"it takes up to twice the scratch; {_SPEED}"),
     Trade.INPUT_SCRATCH: _input_scratch,

@@ -230,8 +230,10 @@ def _float(name: str, parts: list[str], operands: str) -> dict[str, object]:
         found |= {"name": "float_multiply_add", "accumulates": singles(used[:1])}
     elif stem in ("vcmp", "vcmpe"):
         found |= {"reads": singles(used), "writes": ("fpscr",)}
+    elif stem in ("vadd", "vsub"):
+        found["name"] = "float_add"
     elif stem in ("vdiv", "vsqrt"):
-        found["name"] = "float_divide"
+        found["name"] = "float_divide" if stem == "vdiv" else "float_root"
     return found
 
 
@@ -264,5 +266,6 @@ def _float_move(parts: list[str], used: list[str]) -> dict[str, object]:
     else:
         count = 1
         from_core = len(used) > 1 and is_core(used[1])
-        name = "core_from_float" if to_core else "float_from_core" if from_core else "float_move"
+        within = "float_move" if len(used) > 1 else "float_constant"
+        name = "core_from_float" if to_core else "float_from_core" if from_core else within
     return {"name": name, "writes": singles(used[:count]), "reads": singles(used[count:])}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from microfold.simulate.pipeline.instruction import FLAGS, Instruction
 from microfold.target.pipeline import Issue, Pipeline, ancestry
@@ -23,6 +23,9 @@ class Scoreboard:
         self._first: Instruction | None = None  # of a pair that is not full
         self._ready: dict[str, int] = {}
         self._loaded: set[str] = set()
+        self._sums: dict[str, int] = {}  # of what `chained` products wrote, where the next ones may be added
+        self._followed = frozenset(older for older, _ in (*pipeline.apart, *pipeline.leads))
+        self._latest: dict[str, int] = {}  # of these classes
         self._units: dict[str, int] = {}
         self._held = _LONG_AGO
 
@@ -38,16 +41,18 @@ class Scoreboard:
         vector = instruction.name.startswith("vector")
         if not vector:
             earliest = max(earliest, self._held)
+        earliest = max(earliest, self._apart(instruction, self._pipeline.apart))
         second = (
             self._first is not None
             and not rules.alone
             and earliest <= self._cycle
             and self._goes_with(self._first, instruction)
+            and self._apart(instruction, self._pipeline.leads) <= self._cycle
         )
         busy = issue_cycles(instruction, rules)
         if second:
             at = self._cycle
-            self._cycle += 1
+            self._cycle += max(busy, 1)
             self._first = None
         else:
             at = max(self.clock, earliest)
@@ -64,6 +69,20 @@ class Scoreboard:
     def _free(self, unit: str) -> int:
         return self._units.get(unit, _LONG_AGO)
 
+    def _apart(self, instruction: Instruction, distances: Mapping[tuple[str, str], int]) -> int:
+        """The first cycle that is far enough behind others."""
+        if not self._latest:
+            return _LONG_AGO
+        names = frozenset(ancestry(instruction.name))
+        return max(
+            (
+                self._latest.get(older, _LONG_AGO) + cycles + 1
+                for (older, younger), cycles in distances.items()
+                if younger in names
+            ),
+            default=_LONG_AGO,
+        )
+
     def _operands(self, instruction: Instruction, rules: Issue) -> int:
         """The first cycle in which no operand comes too late."""
         waits = [_LONG_AGO]
@@ -71,7 +90,7 @@ class Scoreboard:
         for name in instruction.reads:
             stage = rules.read if rules.loaded is None or name not in self._loaded else rules.loaded
             waits.append(ready.get(name, _LONG_AGO) - stage)
-        waits += [ready.get(name, _LONG_AGO) - rules.accumulate for name in instruction.accumulates]
+        waits += [self._summed(name, rules) for name in instruction.accumulates]
         waits += [ready.get(name, _LONG_AGO) - rules.shifted for name in instruction.shifted]
         waits += [ready.get(name, _LONG_AGO) - rules.store for name in instruction.stores]
         for name in instruction.addresses:
@@ -80,6 +99,15 @@ class Scoreboard:
         if instruction.reads_flags:
             waits.append(ready.get(FLAGS, _LONG_AGO) - rules.flags)
         return max(waits)
+
+    def _summed(self, name: str, rules: Issue) -> int:
+        """The first cycle in which a product can be added to a register."""
+        if name in self._sums and rules.chained is not None:
+            return self._sums[name]
+        stage = rules.accumulate
+        if rules.loaded_sum is not None and name in self._loaded:
+            stage = rules.loaded_sum
+        return self._ready.get(name, _LONG_AGO) - stage
 
     def _finish(self, instruction: Instruction, rules: Issue, at: int, busy: int, second: bool) -> None:
         latency = rules.latency
@@ -90,6 +118,12 @@ class Scoreboard:
         for name in instruction.writes:
             # Flags come of the late stage, however early the result is there.
             self._ready[name] = at + rules.latency if name == FLAGS else done
+        for name in instruction.writes:
+            if rules.chained is None:
+                self._sums.pop(name, None)
+            else:
+                self._sums[name] = at + rules.chained
+        self._latest |= dict.fromkeys(self._followed.intersection(ancestry(instruction.name)), at)
         if _is_load(instruction):
             self._loaded.update(instruction.writes)
         else:

@@ -97,6 +97,7 @@ def layers() -> list[Graph]:
         *_unusual(),
         *expressions(120, IMAGES),
         *_deep(),
+        *_cut_at_zero(),
     ]
 
 
@@ -414,6 +415,16 @@ def _deep() -> Iterator[Graph]:
                 padding=padding,
                 **more,
             )
+
+
+def _cut_at_zero() -> Iterator[Graph]:
+    """Arithmetic of floats with a lower limit alone."""
+    for image in IMAGES[::2]:
+        x = _value(DType.FLOAT32, image)
+        for kind in (Add, Sub, Mul, SquaredDifference):
+            for shape in (image, image[3:]):
+                y = _value(DType.FLOAT32, shape, "y")
+                yield one_node_graph(kind(element(DType.FLOAT32)), [x, y], {}, RELU)
 
 
 def _value(dtype: DType, shape: Shape, name: str = "x") -> Value:

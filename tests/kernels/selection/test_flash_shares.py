@@ -26,6 +26,14 @@ NETWORK = merge(
     ]
 )
 
+# Loops over 14 and over 18 pairs of inputs.
+LOOPS = merge(
+    [
+        graphs.conv2d_graph(24, 24, 3, 8, padding=PADDING, seed=1),
+        graphs.conv2d_graph(10, 10, 36, 30, kernel=(1, 1), seed=2),
+    ]
+)
+
 
 def _compiled(graph: Graph, price: float, monkeypatch: pytest.MonkeyPatch) -> Program:
     """With parts of flash that must be so many times as large as those of time."""
@@ -92,6 +100,38 @@ def test_all_changes_together_take_little_time(what: str, monkeypatch: pytest.Mo
         _compiled(NETWORK, 0.0, monkeypatch)
     assert all(part <= limit for part, limit in zip(lost, limits, strict=True)), lost
     assert lost[0] <= 0.0 < lost[-1]
+
+
+LATE = target.load("cortex-m7")
+
+
+def test_loops_are_written_out_where_time_is_worth_the_flash(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    for price in (0.0, 3.0, 1e9):
+        with monkeypatch.context() as patch:
+            patch.setattr(flash_shares, "FLASH_FOR_TIME", price)
+            layers = compile_graph(LOOPS, LATE).layers
+        written.append(sum(Trade.WRITTEN_OUT in la.kernel.trades for la in layers))
+    assert written == [0, 1, 2]
+
+
+def test_loops_that_are_written_out_change_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    after = compile_graph(LOOPS, LATE)
+    shares: list[flash_shares.Shares] = []
+
+    def spied(made: flash_shares.Shares) -> list[flash_shares.PricedWay]:
+        shares.append(made)
+        return made.ways
+
+    monkeypatch.setattr(flash_shares.Shares, "written_out", spied)
+    before = compile_graph(LOOPS, LATE)
+    assert (before.weight_bytes, before.arena.size) == (after.weight_bytes, after.arena.size)
+    assert [la.kernel.name for la in before.layers] == [la.kernel.name for la in after.layers]
+    monkeypatch.undo()
+    both = [*shares[-1].ways], shares[-1].written_out()
+    small, large = map(flash_shares.estimated_flash, both)
+    slow, fast = (sum(way.time for way in ways) for ways in both)
+    assert 0 < (large - small) / small < flash_shares.FLASH_FOR_TIME * (slow - fast) / slow
 
 
 def test_few_products_have_short_code() -> None:

@@ -41,6 +41,40 @@ M7 = {
     "str.w r0, [r1]; str.w r2, [r3]": 2,
     "ldr.w r0, [r1]; str.w r0, [r2]": 1,  # what is stored may come in the same cycle
 }
+_PRODUCTS = [f"vmla.f32 s{n}, s14, s15" for n in range(4)]
+_SUMS = "; ".join(_PRODUCTS)
+M7_FLOATS = {
+    "vadd.f32 s0, s1, s2; vadd.f32 s3, s1, s2": 2,  # not issued together
+    "vadd.f32 s0, s0, s1": 3,
+    "vmul.f32 s0, s0, s1": 3,
+    "vldr s0, [r0]; vmul.f32 s0, s0, s1; vstr s0, [r0]": 2,  # a cycle from load to product, and to the store
+    "vmov.f32 s0, s0": 3,
+    "vmov s0, r0; vmov s1, s0; vmov s0, s1": 7,  # 3 cycles from one register to another
+    "vdiv.f32 s0, s1, s2; add.w r0, r1, r2": 16,  # nothing else meanwhile
+    "vsqrt.f32 s0, s1; add.w r0, r1, r2": 14,
+    # Sums of products: one in each cycle, if a sum has its next one three cycles later.
+    "vmla.f32 s0, s14, s15": 3,
+    "; ".join(_PRODUCTS[:2]): 3,
+    "; ".join(_PRODUCTS[:3]): 3,
+    _SUMS: 4,
+    "vmla.f32 s0, s0, s1": 6,  # twice as late as a factor
+    "vmul.f32 s0, s1, s2; vmla.f32 s3, s0, s0; vmla.f32 s4, s3, s3; vmov.f32 s1, s4": 18,
+    "vldr s0, [r0]; vmla.f32 s0, s1, s2; vstr s0, [r0]": 6,  # 2 cycles from the load, 4 to the store
+    # No load or store beside a product.
+    "; ".join(f"{product}; vldr s{4 + n}, [r0, #{4 * n}]" for n, product in enumerate(_PRODUCTS)): 8,
+    "; ".join(f"{product}; vstr s{4 + n}, [r0, #{4 * n}]" for n, product in enumerate(_PRODUCTS)): 8,
+    "; ".join(f"{product}; ldr.w r{4 + n}, [r0, #{4 * n}]" for n, product in enumerate(_PRODUCTS)): 4,
+    # Not in the three cycles behind one.
+    "vmla.f32 s0, s14, s15; vadd.f32 s1, s2, s3": 5,
+    "vmla.f32 s0, s14, s15; vmul.f32 s1, s2, s3": 3,
+    f"{_SUMS}; vldm r0, {{s4, s5, s6, s7}}": 9,
+    f"{_SUMS}; vldr d4, [r0]": 8,
+    f"{_SUMS}; vmov.f32 s4, #1.0": 8,
+    # And not second there.
+    f"{_SUMS}; vldr s4, [r0]; vldr s5, [r0, #4]; vldr s6, [r0, #8]; vldr s7, [r0, #12]": 8,
+    f"{_SUMS}; vldr s4, [r0]; ldr.w r1, [r0, #4]; vldr s6, [r0, #8]; ldr.w r2, [r0, #12]": 6,
+    f"{_SUMS}; ldr.w r1, [r0]; vldr s5, [r0, #4]; ldr.w r2, [r0, #8]; vldr s7, [r0, #12]": 6,
+}
 M33 = {
     "add.w r0, r1, r2; add.w r3, r4, r5": 2,
     "ldr.w r0, [r0]": 2,
@@ -82,7 +116,13 @@ M85 = {
 }
 LOOPS = [
     (core, text, cycles)
-    for core, table in (("cortex-m7", M7), ("cortex-m33", M33), ("cortex-m55", M55), ("cortex-m85", M85))
+    for core, table in (
+        ("cortex-m7", M7),
+        ("cortex-m7", M7_FLOATS),
+        ("cortex-m33", M33),
+        ("cortex-m55", M55),
+        ("cortex-m85", M85),
+    )
     for text, cycles in table.items()
 ]
 
