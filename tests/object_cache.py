@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+_HOOKS = re.compile(r"-D\w+_HOOKS=")
 Compile = Callable[[str, Sequence[str], Path, str], str]
 
 
@@ -34,8 +35,9 @@ def cached(compile_object: Compile) -> Compile:
 
 def _key(compiler: str, flags: Sequence[str], folder: Path, source: str) -> str:
     """A digest of all that decides the object's bytes; empty if an include's name is not in the text."""
-    digest = hashlib.sha256(repr((shutil.which(compiler), list(flags), source)).encode())
+    digest = hashlib.sha256(repr((shutil.which(compiler), source)).encode())
     seen: set[Path] = set()
+    hooks = False
     files = [folder / source]
     while files:
         path = files.pop()
@@ -46,7 +48,10 @@ def _key(compiler: str, flags: Sequence[str], folder: Path, source: str) -> str:
         if re.search(r'^\s*#\s*include\s+[^"<\s]', text, re.MULTILINE):
             return ""
         digest.update(f"\0{path.relative_to(folder)}\0{text}".encode())
+        hooks = hooks or "_HOOKS" in text
         for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.MULTILINE):
             # As the compiler looks for them: beside the file, then in the folder.
             files += [found for found in (path.parent / name, folder / name) if found.is_file()][:1]
+    # Files that know no hooks, as those of weights, are the same in images with and without them.
+    digest.update(repr([flag for flag in flags if hooks or not _HOOKS.match(flag)]).encode())
     return digest.hexdigest()

@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,10 +86,16 @@ def _version(
         raise typer.Exit
 
 
+@cache
+def _commands() -> Any:
+    """The commands, made of the functions' signatures, once."""
+    return typer.main.get_command(app)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; the exit code. Every error is a message, or, with ``--json``, a JSON object."""
     try:
-        status: Any = app(list(arguments), prog_name="microfold", standalone_mode=False)
+        status: Any = _commands()(list(arguments), prog_name="microfold", standalone_mode=False)
         sys.stdout.flush()
     except MicrofoldError as error:
         return _fail(arguments, _error_as_data(error), str(error))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from microfold.errors import InputError
@@ -23,7 +25,7 @@ def available() -> dict[str, type[External]]:
         InputError: an entry point cannot be loaded, is no `External`, or takes a name that is in use.
     """
     found: dict[str, type[External]] = {shipped.name: shipped for shipped in _SHIPPED}
-    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
+    for point in _points(tuple(sys.path)):
         loaded = _load(point)
         known = found.setdefault(point.name, loaded)
         if known is not loaded:
@@ -32,6 +34,13 @@ def available() -> dict[str, type[External]]:
                 f"{_origin(known)} and {_origin(loaded)}"
             )
     return found
+
+
+@cache
+def _points(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Those of all packages on the path, in order: to read what these hold takes as long as a small model."""
+    del path
+    return tuple(sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)))
 
 
 def _load(point: EntryPoint) -> type[External]:

@@ -48,7 +48,7 @@ _HARNESS_FLAGS = (
     "-fno-ipa-ra",
 )
 _HARNESS = ("simulate.h.j2", "link.ld.j2", "startup.c", "semihosting.c", "main.c.j2")
-_HOOKED_HARNESS = ("hooks.h.j2", "layers.c.j2")
+_HOOKED_HARNESS = ("hooks.h.j2", "layers.h.j2", "layers.c.j2")
 _WRAP = 1 << 32
 
 

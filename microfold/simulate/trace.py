@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from microfold.errors import ToolError
@@ -18,6 +19,7 @@ from microfold.simulate.thumb import Instruction, Kind, instructions
 from microfold.simulate.toolchain import find_tool
 from microfold.support import resources
 from microfold.support.elf import Code
+from microfold.support.scratch import scratch_folder
 from microfold.support.tools import run_tool
 from microfold.target.timing import Timing
 
@@ -101,7 +103,8 @@ def with_plugin(folder: Path, arguments: Sequence[str], run: Callable[[str], Non
     """
     refusal: ToolError | None = None
     for version in _PLUGIN_VERSIONS:
-        library = _build(folder, version)
+        library = folder / f"trace{version}.so"
+        library.write_bytes(_plugin(version))
         try:
             run(",".join([f"file={library}", *arguments, f"out={folder / COUNTS}"]))
         except ToolError as error:
@@ -113,16 +116,19 @@ def with_plugin(folder: Path, arguments: Sequence[str], run: Callable[[str], Non
     raise ToolError(f"QEMU takes none of the plugin's versions: {refusal}")
 
 
-def _build(folder: Path, version: int) -> Path:
+@cache
+def _plugin(version: int) -> bytes:
+    """The plugin, built once for all runs of a process."""
     source = resources.template_dir() / "simulate" / "trace.c"
-    library = folder / f"trace{version}.so"
-    command = [find_tool(_HOST_COMPILER), "-O2", "-shared", "-fPIC", f"-DPLUGIN_VERSION={version}"]
-    done = run_tool(
-        [*command, str(source), "-o", str(library)], folder, _BUILD_SECONDS, "building the plugin"
-    )
-    if done.returncode != 0:
-        raise ToolError(f"building QEMU's plugin failed: {done.stderr.strip()[-500:]}")
-    return library
+    with scratch_folder() as folder:
+        library = folder / "trace.so"
+        command = [find_tool(_HOST_COMPILER), "-O2", "-shared", "-fPIC", f"-DPLUGIN_VERSION={version}"]
+        done = run_tool(
+            [*command, str(source), "-o", str(library)], folder, _BUILD_SECONDS, "building the plugin"
+        )
+        if done.returncode != 0:
+            raise ToolError(f"building QEMU's plugin failed: {done.stderr.strip()[-500:]}")
+        return library.read_bytes()
 
 
 def read_counts(text: str) -> Iterator[list[LayerCounts]]:

@@ -310,13 +310,24 @@ def _run_host(program: Program, calls: Sequence[Sequence[Array]]) -> list[dict[V
 
 
 def _run_simulated(program: Program, calls: Sequence[Sequence[Array]]) -> list[dict[Value, Array]]:
+    hooked = not _hands_all_out(program)
     with simulator(program) as machine:
-        result = machine.run(calls, capture_layers=True)
-    found = [_values(program, tensors) for tensors in result.layer_tensors]
-    for values, inner in zip(found, result.inner_tensors, strict=True):
+        result = machine.run(calls, layers=hooked, capture_layers=hooked)
+    found = [_values(program, tensors) for tensors in result.layer_tensors] or [{} for _ in calls]
+    for values, inner in zip(found, result.inner_tensors, strict=False):
         for layer, arrays in zip(program.inner_layers, inner, strict=bool(inner)):
             values.update(_by_value(layer, arrays))
+    # Outputs count as they are in the end: nothing that comes behind their layers may write there.
+    for values, arrays in zip(found, result.outputs, strict=True):
+        values.update(zip((b.value for b in program.outputs), arrays, strict=True))
     return found
+
+
+def _hands_all_out(program: Program) -> bool:
+    """Whether all that layers compute is output, so that the image without hooks shows it."""
+    given = {buffer.value for buffer in program.outputs}
+    computed = {buffer.value for layer in program.layers for buffer in layer.outputs}
+    return computed <= given and not program.inner_layers and program.stream is None
 
 
 def _values(program: Program, tensors: Sequence[Sequence[Array]]) -> dict[Value, Array]:

@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
 
@@ -255,6 +254,8 @@ def test_memories_hold_all_of_them() -> None:
 
 
 def test_the_command_line(tmp_path: Path) -> None:
+    import jsonschema  # takes seconds, which processes that only collect tests need not wait
+
     arguments = ("build", MODELS["cnn_int8"], STREAM, "--name", "both", "-o", tmp_path)
     text = succeed(*arguments)
     assert "both_take_cnn_int8(&arena)" in text and "one for all" in text

@@ -114,20 +114,31 @@ def readme_commands() -> list[str]:
 
 
 def test_continuous_integration_runs_the_commands_of_the_readme(tmp_path: Path) -> None:
-    """.ci/run takes them from the README; what runs them is replaced by something that prints them."""
+    """.ci/run takes them from the README; what runs them is replaced by something that prints them.
+
+    What runs beside them fails, which is told at the end.
+    """
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
     shutil.copy(ROOT / "README.md", tmp_path)
     for name in ("bash", "make", ".ci/setup"):
-        script = '#!/bin/sh\necho "$0 $*" >>"$LOG"\n'
+        script = '#!/bin/sh\necho "$0 $*" >>"$LOG"\ncase "$*" in *release) echo broken; exit 3; esac\n'
         (tmp_path / name).write_text(script, encoding="utf-8")
         (tmp_path / name).chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(tmp_path / "log")}
-    subprocess.run(["/bin/bash", ".ci/run"], cwd=tmp_path, env=environment, check=True, capture_output=True)
-    log = (tmp_path / "log").read_text(encoding="utf-8")
-    one, two = (text.strip() for text in readme_commands())
-    commands = f"{tmp_path}/bash -ec {one}\n{tmp_path}/bash -ec {two}\n{tmp_path}/make "
-    assert log.startswith(f".ci/setup browser\n{commands}")
+    done = subprocess.run(
+        ["/bin/bash", ".ci/run"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (3, "broken")
+    lines = (tmp_path / "log").read_text(encoding="utf-8").splitlines()
+    beside = [f"{tmp_path}/make {names}" for names in ("docs", "audit release")]
+    one, two = (f"{tmp_path}/bash -ec {text.strip()}" for text in readme_commands())
+    exhaustive, analyze = [line for line in lines if line not in beside][3:]
+    assert [line for line in lines if line not in beside][:3] == [".ci/setup browser", one, two]
+    assert exhaustive.startswith(f"{tmp_path}/make test-exhaustive PART=")
+    assert analyze.startswith(f"{tmp_path}/make analyze PART=")
+    assert sorted(line for line in lines if line in beside) == sorted(beside)
+    assert lines.index(one) < lines.index(beside[0]) < lines.index(exhaustive)
 
 
 def test_the_commands_of_the_readme_need_nothing_to_be_there() -> None:

@@ -21,7 +21,9 @@ from tools import release
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "tests" / "models" / "made" / "cnn_int8.tflite"
 # What a checkout has that a release does not; some would take long to copy.
-LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "build", "dist", "__pycache__", ".*_cache", ".hypothesis")
+LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv*", "build", "dist", "site", "__pycache__", ".*_cache", ".hypothesis"
+)
 
 
 def copy(source: Path, folder: Path, mode: int, when: int) -> Path:

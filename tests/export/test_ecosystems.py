@@ -12,7 +12,6 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
@@ -132,6 +131,8 @@ SYMBOLS = ("CPU_CORTEX_M4", "CPU_CORTEX_M7", "ARMV8_M_DSP", "ARMV7_M_ARMV8_M_MAI
 
 @pytest.mark.slow
 def test_the_zephyr_module(tmp_path: Path) -> None:
+    import jsonschema  # takes seconds, which processes that only collect tests need not wait
+
     folder = write(tmp_path, files_of("zephyr", "cortex-m4"))
     module = yaml.safe_load((folder / "zephyr" / "module.yml").read_text())
     jsonschema.validate(module, MODULE)

@@ -33,6 +33,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *points: tuple[str, str]) -> None:
     """As if a package with these entry points were installed."""
     found = [EntryPoint(name, value, registry.GROUP) for name, value in points]
     monkeypatch.setattr(registry, "entry_points", lambda group: found if group == registry.GROUP else [])
+    monkeypatch.setattr(registry, "_points", registry._points.__wrapped__)
 
 
 def test_the_example(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jsonschema
 import pytest
 
 from microfold import target
@@ -23,12 +22,17 @@ from tests.codegen.graphs import accumulator
 from tests.command_line import succeed
 from tests.needs import CROSS_TOOLS, need_tools
 
+if TYPE_CHECKING:
+    import jsonschema
+
 MADE = Path(__file__).resolve().parents[1] / "models" / "made"
 CNN = MADE / "cnn_int8.tflite"
 
 
 @cache
 def schema() -> jsonschema.Draft202012Validator:
+    import jsonschema  # takes seconds, which processes that only collect tests need not wait
+
     text = (Path(data.__file__).parent / "report.schema.json").read_text(encoding="utf-8")
     jsonschema.Draft202012Validator.check_schema(json.loads(text))
     return jsonschema.Draft202012Validator(json.loads(text))

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from microfold import target
+from microfold.codegen.emit import Build, emit_build
 from microfold.compiler import compile_graph
 from microfold.host.session import Session
 from microfold.ir.interpret import Interpreter
 from microfold.ir.node import Node, Value
 from microfold.ir.text import parse
 from microfold.ir.types import Array, Tensor
+from microfold.program import Program
+from microfold.simulate import program as simulate_program
+from microfold.simulate import run
+from microfold.simulate.firmware import Firmware
 from microfold.verification.verify import FLOAT_TOLERANCE, compare, input_sets, verify
+from tests.needs import CROSS_TOOLS
 
 THREE_LAYERS = """
 graph @three(%x: float32[2,3]) -> (%c) {
@@ -47,6 +56,36 @@ def test_floats_do_not_add_up(part: float, faulty: list[int], monkeypatch: pytes
     monkeypatch.setattr(Session, "run_layers", run_layers)
     sets = input_sets([buffer.type for buffer in program.inputs], 4)[1:]
     assert [difference.layer for difference in verify(program, sets).differences] == faulty
+
+
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+@pytest.mark.parametrize(("outputs", "images"), [("%c", [False, True]), ("%a, %b, %c", [False])])
+def test_hooks_are_built_where_not_all_is_output(
+    outputs: str, images: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong weight of the last layer is found with and without an image that has hooks."""
+    program = compile_graph(parse(THREE_LAYERS.replace("(%c)", f"({outputs})")), target.load("cortex-m4"))
+    sets = input_sets([buffer.type for buffer in program.inputs], 4)
+    built: list[bool] = []
+
+    class Watched(Firmware):
+        def __init__(self, *args: Any, hooked: bool, **kwargs: Any):
+            built.append(hooked)
+            super().__init__(*args, hooked=hooked, **kwargs)
+
+    monkeypatch.setattr(run, "Firmware", Watched)
+    right = verify(program, sets)
+    assert (right.exact, right.tensors, built) == (True, 3 * 4, images)
+
+    def damaged(program: Program) -> Build:
+        build = emit_build(program)
+        files = {name: text.replace("0.75", "0.25") for name, text in build.files.items()}
+        assert files != build.files
+        return replace(build, files=files)
+
+    monkeypatch.setattr(simulate_program, "emit_build", damaged)
+    assert [difference.layer for difference in verify(program, sets).differences] == [2]
 
 
 @pytest.mark.filterwarnings("error")

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -106,24 +106,26 @@ def read_core(path: Path) -> Core:
 
 
 class _Rows(Mapping[str, Row]):
-    """The rows of a file, parsed once one is asked for: most builds need those of one core."""
+    """The rows of a file, each parsed once it is asked for: most builds need few of one core."""
 
     def __init__(self, core: str, text: str):
         self._core = core
-        self._text = text
-
-    @cached_property
-    def _parsed(self) -> dict[str, Row]:
-        return {name: _row(self._core, row) for name, row in parse_toml(self._text).items()}
+        self._texts = dict(part.split("]\n", 1) for part in text.split("\n[")[1:])
+        self._parsed: dict[str, Row] = {}
 
     def __getitem__(self, kernel: str) -> Row:
+        if kernel not in self._parsed:
+            self._parsed[kernel] = _row(self._core, parse_toml(self._texts[kernel]))
         return self._parsed[kernel]
 
+    def __contains__(self, kernel: object) -> bool:
+        return kernel in self._texts
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._parsed)
+        return iter(self._texts)
 
     def __len__(self) -> int:
-        return len(self._parsed)
+        return len(self._texts)
 
 
 def _row(core: str, table: Mapping[str, Any]) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -41,7 +42,7 @@ def merge_axes(sizes: Sequence[int], *strides: Sequence[int]) -> list[tuple[int,
 
 def contiguous_strides(shape: Shape) -> list[int]:
     """Elements from one index to the next along each axis."""
-    return [int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
+    return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 def broadcast_strides(shape: Shape, out: Shape) -> list[int]:

@@ -167,6 +167,10 @@ class _TransposeConv2DRows(ByConvolution):
         one_row: dict[str, Parameter] = (
             {"pixels": columns.count} if pointwise else {"batch": 1, "output_height": 1}
         )
+        copied = call.parameters.get("copied_pixels")
+        if isinstance(copied, int):
+            # Of the whole image they may be more than a row has.
+            one_row["copied_pixels"] = min(copied, columns.count)
         band = rows.stride * columns.stride * columns.count * out.shape[3] * out.dtype.itemsize
         band += -band % _ALIGNMENT
         convolution = {**call.parameters, **one_row}
