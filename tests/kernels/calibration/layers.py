@@ -178,6 +178,16 @@ def _product_sums() -> Iterator[Graph]:
             (25, 24, (5, 5), ((2, 2), (2, 2)), 2, 1, None),
         )
     ]
+    # Along time alone, where what a call does once is much of it.
+    convolutions += [
+        conv2d_graph(1, width, channels, filters, (1, taps), padding=((0, 0), (before, after)))
+        for width, channels, filters, taps, before, after in (
+            (8, 16, 16, 3, 1, 1),
+            (6, 8, 16, 3, 0, 0),
+            (24, 6, 10, 5, 2, 2),
+            (40, 8, 24, 3, 2, 0),
+        )
+    ]
     # Windows as large as the image, as those of streaming networks.
     depthwise += [
         depthwise_conv2d_graph(taps, width, channels, (taps, width), activation=activation)
@@ -349,6 +359,10 @@ def _pools() -> Iterator[Graph]:
             (9, 9, 20, (3, 3), 1, SAME),
             (30, 1, 16, (4, 1), 4, NO_PADDING),
             (6, 40, 32, (6, 40), 1, NO_PADDING),
+            (10, 8, 12, (2, 2), 2, NO_PADDING),
+            (6, 6, 20, (3, 3), 1, NO_PADDING),
+            (1, 24, 28, (1, 2), 2, NO_PADDING),
+            (9, 9, 4, (3, 3), 3, NO_PADDING),
         ):
             x = _value(dtype, (1, height, width, channels))
             for kind in (MaxPool2D, AveragePool2D):
