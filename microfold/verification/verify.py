@@ -306,7 +306,8 @@ def gaps(
 
 def _run_host(program: Program, calls: Sequence[Sequence[Array]]) -> list[dict[Value, Array]]:
     session = Session(program)
-    return [dict(session.run_layers(*inputs)[1]) for inputs in calls]
+    runs = (session.run_layers(*inputs) for inputs in calls)
+    return [{**values, **_by_output(program, outputs)} for outputs, values in runs]
 
 
 def _run_simulated(program: Program, calls: Sequence[Sequence[Array]]) -> list[dict[Value, Array]]:
@@ -317,10 +318,14 @@ def _run_simulated(program: Program, calls: Sequence[Sequence[Array]]) -> list[d
     for values, inner in zip(found, result.inner_tensors, strict=False):
         for layer, arrays in zip(program.inner_layers, inner, strict=bool(inner)):
             values.update(_by_value(layer, arrays))
-    # Outputs count as they are in the end: nothing that comes behind their layers may write there.
     for values, arrays in zip(found, result.outputs, strict=True):
-        values.update(zip((b.value for b in program.outputs), arrays, strict=True))
+        values.update(_by_output(program, arrays))
     return found
+
+
+def _by_output(program: Program, arrays: Sequence[Array]) -> dict[Value, Array]:
+    """Outputs as they are in the end: nothing that comes behind their layers may write there."""
+    return dict(zip((buffer.value for buffer in program.outputs), arrays, strict=True))
 
 
 def _hands_all_out(program: Program) -> bool:
