@@ -13,7 +13,7 @@ several of them read. Each function is computed as by its own operator, in the s
 stay. Fused clips are among them; those of convolutions stay there. Operands may be dequantised, and the
 result quantised, in the same loop: then there is no tensor of floats.
 
-An operator joins the loop of its readers where one loop takes fewer instructions than two, by the kernels
+An operator joins the loop of its readers where one loop takes fewer cycles than two, by the kernels
 that the target has for them (`PassContext.node_cost`): where some functions have vector instructions and
 others are calls of a library, they may stay apart. It does not join where its operands would take more RAM
 until then than its result does, in the order of the graph or depth first, in which the plan may put the
@@ -87,7 +87,7 @@ class _Loop:
 
     Attributes:
         nodes: each behind those that it reads; the last one's result is the loop's.
-        cost: estimated instructions.
+        cost: estimated cycles.
     """
 
     nodes: list[Node]
@@ -140,7 +140,7 @@ class _Loops:
         self.several = {loop.nodes[-1]: loop for loop in self.loop_of.values() if len(loop.nodes) > 1}
         for root, loop in self.several.items():
             others = ", ".join(describe(node) for node in loop.nodes[:-1])
-            context.fired(root, f"one loop with {others}: about {loop.cost:.0f} instructions")
+            context.fired(root, f"one loop with {others}: about {loop.cost:.0f} cycles")
 
     def _place(self, node: Node) -> None:
         """Put a node into the loop of its readers, or in one of its own."""
@@ -180,7 +180,7 @@ class _Loops:
             return f"no kernel computes it and {describe(last)} in one loop"
         if together >= alone + loop.cost:
             return (
-                f"one loop with {describe(last)} would take about {together:.0f} instructions; "
+                f"one loop with {describe(last)} would take about {together:.0f} cycles; "
                 f"apart they take {alone + loop.cost:.0f}"
             )
         loop.nodes, loop.cost, loop.operands = whole.nodes, together, whole.operands

@@ -125,7 +125,7 @@ class FuseOps:
 def _dearer(
     graph: Graph, apart: tuple[Node, ...], fused: Node, cost: NodeCost | None, *, must_win: bool
 ) -> str | None:
-    """The reason if nodes take fewer instructions apart than as one.
+    """The reason if nodes take fewer cycles apart than as one.
 
     Args:
         must_win: nor may they take as many, or cost be unknown.
@@ -138,7 +138,7 @@ def _dearer(
         return f"no kernel of the target is known for {fused.op.name} with it" if must_win else None
     if together < sum(each) or (together == sum(each) and not must_win):
         return None
-    return f"in the epilogue it would take about {together:.0f} instructions; apart they take {sum(each):.0f}"
+    return f"in the epilogue it would take about {together:.0f} cycles; apart they take {sum(each):.0f}"
 
 
 def _larger(graph: Graph, producer: Node, fused: Node, context: PassContext) -> str | None:

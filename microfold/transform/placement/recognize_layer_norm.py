@@ -101,7 +101,7 @@ class _Norm:
 
 
 def _dearer(norm: _Norm, graph: Graph, context: PassContext) -> str | None:
-    """The reason if kernels take fewer instructions for the nodes than for one operator."""
+    """The reason if kernels take fewer cycles for the nodes than for one operator."""
     cost = context.node_cost
     if cost is None:
         return None
@@ -114,7 +114,7 @@ def _dearer(norm: _Norm, graph: Graph, context: PassContext) -> str | None:
     each = [found for found in (cost(node, graph) for node in norm.nodes) if found is not None]
     if together is not None and together <= sum(each):
         return None
-    what = "no kernel" if together is None else f"about {together:.0f} instructions"
+    what = "no kernel" if together is None else f"about {together:.0f} cycles"
     return f"one operator would take {what}; apart they take {sum(each):.0f}"
 
 

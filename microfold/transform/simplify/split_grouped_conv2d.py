@@ -31,7 +31,7 @@ from microfold.passes.context import NodeCost, PassContext
 from microfold.passes.decorators import function_pass
 from microfold.transform.simplify.expand_grouped_conv2d import dense_filters
 
-# Less than this share of the instructions as one must be left; and of those in fewer parts, since parts take
+# Less than this share of the cycles as one must be left; and of those in fewer parts, since parts take
 # RAM, and estimates of small convolutions may be off by a fifth.
 _WORTH = 0.9
 _WORTH_MORE = 0.8
@@ -62,13 +62,13 @@ def split_grouped_conv2d(graph: Graph, context: PassContext) -> Graph:
             reason = f"{groups} groups as one: what kernels take is not known"
         elif reason is None and parts == 1:
             taken = ", ".join(f"{cost:.0f} in {count}" for count, cost in costs.items() if count > 1)
-            reason = f"{groups} groups as one take about {costs[1]:.0f} instructions; {taken} parts"
+            reason = f"{groups} groups as one take about {costs[1]:.0f} cycles; {taken} parts"
         if reason is None and context.spare_ram:
             reason = f"{groups} groups as one: {parts} parts would take more RAM than is allowed"
         if reason is not None:
             context.declined(node, reason)
             return None
-        saved = f"about {costs[parts]:.0f} instructions instead of {costs[1]:.0f}"
+        saved = f"about {costs[parts]:.0f} cycles instead of {costs[1]:.0f}"
         context.fired(node, f"{groups} groups in {parts} parts: {saved}")
         return _emit(site, image, parts)
 
@@ -102,7 +102,7 @@ def _why_not(site: RewriteSite[None], constants: list[Array | None]) -> str | No
 def _best(
     site: RewriteSite[None], image: Value, groups: int, context: PassContext
 ) -> tuple[int, dict[int, float]]:
-    """The number of parts that takes the fewest instructions, 1 if none saves enough; and what each takes."""
+    """The number of parts that takes the fewest cycles, 1 if none saves enough; and what each takes."""
     cost = context.node_cost
     if cost is None:
         return 1, {}
@@ -122,7 +122,7 @@ def _best(
 
 
 def _cost(site: RewriteSite[None], image: Value, parts: int, cost: NodeCost) -> float | None:
-    """Estimated instructions of all parts, the first of which is computed as they all are."""
+    """Estimated cycles of all parts, the first of which is computed as they all are."""
     node, output = site.node, site.node.output.type
     filters, depth = output.shape[3] // parts, image.type.shape[3] // parts
     cut, rows = _cut(image.type, parts, 0), slice(0, filters)

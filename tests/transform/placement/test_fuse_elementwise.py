@@ -46,7 +46,7 @@ def test_a_chain() -> None:
         _with(_each),
     )
     assert [str(decision) for decision in decisions] == [
-        "fuse_elementwise: tanh %y: one loop with mul %a, add %b: about 14 instructions"
+        "fuse_elementwise: tanh %y: one loop with mul %a, add %b: about 14 cycles"
     ]
 
 
@@ -124,7 +124,7 @@ def test_where_two_loops_are_less() -> None:
     check_declined(
         fuse_elementwise,
         CHAIN.replace("OUTPUTS", "%y"),
-        "one loop with add %y would take about 50 instructions; apart they take 22",
+        "one loop with add %y would take about 50 cycles; apart they take 22",
         _with(dear),
     )
 

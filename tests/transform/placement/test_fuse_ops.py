@@ -135,7 +135,7 @@ def test_where_the_kernel_for_both_is_dearer() -> None:
           %y: float32[2] = clip(%a) {minimum=0.5, maximum=1.0}
         }
         """,
-        "in the epilogue it would take about 100 instructions; apart they take 60",
+        "in the epilogue it would take about 100 cycles; apart they take 60",
         PassContext(node_cost=cost),
     )
 
@@ -169,7 +169,7 @@ def test_table_where_it_is_cheaper() -> None:
     ("context", "reason"),
     [
         (PassContext(), "fully_connected kernels cannot run tanh"),
-        (PassContext(node_cost=_costs(60.0)), "it would take about 60 instructions; apart they take 60"),
+        (PassContext(node_cost=_costs(60.0)), "it would take about 60 cycles; apart they take 60"),
         (PassContext(node_cost=_costs(None)), "no kernel of the target is known for fully_connected with it"),
         (
             PassContext(node_cost=_costs(59.0), node_scratch=_costs(31.0)),

@@ -168,7 +168,7 @@ def test_where_one_operator_is_dearer() -> None:
 
     context = PassContext(node_cost=cost)
     text = _graph(SPELLINGS["keras"])
-    check_declined(recognize_layer_norm, text, "about 1000 instructions; apart they take 100", context)
+    check_declined(recognize_layer_norm, text, "about 1000 cycles; apart they take 100", context)
 
 
 def test_scales_go_into_weights_first() -> None:

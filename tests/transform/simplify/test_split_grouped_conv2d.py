@@ -1,4 +1,4 @@
-"""Groups of convolutions are computed apart where that takes fewer instructions."""
+"""Groups of convolutions are computed apart where that takes fewer cycles."""
 
 from __future__ import annotations
 
