@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
 
 from microfold.analysis.interval import Range, full_range
 from microfold.analysis.product_sum import Accumulator
 from microfold.analysis.ranges import Ranges
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array
+from microfold.support.memo import Remembered
 from microfold.target import Target
-
-_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +26,7 @@ class LayerContext:
         compiled_for_size: the C compiler is asked for short code (-Os), and keeps less in registers.
         row_table: the call is given a table of addresses in the place of the first input, see
             `band.lower_by_rows`.
+        remembered: what searches have made of this layer.
         band_of: the node of which this one computes some rows, see `band.layer_band`; None: it is whole.
     """
 
@@ -38,19 +37,7 @@ class LayerContext:
     compiled_for_size: bool = False
     row_table: bool = False
     band_of: Node | None = None
-    _remembered: dict[Hashable, object] = field(
-        default_factory=dict["Hashable", object], init=False, repr=False
-    )
-
-    def remembered(self, key: Hashable, find: Callable[[], _Found]) -> _Found:
-        """What is made of this layer, made once: searches come back to the same rows again and again.
-
-        Args:
-            key: also says who asks.
-        """
-        if key not in self._remembered:
-            self._remembered[key] = find()
-        return cast("_Found", self._remembered[key])
+    remembered: Remembered = field(default_factory=Remembered, init=False, repr=False)
 
     @property
     def whole(self) -> Node:

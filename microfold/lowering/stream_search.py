@@ -25,6 +25,7 @@ from microfold.options import Options
 from microfold.plan.stream.planner import StreamPlanner
 from microfold.plan.stream.region import Region, region_of
 from microfold.plan.stream.row_node import RowNode
+from microfold.support.memo import Remembered
 
 # Cuts of which the rows are tried in rings, and carried, where the RAM is limited.
 RING_LOOKS = 2
@@ -44,6 +45,7 @@ class Search:
         self.cuts = cuts
         self.scope, self.options = cuts.scope, options or cuts.options
         self._by_address: dict[tuple[Node, int], float | None] = {}
+        self._remembered = Remembered()
 
     def order(self, found: Streamed) -> tuple[float, float]:
         """What is better comes first: twice the arena for half of the time is an even exchange.
@@ -248,6 +250,9 @@ class Search:
 
     def _least_cost(self, planner: StreamPlanner, limit: int) -> float:
         """Of the layers' calls, each by the fastest kernel whose call fits; infinite if there is none."""
+        return self._remembered((planner, limit), lambda: self._find_least_cost(planner, limit))
+
+    def _find_least_cost(self, planner: StreamPlanner, limit: int) -> float:
         try:
             rankings = self.cuts.rankings(planner)
         except InputError:

@@ -1,4 +1,4 @@
-"""Results of functions of arrays, kept for the arguments that come again."""
+"""Results that are kept, for the questions that come again."""
 
 from __future__ import annotations
 
@@ -39,6 +39,23 @@ def remembered(size: int) -> Callable[[Callable[_Arguments, _Result]], Callable[
         return call
 
     return decorate
+
+
+class Remembered:
+    """What is found for keys, each found once and kept as long as this is."""
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, object] = {}
+
+    def __call__(self, key: Hashable, find: Callable[[], _Result]) -> _Result:
+        """What is found for a key.
+
+        Args:
+            key: also says who asks.
+        """
+        if key not in self._found:
+            self._found[key] = find()
+        return cast("_Result", self._found[key])
 
 
 def _key(value: object) -> Hashable:

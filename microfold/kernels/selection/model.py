@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from functools import cached_property
-from typing import TypeVar, cast
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.hybrid_conv2d import HybridConv2D
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.fully_connected.hybrid_fully_connected import HybridFullyConnected
+from microfold.support.memo import Remembered
 
 # Of all int8 constants, the part by which int16 weights may add to them: those of the first layers of an
 # image network, which have few weights for most of the outputs.
@@ -36,8 +36,6 @@ _PACKABLE: Mapping[type[Op], DType] = {
     HybridFullyConnected: DType.INT16,
 }
 
-_Found = TypeVar("_Found")
-
 
 class Model:
     """Facts about a graph, each found when it is first asked for.
@@ -51,17 +49,7 @@ class Model:
         self.costs = costs
         self._products: dict[str, Counter[Hashable]] = {}
         self._half_savings: dict[type[Op], tuple[int, bool]] = {}
-        self._remembered: dict[Hashable, object] = {}
-
-    def remembered(self, key: Hashable, find: Callable[[], _Found]) -> _Found:
-        """What is found for a key, found once: searches come back to the same layers again and again.
-
-        Args:
-            key: also says who asks.
-        """
-        if key not in self._remembered:
-            self._remembered[key] = find()
-        return cast("_Found", self._remembered[key])
+        self.remembered = Remembered()
 
     @cached_property
     def operators(self) -> Counter[type[Op]]:

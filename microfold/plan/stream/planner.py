@@ -15,17 +15,12 @@ from microfold.plan.liveness import Storage
 from microfold.plan.memory import overlaps_of
 from microfold.plan.overlap import Overlap, align
 from microfold.plan.problem import units
-from microfold.plan.stream.blocks import (
-    Block,
-    block,
-    busiest,
-    moments_of,
-    shared_in_call,
-)
+from microfold.plan.stream.blocks import Block, block, busiest, moments_of, shared_in_call
 from microfold.plan.stream.layers import BandLayer
 from microfold.plan.stream.memory import StreamMemory
 from microfold.plan.stream.occupied import overlaps_in_time
 from microfold.plan.stream.timeline import Timeline
+from microfold.support.memo import Remembered
 
 
 class StreamPlanner(Timeline):
@@ -38,16 +33,8 @@ class StreamPlanner(Timeline):
     may_reorder: ClassVar[bool] = False
 
     @cached_property
-    def _overlaps(self) -> dict[tuple[int, Kernel], Sequence[Overlap]]:
-        return {}
-
-    @cached_property
-    def _shared(self) -> dict[tuple[int, Kernel], int]:
-        return {}
-
-    @cached_property
-    def _scratch(self) -> dict[tuple[int, int], Block]:
-        return {}
+    def _remembered(self) -> Remembered:
+        return Remembered()
 
     @cached_property
     def _placed(self) -> dict[Hashable, ArenaPlan]:
@@ -55,10 +42,7 @@ class StreamPlanner(Timeline):
 
     def overlaps(self, index: int, kernel: Kernel) -> Sequence[Overlap]:
         """Leave for what a layer computes to lie over what it reads last."""
-        key = index, kernel
-        if key not in self._overlaps:
-            self._overlaps[key] = self._overlaps_of(index, kernel)
-        return self._overlaps[key]
+        return self._remembered(("overlaps", index, kernel), lambda: self._overlaps_of(index, kernel))
 
     def _overlaps_of(self, index: int, kernel: Kernel) -> Sequence[Overlap]:
         planned = self.planned[index]
@@ -158,10 +142,12 @@ class StreamPlanner(Timeline):
 
     def _scratch_of(self, index: int, size: int) -> Block:
         """The scratch of a layer's calls."""
-        if (index, size) not in self._scratch:
+
+        def find() -> Block:
             times = sum(1 << moment for moment in self.moments_of(index))
-            self._scratch[index, size] = block(f"scratch of layer {index}", size, times)
-        return self._scratch[index, size]
+            return block(f"scratch of layer {index}", size, times)
+
+        return self._remembered(("scratch", index, size), find)
 
     def _place(
         self, scratch: Sequence[Block], overlaps: Sequence[Overlap], wanted: int | None, thorough: bool
@@ -187,10 +173,9 @@ class StreamPlanner(Timeline):
 
     def _shared_by(self, index: int, kernel: Kernel) -> int:
         """Units that what a layer computes may share with what it reads."""
-        key = index, kernel
-        if key not in self._shared:
-            self._shared[key] = shared_in_call(self.overlaps(index, kernel))
-        return self._shared[key]
+        return self._remembered(
+            ("shared", index, kernel), lambda: shared_in_call(self.overlaps(index, kernel))
+        )
 
     def need(self, index: int, kernel: Kernel, call: KernelCall) -> int:
         """Bytes of the smallest arena for what is alive in a layer's calls."""
