@@ -258,9 +258,13 @@ class Search:
         except InputError:
             # Not all kernels read several rows by their addresses.
             return math.inf
-        return sum(
-            self._least(planner, index, each, limit) * each.runs for index, each in enumerate(rankings)
-        )
+        costs = [0.0] * len(rankings)
+        # The calls with most around them first: mostly these are what does not fit.
+        for index in sorted(range(len(rankings)), key=lambda each: -planner.alive(each)):
+            costs[index] = self._least(planner, index, rankings[index], limit) * rankings[index].runs
+            if math.isinf(costs[index]):
+                return math.inf
+        return sum(costs)
 
     def _least(self, planner: StreamPlanner, index: int, ranking: Ranking, limit: int) -> float:
         """The same of a layer, whatever the kernel gives up for it."""
@@ -346,8 +350,9 @@ class Search:
         ram = self.options.ram
         if ram is None:
             return refusals[0]
-        by_rows = self.leanest
-        smallest = min([by_rows, *(search.leanest for search in tiles)])
+        smallest = by_rows = self.leanest
+        for search in tiles:
+            smallest = min(smallest, search.leanest_below(smallest))
         least = smallest + self.cuts.state
         if least <= ram:
             return refusals[0]
@@ -361,9 +366,18 @@ class Search:
     @cached_property
     def leanest(self) -> float:
         """Bytes of the smallest arena of these cuts, whatever the kernels; infinite if there are none."""
+        return self.leanest_below(math.inf)
+
+    def leanest_below(self, most: float) -> float:
+        """The same if it has less than so many bytes; others are not looked for to the end."""
         planners = [*self.cuts.promising, *self.with_rows_apart]
-        sizes = [leanest_size(self.cuts.rankings(planner), self.scope.model, planner) for planner in planners]
-        return min(sizes, default=math.inf)
+        needs = [planner.least_need(self.cuts.first_kernels(planner)) for planner in planners]
+        found = most
+        for need, planner in sorted(zip(needs, planners, strict=True), key=lambda each: each[0]):
+            if need >= found:
+                break
+            found = min(found, leanest_size(self.cuts.rankings(planner), self.scope.model, planner))
+        return found
 
 
 def _readers(region: Region, value: Value) -> list[RowNode]:

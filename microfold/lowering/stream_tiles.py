@@ -109,7 +109,10 @@ class Tilings:
     def leanest(self, limit: float) -> list[Tiling]:
         """Those that need least, one of each result, if they may need less than some bytes."""
         found: dict[Region, tuple[int, Tiling]] = {}
-        for tiling in self.within(limit):
+        for tiling in sorted(self.within(limit), key=lambda each: each.need):
+            taken = sorted(need for need, _ in found.values())[:LEANEST_LOOKS]
+            if len(taken) == LEANEST_LOOKS and tiling.need >= taken[-1]:
+                break
             if not self._may_fit(tiling, limit):
                 continue
             need = max(tiling.need, self._needs_behind(tiling.region)[0][0])

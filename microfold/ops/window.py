@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ class Window:
     dilations: Pair
     padding: Padding
 
-    @property
+    @cached_property
     def extent(self) -> Pair:
         """Rows and columns that a dilated window spans."""
         height, width = ((s - 1) * d + 1 for s, d in zip(self.size, self.dilations, strict=True))

@@ -114,26 +114,29 @@ class _Placement:
     def _smallest_growth(self, ranges: Sequence[tuple[int, int]], size: int) -> int:
         """Of the ends of all gaps and the bottom, where the arena grows least; the lowest one of equals."""
         bottom, top = self.bottom, self.top
-
-        def place(offset: int) -> tuple[int, int]:
-            return max(top, align(offset + size)) - min(bottom, offset), offset
-
-        found: list[tuple[int, int]] = []
         begin: int | None = None  # of the gap that the next range ends; None: there is no lower range
+        places: list[int] = []
         for low, high in ranges:
             if begin is None or begin < low:
                 last = align(low) - ALIGNMENT
                 if begin is None or last >= begin:
-                    found.append(place(last))
+                    places.append(last)
                 if begin is not None and (first := align(begin)) < low:
-                    found.append(place(first))
+                    places.append(first)
                 if bottom < low and (begin is None or bottom >= begin):
-                    found.append(place(bottom))
-            begin = high if begin is None else max(begin, high)
-        found.append(place(bottom if begin is None else align(begin)))
+                    places.append(bottom)
+            if begin is None or high > begin:
+                begin = high
+        places.append(bottom if begin is None else align(begin))
         if begin is not None and bottom >= begin:
-            found.append(place(bottom))
-        return min(found)[1]
+            places.append(bottom)
+        best, least = places[0], None
+        for offset in places:
+            above, below = align(offset + size), offset
+            growth = (above if above > top else top) - (below if below < bottom else bottom)
+            if least is None or (growth, offset) < (least, best):
+                best, least = offset, growth
+        return best
 
     @property
     def size(self) -> int:
@@ -234,10 +237,10 @@ def climb(conflicts: Conflicts, start: Placed, enough: int, rounds: int = CLIMB_
         place = order.index(tops[int(draw() * len(tops))])
         order.insert(int(draw() * (place + 1)), order.pop(place))
         grow_down = now.grow_down != (draw() < OTHER_WAY)
-        tried = place_in_order(conflicts, order, grow_down=grow_down)
-        assert tried is not None
-        if tried.size <= now.size or draw() < WORSE:
+        tried = place_in_order(conflicts, order, grow_down=grow_down, limit=now.size + 1)
+        if tried is None and draw() < WORSE:
+            tried = place_in_order(conflicts, order, grow_down=grow_down)
+        if tried is not None:
             now = tried
-        if tried.size < best.size:
-            best = tried
+            best = min(best, now, key=lambda placed: placed.size)
     return best

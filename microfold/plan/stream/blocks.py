@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +15,7 @@ from microfold.plan.bound import CALL_LIMIT
 from microfold.plan.exact import solve
 from microfold.plan.liveness import Storage
 from microfold.plan.overlap import Overlap
-from microfold.plan.problem import problem_of, units
+from microfold.plan.problem import Distance, Pair, Problem, problem_of, units
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +74,15 @@ def shared_in_call(overlaps: Sequence[Overlap]) -> int:
         return 0
     group = dict.fromkeys(block for o in overlaps for block in (o.source, o.target))
     problem = problem_of([*group], overlaps)
-    total = sum(problem.sizes)
-    return total - solve(problem, total + 1, max(problem.sizes), CALL_LIMIT).bound
+    return _shared((*problem.sizes,), (*problem.pairs,), (*problem.leave.items(),))
+
+
+@functools.lru_cache(maxsize=4096)
+def _shared(sizes: tuple[int, ...], pairs: tuple[Pair, ...], leave: tuple[tuple[Pair, Distance], ...]) -> int:
+    """The same of a problem; calls of a layer mostly pose equal ones."""
+    total = sum(sizes)
+    problem = Problem(sizes, pairs, dict(leave))
+    return total - solve(problem, total + 1, max(sizes), CALL_LIMIT).bound
 
 
 def held_at(blocks: Sequence[Block], occupied: Occupied, end: int) -> NDArray[np.int64]:

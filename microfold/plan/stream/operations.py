@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from microfold.ir.node import Value
 from microfold.ops.rows import Rows
 from microfold.plan.stream.row_node import RowNode
 
 
-@dataclass(frozen=True)
-class Spot:
+class Spot(NamedTuple):
     """A place in a window: bytes from its start.
 
     Attributes:

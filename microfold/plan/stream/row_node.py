@@ -131,14 +131,15 @@ class RowNode:
         node = Node(op, (Value(value.name, rows.type(value.type)),), self.node.outputs)
         return LayerBand(replace(self.layer, node=node, band_of=self.node), (row, row + 1), (rows,))
 
-    def reads(self, part: int) -> list[tuple[Value, Rows]]:
+    def reads(self, part: int) -> Sequence[tuple[Value, Rows]]:
         """What the band of a part reads, operand by operand."""
-        found: list[tuple[Value, Rows]] = []
-        for index, reading in self.readings.items():
-            value = self.node.inputs[index]
-            assert value is not None
-            found.append((value, reading.spans[part]))
-        return found
+        return self._reads[part]
+
+    @cached_property
+    def _reads(self) -> Sequence[Sequence[tuple[Value, Rows]]]:
+        found = [(self.node.inputs[index], reading.spans) for index, reading in self.readings.items()]
+        known = [(value, spans) for value, spans in found if value is not None]
+        return [[(value, spans[part]) for value, spans in known] for part in range(len(self.parts))]
 
 
 def by_rows(layer: LayerContext, width: int = 1, parts: Sequence[Rows] | None = None) -> RowNode | str:

@@ -126,6 +126,7 @@ class _Recorder:
         slots: rows of rings.
         touches: see `_touches`.
         done: parts that are computed.
+        held: what reads a value, with the first row that each of its parts still needs.
         needed: the first row that is still needed.
         live: whose windows may hold something now.
     """
@@ -144,6 +145,9 @@ class _Recorder:
     events: dict[RowNode, list[int]] = field(default_factory=dict[RowNode, list[int]])
     reaches: dict[RowNode, list[Mapping[int, Reach]]] = field(
         default_factory=dict[RowNode, list[Mapping[int, Reach]]]
+    )
+    held: dict[Value, Sequence[tuple[RowNode, Sequence[int]]]] = field(
+        default_factory=dict[Value, Sequence[tuple[RowNode, Sequence[int]]]]
     )
     needed: dict[Value, int] = field(default_factory=dict[Value, int])
     live: dict[Value, None] = field(default_factory=dict[Value, None])
@@ -170,6 +174,8 @@ class _Recorder:
                 self.live[value] = None
             self.windows[value] = window
         for value in (*self.keepers, *self.windows):
+            readers = region.readers.get(value, ())
+            self.held[value] = [(node, node.readings[index].held) for node, index in readers]
             self._find_needed(value)
         self.touches = _touches(region, self.all_events)
         for number, event in enumerate(self.all_events):
@@ -346,8 +352,7 @@ class _Recorder:
         if value in self.windows and self.windows[value].whole and not self._dies(value):
             self.needed[value] = self.windows[value].low
             return
-        readers = self.region.readers.get(value, ())
-        rows = (n.readings[i].held[self.done.get(n, 0)] for n, i in readers)
+        rows = [held[self.done.get(node, 0)] for node, held in self.held[value]]
         self.needed[value] = min(rows, default=NEVER)
 
     def _dies(self, value: Value) -> bool:

@@ -193,7 +193,7 @@ def shifted(operation: Operation, by: int) -> Iterator[Operation]:
     """The operation with one of its places elsewhere."""
 
     def moved(spot: Spot) -> Spot:
-        return replace(spot, offset=spot.offset + by)
+        return spot._replace(offset=spot.offset + by)
 
     def tables(table: Table) -> Iterator[Table]:
         for index, spot in enumerate(table.spots):
