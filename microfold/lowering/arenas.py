@@ -16,7 +16,7 @@ from microfold.kernels.selection.flash_shares import PricedWay, estimated_flash
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.smaller_arena import dearer_within_ram, too_dear
 from microfold.lowering.scope import Scope, ScopeMemory
-from microfold.lowering.stream import in_rows, in_tiles
+from microfold.lowering.stream import in_rows, in_tiles, not_slow
 from microfold.lowering.stream_cuts import Cuts
 from microfold.lowering.stream_search import Search
 from microfold.lowering.streamed import Streamed
@@ -109,14 +109,14 @@ class Selected:
 
     @cached_property
     def streamed(self) -> Streamed:
-        """The model with some layers computed row by row, in tiles of columns if it fits only so.
+        """The model with some layers computed row by row, in tiles of columns if only these fit, or are fast.
 
         Raises:
             UnsupportedModelError: some layers have no kernel, or those that should do not work by rows.
             InputError: nothing fits the flash or the RAM that the options allow.
         """
         found = self.rows
-        return found if isinstance(found, Streamed) else in_tiles(self._search, found)
+        return not_slow(self._search, found) if isinstance(found, Streamed) else in_tiles(self._search, found)
 
     @cached_property
     def rows(self) -> Streamed | list[InputError]:

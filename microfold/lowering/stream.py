@@ -10,10 +10,13 @@ from microfold.lowering.stream_search import OTHER_WIDER_LOOKS, Search
 from microfold.lowering.stream_tiles import Tiling, Tilings
 from microfold.lowering.streamed import Streamed
 from microfold.plan.stream.check_memory import check_memory
+from microfold.support.memo import Remembered
 
 # With a limit of RAM, cuts whose calls are tried with more rows: so many, and others than the best one only
 # if they take less than so many times as long.
 FINALISTS, NEARLY = 3, 1.05
+# Tiles are taken where rows of full width fit, too, if these take so many times as long.
+WORTHWHILE = 1.05
 
 
 def in_rows(search: Search) -> Streamed | list[InputError]:
@@ -67,35 +70,73 @@ def _best_rows(search: Search) -> Streamed | list[InputError]:
 
 
 def in_tiles(search: Search, refusals: Sequence[InputError]) -> Streamed:
-    """A cut in tiles of columns that fits, of those with the least work.
+    """A cut in tiles of columns that fits: the first one that is not slow, of those with the least work.
 
     Raises:
         UnsupportedModelError: not even the first layer works by rows.
         InputError: nothing fits the RAM or the flash that the options allow.
     """
-    limit = search.allowed
-    if limit is None or search.options.io != "caller":
+    if not _may_be_tiles(search):
         raise search.refusal(refusals)
-    tilings = Tilings(search.cuts)
-    tried: dict[Tiling, Search] = {}
+    tiles = _Tiles(search)
+    found = tiles.fitting()
+    if found is None:
+        # What a refusal names must do.
+        leanest = tiles.tilings.leanest(search.leanest)
+        found = next(filter(None, map(tiles.best_of, leanest)), None)
+        if found is None:
+            raise search.refusal(refusals, [tiles.searches[each] for each in leanest])
+    return found
 
-    def best_of(tiling: Tiling) -> Streamed | None:
-        tiles = tried[tiling] = Search(tilings.cuts_of(tiling))
-        looked_at = tiles.looked_at(tiles.cuts.promising, []) or tiles.looked_at(tiles.with_rows_apart, [])
+
+def not_slow(search: Search, rows: Streamed) -> Streamed:
+    """A cut by rows that fits or, if it takes slow kernels to fit, one in tiles of columns that is faster."""
+    if not _may_be_tiles(search) or not rows.is_slow:
+        return rows
+    found = _Tiles(search).fitting()
+    return rows if found is None or WORTHWHILE * found.cost > rows.cost else found
+
+
+def _may_be_tiles(search: Search) -> bool:
+    """Tiles read the caller's image again, and only a limit makes them worth their work."""
+    return search.allowed is not None and search.options.io == "caller"
+
+
+class _Tiles:
+    """Tilings with the best cuts that are found for them.
+
+    Attributes:
+        searches: of the tilings that were looked at.
+    """
+
+    def __init__(self, search: Search):
+        self.tilings = Tilings(search.cuts)
+        self.searches: dict[Tiling, Search] = {}
+        self._limit = search.allowed or 0
+        self._remembered = Remembered()
+
+    def fitting(self) -> Streamed | None:
+        """The first cut that is not slow, or the fastest one; None: nothing fits."""
+        found: list[Streamed] = []
+        for tiling in self.tilings.fitting(self._limit):
+            best = self.best_of(tiling)
+            if best is not None:
+                found.append(best)
+                if not best.is_slow:
+                    break
+        return min(found, key=lambda each: each.cost, default=None)
+
+    def best_of(self, tiling: Tiling) -> Streamed | None:
+        """The best cut with some tiles; None: nothing fits."""
+        return self._remembered(tiling, lambda: self._find_best(tiling))
+
+    def _find_best(self, tiling: Tiling) -> Streamed | None:
+        tiles = self.searches[tiling] = Search(self.tilings.cuts_of(tiling))
+        looked_at = tiles.looked_at(tiles.cuts.promising, [])
+        if all(each.is_slow for each in looked_at):
+            looked_at += tiles.looked_at(tiles.with_rows_apart, [])
         if not looked_at:
             return None
         best = tiles.widened(min(looked_at, key=tiles.order), OTHER_WIDER_LOOKS)
         check_memory(best.memory, [candidate.kernel for candidate in best.chosen])
         return best
-
-    def first_of(tilings: Sequence[Tiling]) -> Streamed | None:
-        return next(filter(None, map(best_of, tilings)), None)
-
-    found = first_of(tilings.fitting(limit))
-    if found is None:
-        # What a refusal names must do.
-        leanest = tilings.leanest(search.leanest)
-        found = first_of([each for each in leanest if each not in tried])
-        if found is None:
-            raise search.refusal(refusals, [tried[each] for each in leanest])
-    return found

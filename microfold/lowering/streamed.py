@@ -18,6 +18,8 @@ from microfold.plan.stream.row_node import RowNode, by_rows, following
 
 # Cycles of a moved byte, the loops and calls around the copies included.
 MOVED_BYTE = 1.0
+# Times as many cycles as with the kernels that are asked for.
+SLOW = 1.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +59,12 @@ class Streamed:
     def moves(self) -> float:
         """Of the moves alone."""
         return MOVED_BYTE * self.memory.moved
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the RAM made it take slower kernels than those that the options ask for."""
+        asked = run_cost(self.rankings, [ranking.candidates[0] for ranking in self.rankings])
+        return run_cost(self.rankings, self.chosen) > SLOW * asked
 
     @cached_property
     def flash(self) -> int:
