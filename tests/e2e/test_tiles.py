@@ -16,7 +16,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.graph import verify as check_graph
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import DType, ElementType, TensorType
-from microfold.lowering import arenas
+from microfold.lowering import arenas, stream
 from microfold.lowering.stream_search import Search
 from microfold.lowering.stream_tiles import Tilings
 from microfold.lowering.streamed import Streamed
@@ -164,6 +164,39 @@ def test_what_a_refusal_names_fits() -> None:
     with pytest.raises(InputError, match="computed by rows, the smallest arena found has") as refused:
         compile_graph(graph, target.load("cortex-m4"), Options(io="arena", ram=8))
     assert needed(refused.value) > ram
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "core"), [(3, "cortex-m4"), (0, "cortex-m7"), (1, "cortex-m33")])
+def test_the_least_ram_is_right(seed: int, core: str) -> None:
+    """Kernels without scratch read rows by their addresses, and compilers have registers for them."""
+    need_tools(*CROSS_TOOLS)
+    graph = WideNets(seed).wide()
+    with pytest.raises(InputError) as refused:
+        compile_graph(graph, target.load(core), Options(io="caller", ram=8))
+    ram = needed(refused.value)
+    program = compile_graph(graph, target.load(core), Options(io="caller", ram=ram), name="wide")
+    assert verify(program, input_sets([b.type for b in program.inputs], 4)).exact
+
+
+def test_tiles_that_are_faster_than_slow_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where rows of full width fit, tiles are looked at if the rows' kernels are slow."""
+    graph = WideNets(3).wide()
+    core = target.load("cortex-m4")
+    options = Options(io="caller", ram=compile_graph(graph, core, Options(io="rows")).arena.size)
+
+    def tiles() -> int:
+        found = compile_graph(graph, core, options).stream
+        assert found is not None
+        return sum(bool(region.inputs) for region in found.timeline.regions)
+
+    monkeypatch.setattr(stream, "WORTHWHILE", 0.0)
+    monkeypatch.setattr(Streamed, "is_slow", False)
+    assert tiles() == 1
+    monkeypatch.setattr(Streamed, "is_slow", True)
+    assert tiles() > 1
+    monkeypatch.setattr(stream, "WORTHWHILE", 100.0)
+    assert tiles() == 1
 
 
 def test_weights_are_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
