@@ -97,7 +97,7 @@ def tune(
         for level in (OPTIMIZE if all_levels else [code.optimize])
     ]
     measuring, boards = _runner(runner_command or [], runner or [], board_file, timeout)
-    measuring.check(subjects[0].target)
+    measuring.check(subjects[0].target, subjects[0].options)
     with Database(path, create=True) as database, progress_bar("programs measured", as_json) as progress:
         executor = open_executor(workers, scheduler)
         lanes = boards or [f"worker {number}" for number in range(executor.lanes)]

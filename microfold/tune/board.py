@@ -22,7 +22,7 @@ class Board:
         flash, ram: address and bytes of what an image may use.
         stack: bytes of it.
         caches: ``warm``: a run before those that count; ``cold``: emptied before each layer.
-        counter: ``dwt`` or ``systick``; ``auto``: the DWT's, which Armv6-M lacks.
+        counter: ``dwt`` or ``systick``; ``auto``: the DWT's where there is one that counts, or else SysTick.
         runs: how often the model runs.
         output: ``semihosting``, or the function of the board's own files.
         sources: C files of the board's own, see docs/tuning.md.

@@ -103,7 +103,7 @@ class Tuner:
             MicrofoldError: the model cannot be compiled.
             ToolError: no board is left.
         """
-        self._runner.check(subject.target)
+        self._runner.check(subject.target, subject.options)
         setting = self._runner.setting(subject.target, subject.options)
         before = Compiled(subject)
         known = set(self._database.figures(setting))

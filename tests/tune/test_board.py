@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -103,6 +104,9 @@ def test_answers() -> None:
     for text, layers in ((ANSWER, 2), (ANSWER + "microfold-tune end", 3), ("", 2)):
         with pytest.raises(RunnerError, match="the board must print"):
             read_times(text, layers, 2)
+    still = re.sub(r"\d+\r", "5\r", ANSWER) + "microfold-tune end"
+    with pytest.raises(RunnerError, match='its counter must count.*counter = "systick"'):
+        read_times(still, 2, 2)
     with pytest.raises(ToolError, match="fault"):
         read_times("microfold-tune fault", 2, 2)
 
@@ -139,6 +143,13 @@ def test_commands(tmp_path: Path) -> None:
     stub(tmp_path)
     text = run_command(entry_command(f"{tmp_path}/stub.py:answer"), tmp_path / "image.elf", 60.0)
     assert read_times(text, 1, 2).total == 100
+
+
+def test_what_boards_cannot_measure_is_refused_at_once(tmp_path: Path) -> None:
+    words = ("tune", model(tmp_path), "--database", tmp_path / "a.db", "--board-file", describe(tmp_path))
+    words += ("--runner-command", "flash {elf}", "--weights", "blob", "--io", "rows")
+    assert "given are --io rows, --weights blob" in refuse(*words)
+    assert not (tmp_path / "a.db").exists()
 
 
 def test_options_of_boards_belong_together(tmp_path: Path) -> None:
@@ -206,20 +217,23 @@ def rows(path: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize(
-    ("core", "machine", "flash", "ram"),
+    ("core", "machine", "flash", "ram", "counter", "memory"),
     [
-        ("cortex-m0plus", "mps2-an385", [0, 1 << 22], [0x2000_0000, 1 << 22]),
-        ("cortex-m55", "mps3-an547", [0, 1 << 19], [0x3100_0000, 1 << 22]),
+        ("cortex-m0plus", "mps2-an385", [0, 1 << 22], [0x2000_0000, 1 << 22], "systick", "context"),
+        ("cortex-m4", "mps2-an386", [0, 1 << 22], [0x2000_0000, 1 << 22], "auto", "split"),
+        ("cortex-m55", "mps3-an547", [0, 1 << 19], [0x3100_0000, 1 << 22], "auto", "context"),
     ],
 )
-def test_firmware(tmp_path: Path, core: str, machine: str, flash: list[int], ram: list[int]) -> None:
+def test_firmware(
+    tmp_path: Path, core: str, machine: str, flash: list[int], ram: list[int], counter: str, memory: str
+) -> None:
     """QEMU has the SysTick, and no DWT: with `-icount`, time is what instructions take."""
     board = load_board(
-        describe(tmp_path, flash=flash, ram=ram, counter="systick", caches="cold", clock=25_000_000)
+        describe(tmp_path, flash=flash, ram=ram, counter=counter, caches="cold", clock=25_000_000)
     )
     command = f"qemu-system-arm -machine {machine} -kernel {{elf}} -icount shift=6,sleep=off -display none "
     command += "-serial none -monitor none -semihosting-config enable=on,target=native"
-    program = compile_graph(GRAPH, target.load(core), Options())
+    program = compile_graph(GRAPH, target.load(core), Options(memory=memory))
     times = BoardRunner(board).times(program, command)
     estimate = program.layers[0].estimated_instructions or 0
     # 64 ns are 1.6 cycles of 25 MHz; the M55's board has 32 MHz.
