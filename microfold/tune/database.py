@@ -149,7 +149,9 @@ class Database:
     def records(self, setting: Setting) -> list[Record]:
         """All of a setting, in order."""
         where = " AND ".join(f"{name} = ?" for name in _SETTING)
-        query = f"SELECT {', '.join(_RECORD)} FROM records WHERE {where} AND {_COUNTED} ORDER BY layer, variant"
+        query = (
+            f"SELECT {', '.join(_RECORD)} FROM records WHERE {where} AND {_COUNTED} ORDER BY layer, variant"
+        )
         with self._explained(), closing(self._connection.execute(query, astuple(setting))) as rows:
             return [self._record(row) for row in rows]
 
