@@ -1,8 +1,8 @@
 """Measurements in a file: an SQLite database with one row for each variant, kind of layer and setting.
 
 What is added twice is merged: the fewest and the most cycles, and the sum of the runs. So a database does not
-depend on the order in which measurements come in. Records of no cycles, of a counter that stood still, are not
-there for who reads; what is measured takes their place.
+depend on the order in which measurements come in. Records of no cycles, of a counter that stood still, are
+passed over where records are read; what is measured takes their place.
 """
 
 from __future__ import annotations

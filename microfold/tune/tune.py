@@ -46,6 +46,7 @@ class Tuning:
         total_before, total_after: cycles of whole runs, measured: as estimates choose, and as measurements
             do; None if that failed.
         ram, flash: bytes of arena and state, and of constants, of the tuned program.
+        programs: that were measured.
         left_out: what could not be measured, and why.
         boards_lost: those that failed, and why.
     """
@@ -57,6 +58,7 @@ class Tuning:
     total_after: int | None
     ram: int
     flash: int
+    programs: int = 0
     left_out: Sequence[str] = ()
     boards_lost: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -133,6 +135,7 @@ class Tuner:
             totals.get(id(last)),
             after.program.arena.size + after.program.state_size,
             after.program.weight_bytes,
+            len(outcomes),
             left_out,
             dict(self._boards_lost),
         )
@@ -162,6 +165,7 @@ class Tuner:
             partial(measure, self._runner),
             self._lanes,
             lambda outcome: outcome.problem if outcome.runner_failed else "",
+            lambda outcome: not outcome.problem,
         )
         work.add(jobs)
         found: list[tuple[Job, Outcome]] = []
@@ -204,6 +208,8 @@ def _judge(done: Done[Job, Outcome]) -> tuple[Outcome | None, list[Job], str]:
             problem = outcome.problem
             if outcome.divisible and len(job.forced) > 1:
                 return None, _halves(job), ""
+    elif done.lanes_failed and len(job.forced) > 1:
+        return None, _halves(job), ""  # one of its kernels may be what boards fail with
     variants = ", ".join(job.forced[number] for number in sorted(job.forced)) or "the kernels as estimated"
     return None, [], f"{variants}: {problem}"
 

@@ -29,6 +29,7 @@ from microfold.tune.board_runner import (
     run_command,
 )
 from microfold.tune.database import Database
+from microfold.tune.entry import check_entry
 from microfold.tune.measure import RunnerError
 from tests.command_line import microfold, refuse
 from tests.kernels import graphs
@@ -105,7 +106,7 @@ def test_answers() -> None:
         with pytest.raises(RunnerError, match="the board must print"):
             read_times(text, layers, 2)
     still = re.sub(r"\d+\r", "5\r", ANSWER) + "microfold-tune end"
-    with pytest.raises(RunnerError, match='its counter must count.*counter = "systick"'):
+    with pytest.raises(RunnerError, match=r'its counter must count.*counter = "systick"'):
         read_times(still, 2, 2)
     with pytest.raises(ToolError, match="fault"):
         read_times("microfold-tune fault", 2, 2)
@@ -141,6 +142,8 @@ def test_commands(tmp_path: Path) -> None:
     assert time.monotonic() - begin < 60
     (tmp_path / "image.elf").write_bytes(b"s8_conv2d__dsp_4x2")
     stub(tmp_path)
+    with pytest.raises(RunnerError, match=r"status 1: \S+:answer has raised FileNotFoundError: "):
+        run_command(entry_command(f"{tmp_path}/stub.py:answer"), tmp_path / "none.elf", 60.0)
     text = run_command(entry_command(f"{tmp_path}/stub.py:answer"), tmp_path / "image.elf", 60.0)
     assert read_times(text, 1, 2).total == 100
 
@@ -150,6 +153,42 @@ def test_what_boards_cannot_measure_is_refused_at_once(tmp_path: Path) -> None:
     words += ("--runner-command", "flash {elf}", "--weights", "blob", "--io", "rows")
     assert "given are --io rows, --weights blob" in refuse(*words)
     assert not (tmp_path / "a.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("nofile.py:f", "nofile.py cannot be read"),
+        ("nocolon", "must be FILE.py:FUNCTION or MODULE:FUNCTION"),
+        ("{0}/stub.py:none", "has no 'none'"),
+        ("{0}/broken.py:f", "broken.py cannot be read: "),
+        ("no_such_module_anywhere:f", "there is no 'no_such_module_anywhere'"),
+        ("no_such.module:f", "no_such.module cannot be read"),
+        ("json:none", "json/__init__.py has no 'none'"),
+        ("{0}/stub.py:not a name", "must be FILE.py"),
+    ],
+)
+def test_functions_that_are_not_there(tmp_path: Path, entry: str, message: str) -> None:
+    stub(tmp_path)
+    (tmp_path / "broken.py").write_text("def f(:\n", encoding="utf-8")
+    words = ("tune", model(tmp_path), "--database", tmp_path / "a.db", "--board-file", describe(tmp_path))
+    assert message in refuse(*words, "--runner", entry.format(tmp_path))
+
+
+def test_functions_that_are_there(tmp_path: Path) -> None:
+    stub(tmp_path)
+    for entry in (f"{tmp_path}/stub.py:answer", f"{tmp_path}/stub.py:Path", "json:dumps", "math:sin"):
+        check_entry(entry)
+
+
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+def test_that_nothing_could_be_measured_is_no_success(tmp_path: Path) -> None:
+    words = ["tune", model(tmp_path), "--database", tmp_path / "a.db", "--candidates", "1"]
+    words += ["--board-file", describe(tmp_path, sources=["none.c"]), "--runner-command", "flash {elf}"]
+    message = refuse(*words)
+    assert "nothing could be measured: " in message
+    assert "a board's sources must exist" in message
 
 
 def test_options_of_boards_belong_together(tmp_path: Path) -> None:
