@@ -36,8 +36,9 @@ def load_costs(path: Path, target: Target, options: Options, board: str = "") ->
         settings = database.settings()
         found = [each for each in settings if _anywhere(each) == wanted]
         if board and not any(_called(each, board) for each in found):
+            have = _have(settings, wanted)
             raise InputError(
-                f"{path} must have what was measured on {board} for {_build(wanted)}; {_have(settings)}: "
+                f"{path} must have what was measured on {board} for {_build(wanted)}; {have}: "
                 "measure with `microfold tune`, or leave --board away"
             )
         setting = _choose(found, board, path)
@@ -49,9 +50,9 @@ def load_costs(path: Path, target: Target, options: Options, board: str = "") ->
 def what_applies(path: Path, target: Target, options: Options) -> str:
     """For people: that nothing in a database holds for such a build, and what it has."""
     with Database(path) as database:
-        have = _have(database.settings())
-    wanted = _build(_wanted(target, options))
-    return f"no record in {path} applies to {wanted}; {have}: kernels are chosen by estimates"
+        wanted = _wanted(target, options)
+        have = _have(database.settings(), wanted)
+    return f"no record in {path} applies to {_build(wanted)}; {have}: kernels are chosen by estimates"
 
 
 def _wanted(target: Target, options: Options) -> Setting:
@@ -64,14 +65,24 @@ def _anywhere(setting: Setting) -> Setting:
 
 
 def _build(wanted: Setting) -> str:
-    return f"a build for {wanted.target}, {wanted.level}, microfold {wanted.version} ({wanted.flags})"
+    return f"a build for {wanted.target}, {wanted.level}"
 
 
-def _have(settings: Sequence[Setting]) -> str:
+def _have(settings: Sequence[Setting], wanted: Setting) -> str:
     if not settings:
         return "it has none"
-    shown = "; ".join(map(str, settings[:_SHOWN]))
+    shown = "; ".join(_told(setting, wanted) for setting in settings[:_SHOWN])
     return f"it has some for {shown}" + (f"; and {len(settings) - _SHOWN} more" if settings[_SHOWN:] else "")
+
+
+def _told(setting: Setting, wanted: Setting) -> str:
+    """A setting, with what else differs from what is wanted."""
+    text = f"{setting.target}, {setting.level}, {setting.where}"
+    if setting.version != wanted.version:
+        text += f", measured by microfold {setting.version}, not {wanted.version}"
+    if (setting.target, setting.level) == (wanted.target, wanted.level) and setting.flags != wanted.flags:
+        text += f", compiled by `{setting.flags}`, not `{wanted.flags}`"
+    return text
 
 
 def _called(setting: Setting, board: str) -> bool:

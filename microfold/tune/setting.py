@@ -50,9 +50,6 @@ class Setting:
             return "speed"
         return "size" if "-Os" in words else "balanced"
 
-    def __str__(self) -> str:
-        return f"{self.target}, {self.level}, {self.where}, microfold {self.version} ({self.flags})"
-
 
 def simulated_setting(target: Target, options: Options) -> Setting:
     """That of the cycle model."""

@@ -46,6 +46,7 @@ class Tuning:
         total_before, total_after: cycles of whole runs, measured: as estimates choose, and as measurements
             do; None if that failed.
         ram, flash: bytes of arena and state, and of constants, of the tuned program.
+        estimate: cycles of a whole run of the tuned program, by the cost model, if the target has one.
         programs: that were measured.
         left_out: what could not be measured, and why.
         boards_lost: those that failed, and why.
@@ -58,6 +59,7 @@ class Tuning:
     total_after: int | None
     ram: int
     flash: int
+    estimate: int | None = None
     programs: int = 0
     left_out: Sequence[str] = ()
     boards_lost: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -135,6 +137,7 @@ class Tuner:
             totals.get(id(last)),
             after.program.arena.size + after.program.state_size,
             after.program.weight_bytes,
+            after.program.estimated_cycles,
             len(outcomes),
             left_out,
             dict(self._boards_lost),

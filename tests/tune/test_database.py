@@ -16,7 +16,7 @@ from microfold.errors import InputError
 from microfold.kernels.selection.measured import VariantKeys
 from microfold.options import OPTIMIZE, Options
 from microfold.program import Program
-from microfold.tune.costs import load_costs
+from microfold.tune.costs import load_costs, what_applies
 from microfold.tune.database import Database, Record
 from microfold.tune.setting import Setting, simulated_setting
 from tests.cli.test_passes import CNN
@@ -176,9 +176,22 @@ def test_a_database_that_does_not_apply_is_not_passed_over(
     for command in (("kernels",), ("build", "-o", tmp_path / "c")):
         result = microfold(*command, CNN, *words, "--database", path, "--json")
         assert result.status == 0
-        assert result.err.startswith(f"microfold: no record in {path} applies to a build for {build}, ")
-        assert "it has some for cortex-m4, balanced, nucleo@80000000/warm, microfold" in result.err
+        assert result.err == (
+            f"microfold: no record in {path} applies to a build for {build}; it has some for cortex-m4, "
+            "balanced, nucleo@80000000/warm: kernels are chosen by estimates\n"
+        )
     assert microfold("kernels", CNN, "-t", "cortex-m4", "--database", path).err == ""
+
+
+def test_what_differs_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with Database(path, create=True):
+        pass
+    assert "it has none" in what_applies(path, M4, DEFAULT)
+    store(path, replace(BOARD, version="0"), "")
+    assert f"measured by microfold 0, not {BOARD.version}" in what_applies(path, M4, DEFAULT)
+    store(path, replace(BOARD, flags="cc -O1"), "")
+    assert f"compiled by `cc -O1`, not `{BOARD.flags}`" in what_applies(path, M4, DEFAULT)
 
 
 @pytest.mark.slow

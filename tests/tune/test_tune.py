@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from microfold.tune.costs import load_costs
 from microfold.tune.database import Database
 from microfold.tune.measure import Runner
 from microfold.tune.space import Compiled, Subject, proposals
+from microfold.tune.text import print_tuning
 from microfold.tune.tune import Tuner, Tuning
 from microfold.workers.dispatch import STRIKES
 from microfold.workers.executor import Executor
@@ -132,6 +134,21 @@ def test_a_kernel_that_every_board_fails_with_is_left_out(tmp_path: Path) -> Non
         {line.split("\t")[7] for line in text(tmp_path / name).splitlines()} for name in ("a.db", "all.db")
     )
     assert known == {variant for variant in every if not variant.startswith("s8_fully_connected__dsp_2")}
+
+
+def test_levels_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    def tuning(level: str, total: int | None) -> Tuning:
+        return Tuning(level, "stub", [], total, total, ram=700, flash=3000, estimate=123_456)
+
+    found = [tuning("size", 400), tuning("balanced", 300), tuning("speed", 300)]
+    print_tuning("model", found, Path("a.db"))
+    assert "the least time: --optimize balanced and speed, 300 cycles" in capsys.readouterr().out
+    print_tuning("model", [found[0], tuning("speed", None)], Path("a.db"))
+    out = capsys.readouterr().out
+    assert "the least time of the levels that were measured: --optimize size, 400 cycles" in out
+    assert re.search(r"speed +123,456 +estimated +3,000 +700", out)
+    print_tuning("model", found[:1], Path("a.db"))
+    assert "least time" not in capsys.readouterr().out
 
 
 def test_budgets_hold_throughout(tmp_path: Path) -> None:
