@@ -20,6 +20,7 @@ from microfold.compiler import compile_graph
 from microfold.errors import InputError, ToolError
 from microfold.ir.text import to_text
 from microfold.options import Options
+from microfold.target import Target
 from microfold.tune.board import load_board
 from microfold.tune.board_runner import (
     BoardRunner,
@@ -31,6 +32,7 @@ from microfold.tune.board_runner import (
 from microfold.tune.database import Database
 from microfold.tune.entry import check_entry
 from microfold.tune.measure import RunnerError
+from tests.codegen.test_parts import having
 from tests.command_line import microfold, refuse
 from tests.kernels import graphs
 from tests.needs import CROSS_TOOLS
@@ -267,12 +269,33 @@ def test_firmware(
     tmp_path: Path, core: str, machine: str, flash: list[int], ram: list[int], counter: str, memory: str
 ) -> None:
     """QEMU has the SysTick, and no DWT: with `-icount`, time is what instructions take."""
+    check_firmware(tmp_path, target.load(core), Options(memory=memory), machine, flash, ram, counter)
+
+
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+@pytest.mark.parametrize("io", ["arena", "caller"])
+def test_firmware_of_an_arena_in_parts(tmp_path: Path, io: str) -> None:
+    core, options = having(256, target.load("cortex-m4")), Options(memory="parts", io=io)
+    assert len(compile_graph(GRAPH, core, options).parts) == 2
+    check_firmware(tmp_path, core, options, "mps2-an386", [0, 1 << 22], [0x2000_0000, 1 << 22], "auto")
+
+
+def check_firmware(
+    folder: Path,
+    core: Target,
+    options: Options,
+    machine: str,
+    flash: list[int],
+    ram: list[int],
+    counter: str,
+) -> None:
     board = load_board(
-        describe(tmp_path, flash=flash, ram=ram, counter=counter, caches="cold", clock=25_000_000)
+        describe(folder, flash=flash, ram=ram, counter=counter, caches="cold", clock=25_000_000)
     )
     command = f"qemu-system-arm -machine {machine} -kernel {{elf}} -icount shift=6,sleep=off -display none "
     command += "-serial none -monitor none -semihosting-config enable=on,target=native"
-    program = compile_graph(GRAPH, target.load(core), Options(memory=memory))
+    program = compile_graph(GRAPH, core, options)
     times = BoardRunner(board).times(program, command)
     estimate = program.layers[0].estimated_instructions or 0
     # 64 ns are 1.6 cycles of 25 MHz; the M55's board has 32 MHz.
