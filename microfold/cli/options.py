@@ -355,7 +355,7 @@ class SuiteOptions:
         options = (*options, ("--scheduler", self.scheduler), ("--cache", self.cache))
         given = [name for name, value in options if value]
         if given:
-            raise InputError(f"{', '.join(given)} must come with --suite DIR; one model has --optimize")
+            raise InputError(f"{', '.join(given)} must come with --suite DIR; there is none")
 
 
 Signature = Annotated[

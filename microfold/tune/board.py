@@ -70,4 +70,7 @@ def load_board(path: Path) -> Board:
             raise InputError(f"{path}: {name} must be in [{least}, {most}]; it is {getattr(board, name)}")
     if board.output == "sources" and not board.sources:
         raise InputError(f'{path}: output = "sources" needs sources that define microfold_board_write')
+    for source in board.sources:
+        if not Path(path.parent, source).is_file():
+            raise InputError(f"{path}: a board's sources must exist; {source!r} does not")
     return replace(board, folder=str(path.absolute().parent))

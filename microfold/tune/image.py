@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from microfold.codegen.environment import environment
-from microfold.errors import ToolError
 from microfold.program import Program
 from microfold.simulate.program import model_sources
 from microfold.simulate.toolchain import compile_object, effective_flags, find_tool, link
@@ -81,8 +80,6 @@ def _of_the_board(board: Board, compiler: str, flags: list[str], folder: Path) -
     found: list[str] = []
     for number, source in enumerate(board.sources):
         path = Path(board.folder, source)
-        if not path.is_file():
-            raise ToolError(f"a board's sources must exist; {path} does not")
         name = f"firmware/board_{number}.c"
         (folder / name).write_bytes(path.read_bytes())
         found.append(compile_object(compiler, [*flags, f"-I{path.parent}", *board.flags], folder, name))

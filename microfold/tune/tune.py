@@ -190,7 +190,7 @@ class Tuner:
         self._lanes = [lane for lane in self._lanes if lane not in work.lost]
         self._boards_lost |= work.lost
         if work.left:
-            reasons = "; ".join(f"{lane}: {reason}" for lane, reason in work.lost.items())
+            reasons = "; ".join(f"{lane}: {reason}" for lane, reason in self._boards_lost.items())
             raise ToolError(
                 f"tuning needs a board that works; none is left ({reasons}); {done} of {total} programs are "
                 "measured, and kept: mend it and run the command again"

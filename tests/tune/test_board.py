@@ -124,6 +124,7 @@ def test_answers() -> None:
         ({"caches": "hot"}, "one of warm, cold"),
         ({"colour": "red"}, "a board has no colour"),
         ({"output": "sources"}, "needs sources"),
+        ({"sources": ["none.c"]}, "sources must exist; 'none.c' does not"),
     ],
 )
 def test_descriptions_that_are_wrong(tmp_path: Path, changes: dict[str, object], message: str) -> None:
@@ -187,10 +188,10 @@ def test_functions_that_are_there(tmp_path: Path) -> None:
 @pytest.mark.needs(*CROSS_TOOLS)
 def test_that_nothing_could_be_measured_is_no_success(tmp_path: Path) -> None:
     words = ["tune", model(tmp_path), "--database", tmp_path / "a.db", "--candidates", "1"]
-    words += ["--board-file", describe(tmp_path, sources=["none.c"]), "--runner-command", "flash {elf}"]
+    words += ["--board-file", describe(tmp_path, flash=[0, 1024]), "--runner-command", "flash {elf}"]
     message = refuse(*words)
     assert "nothing could be measured: " in message
-    assert "a board's sources must exist" in message
+    assert "arm-none-eabi-gcc" in message
 
 
 def test_options_of_boards_belong_together(tmp_path: Path) -> None:
