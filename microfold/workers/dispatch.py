@@ -44,12 +44,14 @@ class _Piece(Generic[_Task]):
     Attributes:
         attempts: how often it was begun in vain.
         failed_in: lanes that have failed with it.
+        done: some lane has done it.
         check: it was done before: whether the lane can do anything is what counts.
     """
 
     task: _Task
     attempts: int = 0
     failed_in: set[str] = field(default_factory=set[str])
+    done: bool = False
     check: bool = False
 
 
@@ -58,7 +60,8 @@ class Dispatcher(Generic[_Task, _Result]):
 
     Whether a lane or a piece of work is at fault where one fails with the other, others tell: the work is
     tried in other lanes, or again if there are none, and given up where all fail with it. A lane that fails
-    with several pieces in a row gets one that was done already, and is left out if it fails with that, too.
+    with several pieces in a row, or with its last one, gets one that was done already, and is left out if it
+    fails with that, too.
 
     Args:
         function: called with a task and the name of a lane, in a worker.
@@ -110,6 +113,8 @@ class Dispatcher(Generic[_Task, _Result]):
                 else:
                     self._begin(piece, lane)
             if not self._running:
+                self._check_suspects()
+            if not self._running:
                 return
             finished, _ = wait(self._running, return_when=FIRST_COMPLETED)
             for future in [each for each in self._running if each in finished]:
@@ -135,6 +140,13 @@ class Dispatcher(Generic[_Task, _Result]):
                 return piece
         return None
 
+    def _check_suspects(self) -> None:
+        """At the end: lanes whose last piece of work another one has done."""
+        for lane in list(self._idle):
+            if self._known_good is not None and any(piece.done for piece in self._strikes[lane]):
+                self._idle.remove(lane)
+                self._begin(_Piece(self._known_good, check=True), lane)
+
     def _begin(self, piece: _Piece[_Task], lane: str) -> None:
         future = self._executor.submit(lane, self._function, piece.task, lane)
         self._running[future] = piece, lane
@@ -147,6 +159,7 @@ class Dispatcher(Generic[_Task, _Result]):
         if error is not None:
             self._idle.append(lane)
             if piece.check:
+                self._strikes[lane].clear()
                 return None
             piece.attempts += 1
             if isinstance(error, WorkerLost) and piece.attempts < ATTEMPTS:
@@ -161,6 +174,7 @@ class Dispatcher(Generic[_Task, _Result]):
         if self._works(result):
             self._strikes[lane].clear()
             self._known_good = piece.task
+            piece.done = True
         return None if piece.check else Done(piece.task, result)
 
     def _strike(self, piece: _Piece[_Task], lane: str, reason: str) -> Done[_Task, _Result] | None:

@@ -70,6 +70,15 @@ def test_a_lane_that_fails_with_everything_is_left_out() -> None:
     assert sum(call[1] == "B" for call in lanes.calls) == 1 + STRIKES + 1  # the last one is known to be good
 
 
+def test_a_lane_that_fails_at_the_end_is_checked() -> None:
+    lanes = Lanes("AB", dead={"B": 0})
+    assert {done.result for done in lanes.results("ab").values()} == {"done"}
+    assert lanes.work.lost == {"B": "B fails"}
+    once = Lanes("AB", glitches=1)
+    assert {done.result for done in once.results("ab").values()} == {"done"}
+    assert once.work.lost == {}
+
+
 def test_without_a_lane_work_is_left() -> None:
     for done in (0, 2):
         lanes = Lanes("A", dead={"A": done})
