@@ -118,7 +118,8 @@ def run_command(command: str, elf: Path, timeout: float) -> str:
     finally:
         _end(process)
     if process.returncode != 0:
-        raise RunnerError(f"its command ended with status {process.returncode}: {text[-_SHOWN:].strip()}")
+        shown = text[-_SHOWN:].strip() or "it has printed nothing"
+        raise RunnerError(f"its command ended with status {process.returncode}: {shown}")
     return text
 
 

@@ -192,8 +192,8 @@ class Tuner:
         if work.left:
             reasons = "; ".join(f"{lane}: {reason}" for lane, reason in self._boards_lost.items())
             raise ToolError(
-                f"tuning needs a board that works; none is left ({reasons}); {done} of {total} programs are "
-                "measured, and kept: mend it and run the command again"
+                f"tuning needs a board that works; none is left ({reasons}); {len(found)} of {total} "
+                "programs are measured, and kept: mend it and run the command again"
             )
         return found, sorted(left_out)
 

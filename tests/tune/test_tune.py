@@ -114,7 +114,7 @@ def test_a_board_that_fails_is_left_out(tmp_path: Path) -> None:
     assert dict(tuning.boards_lost) == {"b": "the board hangs"}
     assert executor.done.count("b") <= STRIKES + 1  # and what others can do
     assert text(tmp_path / "one.db") == text(tmp_path / "three.db")
-    with pytest.raises(ToolError, match="none is left"):
+    with pytest.raises(ToolError, match=r"none is left .*; 0 of \d+ programs are"):
         tune(tmp_path / "none.db", runner=runner, lanes="b")
 
 
