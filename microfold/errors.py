@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+# What a line begins with that is a problem of several.
+PROBLEM = "  - "
+
 
 class MicrofoldError(Exception):
     """Base of every error that is the input's fault; the command line prints it and exits with 2."""
@@ -67,5 +70,5 @@ class UnsupportedModelError(MicrofoldError):
         self.model = model
         self.problems = tuple(problems)
         count = f"{len(self.problems)} problem{'s' if len(self.problems) != 1 else ''}"
-        lines = "\n".join(f"  - {problem}" for problem in self.problems)
+        lines = "\n".join(f"{PROBLEM}{problem}" for problem in self.problems)
         super().__init__(f"{model} cannot be compiled: {count}\n{lines}")

@@ -42,6 +42,9 @@ def bench(
             raise InputError("a suite has its own models; give either --suite or models")
         _bench_suite(suite.suite, suite, target, code, passes, every_model, as_json)
         return
+    suite.check_unused()
+    if every_model:
+        raise InputError("--every-model must come with --suite DIR")
     if not models:
         raise InputError("bench needs a model, or --suite DIR")
     single = len(models) == 1 and not as_json
@@ -63,7 +66,7 @@ def _bench_suite(
     every_model: bool,
     as_json: bool,
 ) -> None:
-    from microfold.cli.suite import all_well, models_of, run_suite, split_words
+    from microfold.cli.suite import all_well, models_of, rows, run_suite, split_words
     from microfold.report.terminal.bench import print_bench_suite, print_comparison
     from microfold.verification.benchmark.suite import (
         compare,
@@ -74,14 +77,15 @@ def _bench_suite(
 
     peers = load_peers()
     models = models_of(folder) if every_model else models_with_peers(folder, peers)
-    targets = split_words(target) or (["cortex-m4"] if every_model else targets_with_peers(peers))
+    usual = ["cortex-m4"] if every_model else targets_with_peers(peers)
+    targets = split_words(target) if target else usual
     reports = run_suite(suite, bench_piece, models, targets, code, passes, quiet=as_json)
     done = [report for report in reports if "error" not in report]
     if as_json:
         print_json(reports)
     else:
         if every_model or suite.levels or len(done) < len(reports):
-            print_bench_suite(reports)
+            print_bench_suite(rows(reports))
         print_comparison([row for report in done for row in compare(report, peers)])
     if not all_well(reports):
         raise typer.Exit(1)

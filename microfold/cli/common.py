@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -183,6 +184,8 @@ def explain_model(
 def measured_costs(code: CodeOptions, target: Target, options: Options) -> MeasuredCosts | None:
     """What the database of the options has for such a build; None if there is no database, or nothing in it.
 
+    That nothing in it applies is said on the standard error stream.
+
     Raises:
         InputError: it cannot be read, or it is not clear which board is meant.
     """
@@ -190,9 +193,12 @@ def measured_costs(code: CodeOptions, target: Target, options: Options) -> Measu
         if code.board:
             raise InputError("--board is of a database; give it with --database")
         return None
-    from microfold.tune.costs import load_costs
+    from microfold.tune.costs import load_costs, what_applies
 
-    return load_costs(code.database, target, options, code.board)
+    found = load_costs(code.database, target, options, code.board)
+    if found is None:
+        print(f"microfold: {what_applies(code.database, target, options)}", file=sys.stderr)
+    return found
 
 
 @contextmanager

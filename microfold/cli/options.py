@@ -349,6 +349,14 @@ class SuiteOptions:
         ),
     ] = None
 
+    def check_unused(self) -> None:
+        """Raises InputError if options of a suite are given without one."""
+        options = (("--levels", self.levels), ("--workers", self.workers))
+        options = (*options, ("--scheduler", self.scheduler), ("--cache", self.cache))
+        given = [name for name, value in options if value]
+        if given:
+            raise InputError(f"{', '.join(given)} must come with --suite DIR; there is none")
+
 
 Signature = Annotated[
     str | None,

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from microfold.cli.common import progress_bar, to_json
 from microfold.cli.options import CodeOptions, SuiteOptions
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import (
+    PROBLEM,
     InputError,
     MicrofoldError,
     ModelFormatError,
     TypeRuleError,
     UnsupportedModelError,
 )
+from microfold.frontend.text_form import SUFFIX
 from microfold.options import OPTIMIZE
+from microfold.target import load
 from microfold.workers.dispatch import Dispatcher
 from microfold.workers.executor import open_executor
 
 Report = dict[str, Any]
+
+# Files that are left out: so many are named.
+_SHOWN = 5
+# Letters of a problem in a table.
+_LETTERS = 120
 
 
 @dataclass(frozen=True)
@@ -34,12 +44,14 @@ class Piece:
 
     Attributes:
         name: of the model's file.
+        file: its path in the suite.
         data: what is in it.
         runs: input sets.
         key: a digest of all that decides the result.
     """
 
     name: str
+    file: str
     data: bytes
     target: str
     code: CodeOptions
@@ -49,7 +61,7 @@ class Piece:
 
 
 def models_of(folder: Path) -> list[Path]:
-    """All models of a folder, and of the folders in it.
+    """All models of a folder, and of the folders in it; models in another form are named as left out.
 
     Raises:
         InputError: there are none.
@@ -59,6 +71,10 @@ def models_of(folder: Path) -> list[Path]:
     found = sorted(folder.rglob("*.tflite"))
     if not found:
         raise InputError(f"the suite needs models (.tflite); {folder} has none")
+    others = [str(path.relative_to(folder)) for path in sorted(folder.rglob(f"*{SUFFIX}"))]
+    if others:
+        shown = ", ".join(others[:_SHOWN]) + (", …" if others[_SHOWN:] else "")
+        print(f"microfold: left out of the suite, whose models are .tflite: {shown}", file=sys.stderr)
     return found
 
 
@@ -84,15 +100,30 @@ def run_suite(
         quiet: no bar on the terminal.
 
     Raises:
-        InputError: a level is unknown, or `open_executor` refuses.
+        InputError: there is no target or level, a level is unknown, or `open_executor` refuses.
+        TargetError: a target cannot be read.
     """
-    levels = split_words(suite.levels) or [code.optimize]
+    levels = split_words(suite.levels) if suite.levels else [code.optimize]
+    for name, given in (("--target", targets), ("--levels", levels)):
+        if not given:
+            raise InputError(f"{name} must have at least one word between its commas; it has none")
+    for target in targets:
+        load(target)
     for level in levels:
         if level not in OPTIMIZE:
             raise InputError(f"levels are {', '.join(OPTIMIZE)}; one of the suite's is {level!r}")
+    files = [(model, _relative(model, suite.suite)) for model in models]
     pieces = [
-        _piece(function.__name__, model, target, replace(code, optimize=level), passes, runs)
-        for model in models
+        _piece(
+            function.__name__,
+            model,
+            file,
+            target,
+            replace(code, optimize=level),
+            passes,
+            runs,
+        )
+        for model, file in files
         for target in targets
         for level in levels
     ]
@@ -113,7 +144,33 @@ def run_suite(
                 if "error" not in report or report["refused"]:
                     _store(suite.cache, piece.key, report)
                 progress(len(found), total)
-    return [found[piece.key] | {"level": piece.code.optimize} for piece in pieces]
+    return [found[piece.key] | {"level": piece.code.optimize, "file": piece.file} for piece in pieces]
+
+
+def _relative(model: Path, folder: Path | None) -> str:
+    return (model.relative_to(folder) if folder is not None else model).as_posix()
+
+
+def rows(reports: Sequence[Report]) -> list[Report]:
+    """Reports for a table: models of one name are called by their files, and errors are one line."""
+    files: dict[str, set[str]] = {}
+    for report in reports:
+        files.setdefault(report["model"], set()).add(report["file"])
+    found: list[Report] = []
+    for report in reports:
+        name = report["model"] if len(files[report["model"]]) == 1 else report["file"]
+        error = {"error": _in_short(report["error"])} if "error" in report else {}
+        found.append(report | {"model": name} | error)
+    return found
+
+
+def _in_short(error: str) -> str:
+    """The first of the problems that a message lists, and how many others there are."""
+    problems = [line for line in error.splitlines() if line.startswith(PROBLEM)]
+    if not problems:
+        return error.splitlines()[0]
+    more = f" (and {len(problems) - 1} more)" if problems[1:] else ""
+    return shorten(problems[0].removeprefix(PROBLEM), _LETTERS, placeholder=" …") + more
 
 
 def split_words(text: str) -> list[str]:
@@ -145,7 +202,9 @@ def all_well(reports: Sequence[Report]) -> bool:
     return all(report["refused"] if "error" in report else report.get("exact", True) for report in reports)
 
 
-def _piece(what: str, model: Path, target: str, code: CodeOptions, passes: PassOptions, runs: int) -> Piece:
+def _piece(
+    what: str, model: Path, file: str, target: str, code: CodeOptions, passes: PassOptions, runs: int
+) -> Piece:
     from microfold.support.files import read_file
 
     data = read_file(model)
@@ -155,7 +214,7 @@ def _piece(what: str, model: Path, target: str, code: CodeOptions, passes: PassO
     digest = hashlib.sha256("\0".join(parts).encode())
     for content in (data, *(read_file(path) for path in named)):
         digest.update(hashlib.sha256(content).digest())
-    return Piece(model.name, data, target, code, passes, runs, digest.hexdigest())
+    return Piece(model.name, file, data, target, code, passes, runs, digest.hexdigest())
 
 
 @cache

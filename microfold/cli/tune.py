@@ -13,7 +13,7 @@ import typer
 from microfold.cli.common import print_json, progress_bar, read_graph, working
 from microfold.cli.options import CodeOptions, Json, Scheduler, TargetName, Workers
 from microfold.cli.pass_options import PassOptions
-from microfold.errors import InputError
+from microfold.errors import InputError, ToolError
 from microfold.options import OPTIMIZE
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from microfold.tune.space import Subject
 
 DATABASE = Path("microfold-tune.db")
+# Why programs could not be measured, of each level: so many are shown where none could.
+_REASONS = 3
 
 
 def tune(
@@ -90,25 +92,34 @@ def tune(
         raise InputError("tune needs a model, or --export")
     from microfold.tune.text import print_tuning
     from microfold.tune.tune import Tuner
-    from microfold.workers.executor import open_executor
+    from microfold.workers.executor import ExecutorLost, check_scheduler, open_executor
 
+    if scheduler:
+        check_scheduler(scheduler)
     subjects = [
         _subject(model, target, replace(code, optimize=level), passes)
         for level in (OPTIMIZE if all_levels else [code.optimize])
     ]
     measuring, boards = _runner(runner_command or [], runner or [], board_file, timeout)
-    measuring.check(subjects[0].target)
+    measuring.check(subjects[0].target, subjects[0].options)
     with Database(path, create=True) as database, progress_bar("programs measured", as_json) as progress:
         executor = open_executor(workers, scheduler)
         lanes = boards or [f"worker {number}" for number in range(executor.lanes)]
         try:
             tuner = Tuner(executor, measuring, lanes, database, candidates=candidates, progress=progress)
             found = [tuner.tune(subject) for subject in subjects]
+        except ExecutorLost as error:
+            raise ToolError(
+                f"{error}; what was measured is in {path}: the same command goes on from there"
+            ) from None
         except KeyboardInterrupt:
             print(f"microfold: what was measured is in {path}; the same command goes on", file=sys.stderr)
             raise
         finally:
             executor.close()
+    if not any(each.programs for each in found):
+        reasons = "; ".join(dict.fromkeys(reason for each in found for reason in each.left_out[:_REASONS]))
+        raise ToolError(f"tuning must measure something; nothing could be measured: {reasons}")
     if as_json:
         print_json([asdict(each) for each in found])
     else:
@@ -121,6 +132,7 @@ def _runner(
     """What measures, and the commands of boards, if it is these."""
     from microfold.tune.board import load_board
     from microfold.tune.board_runner import BoardRunner, check_command, entry_command
+    from microfold.tune.entry import check_entry
     from microfold.tune.measure import SimulatedRunner
 
     boards = [*commands, *map(entry_command, functions)]
@@ -134,6 +146,8 @@ def _runner(
         raise InputError("each of several boards must have a command of its own; two are the same")
     for command in boards:
         check_command(command)
+    for function in functions:
+        check_entry(function)
     return BoardRunner(load_board(board_file), timeout), boards
 
 

@@ -47,6 +47,7 @@ def verify(
             )
         _verify_suite(suite.suite, suite, target, code, passes, runs, as_json)
         return
+    suite.check_unused()
     if model is None:
         raise InputError("verify needs a model, or --suite DIR")
     program = compile_model(model, target, code, passes, as_json)
@@ -77,7 +78,7 @@ def _verify_suite(
     runs: int,
     as_json: bool,
 ) -> None:
-    from microfold.cli.suite import all_well, models_of, run_suite, split_words
+    from microfold.cli.suite import all_well, models_of, rows, run_suite, split_words
     from microfold.report.terminal.verify import print_verify_suite
 
     targets = split_words(target)
@@ -87,7 +88,7 @@ def _verify_suite(
     if as_json:
         print_json(reports)
     else:
-        print_verify_suite(reports)
+        print_verify_suite(rows(reports))
     if not all_well(reports):
         raise typer.Exit(1)
 

@@ -22,7 +22,7 @@ class Board:
         flash, ram: address and bytes of what an image may use.
         stack: bytes of it.
         caches: ``warm``: a run before those that count; ``cold``: emptied before each layer.
-        counter: ``dwt`` or ``systick``; ``auto``: the DWT's, which Armv6-M lacks.
+        counter: ``dwt`` or ``systick``; ``auto``: the DWT's where there is one that counts, or else SysTick.
         runs: how often the model runs.
         output: ``semihosting``, or the function of the board's own files.
         sources: C files of the board's own, see docs/tuning.md.
@@ -70,4 +70,7 @@ def load_board(path: Path) -> Board:
             raise InputError(f"{path}: {name} must be in [{least}, {most}]; it is {getattr(board, name)}")
     if board.output == "sources" and not board.sources:
         raise InputError(f'{path}: output = "sources" needs sources that define microfold_board_write')
+    for source in board.sources:
+        if not Path(path.parent, source).is_file():
+            raise InputError(f"{path}: a board's sources must exist; {source!r} does not")
     return replace(board, folder=str(path.absolute().parent))

@@ -47,9 +47,17 @@ class BoardRunner:
         board = self.board
         return Setting(target.name, board.name, board.clock, board.caches, code_flags(target, options))
 
-    def check(self, target: Target) -> None:
+    def check(self, target: Target, options: Options) -> None:
         if not (target.has("thumb1") or target.has("thumb2")):
             raise InputError(f"firmware for boards is built for Cortex-M; target {target.name} is none")
+        unable = {"--io rows": options.io == "rows", "--weights blob": options.weights == "blob"}
+        unable |= {"--taps": options.taps}
+        if any(unable.values()):
+            given = ", ".join(option for option, used in unable.items() if used)
+            raise InputError(
+                "boards measure whole runs of code that has its constants in arrays and no taps; given are "
+                f"{given}: leave them away to tune; builds with them use the figures, too"
+            )
 
     def times(self, program: Program, lane: str) -> Times:
         with scratch_folder() as folder:
@@ -110,7 +118,8 @@ def run_command(command: str, elf: Path, timeout: float) -> str:
     finally:
         _end(process)
     if process.returncode != 0:
-        raise RunnerError(f"its command ended with status {process.returncode}: {text[-_SHOWN:].strip()}")
+        shown = text[-_SHOWN:].strip() or "it has printed nothing"
+        raise RunnerError(f"its command ended with status {process.returncode}: {shown}")
     return text
 
 
@@ -141,7 +150,7 @@ def read_times(text: str, layers: int, runs: int) -> Times:
     """The times in what a board has printed, whatever is around them.
 
     Raises:
-        RunnerError: they are not all there.
+        RunnerError: they are not all there, or the counter stood still.
         ToolError: the firmware has run into a fault.
     """
     if "microfold-tune fault" in text:
@@ -159,6 +168,11 @@ def read_times(text: str, layers: int, runs: int) -> Times:
     if missing or END not in text:
         raise RunnerError(
             f"the board must print {layers * runs} times and an end; {missing} times are missing"
+        )
+    if layers and not any(found[key] for keys in wanted for key in keys):
+        raise RunnerError(
+            "its counter must count; all times are 0 cycles: set counter in the board's file, "
+            'e.g. counter = "systick", or check what the board prints'
         )
     by_layer: Sequence[Sequence[int]] = [[found[key] for key in keys] for keys in wanted]
     return Times(min(map(sum, zip(*by_layer, strict=True)), default=0), by_layer)

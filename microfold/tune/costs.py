@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from microfold.errors import InputError
@@ -10,6 +12,9 @@ from microfold.options import Options
 from microfold.target import Target
 from microfold.tune.database import Database
 from microfold.tune.setting import SIMULATED, Setting, code_flags
+
+# Settings that a message lists at most.
+_SHOWN = 6
 
 
 def load_costs(path: Path, target: Target, options: Options, board: str = "") -> MeasuredCosts | None:
@@ -21,35 +26,72 @@ def load_costs(path: Path, target: Target, options: Options, board: str = "") ->
             else the simulated one.
 
     Returns:
-        None if nothing was.
+        None if nothing was; `what_applies` tells why.
 
     Raises:
         InputError: the database cannot be read, has several boards, or not the one that is named.
     """
     with Database(path) as database:
-        wanted = Setting(target.name, "", 0, "", code_flags(target, options))
-        found = [
-            setting
-            for setting in database.settings()
-            if (setting.target, setting.flags, setting.version)
-            == (wanted.target, wanted.flags, wanted.version)
-        ]
+        wanted = _wanted(target, options)
+        settings = database.settings()
+        found = [each for each in settings if _anywhere(each) == wanted]
+        if board and not any(_called(each, board) for each in found):
+            have = _have(settings, wanted)
+            raise InputError(
+                f"{path} must have what was measured on {board} for {_build(wanted)}; {have}: "
+                "measure with `microfold tune`, or leave --board away"
+            )
         setting = _choose(found, board, path)
         if setting is None:
             return None
         return MeasuredCosts(database.figures(setting), setting.where)
 
 
+def what_applies(path: Path, target: Target, options: Options) -> str:
+    """For people: that nothing in a database holds for such a build, and what it has."""
+    with Database(path) as database:
+        wanted = _wanted(target, options)
+        have = _have(database.settings(), wanted)
+    return f"no record in {path} applies to {_build(wanted)}; {have}: kernels are chosen by estimates"
+
+
+def _wanted(target: Target, options: Options) -> Setting:
+    """What decides whether a measurement holds for a build, wherever it was made."""
+    return Setting(target.name, "", 0, "", code_flags(target, options))
+
+
+def _anywhere(setting: Setting) -> Setting:
+    return replace(setting, board="", clock=0, caches="")
+
+
+def _build(wanted: Setting) -> str:
+    return f"a build for {wanted.target}, {wanted.level}"
+
+
+def _have(settings: Sequence[Setting], wanted: Setting) -> str:
+    if not settings:
+        return "it has none"
+    shown = "; ".join(_told(setting, wanted) for setting in settings[:_SHOWN])
+    return f"it has some for {shown}" + (f"; and {len(settings) - _SHOWN} more" if settings[_SHOWN:] else "")
+
+
+def _told(setting: Setting, wanted: Setting) -> str:
+    """A setting, with what else differs from what is wanted."""
+    text = f"{setting.target}, {setting.level}, {setting.where}"
+    if setting.version != wanted.version:
+        text += f", measured by microfold {setting.version}, not {wanted.version}"
+    if (setting.target, setting.level) == (wanted.target, wanted.level) and setting.flags != wanted.flags:
+        text += f", compiled by `{setting.flags}`, not `{wanted.flags}`"
+    return text
+
+
+def _called(setting: Setting, board: str) -> bool:
+    return board in (setting.board, f"{setting.board}@{setting.clock}", setting.where)
+
+
 def _choose(found: list[Setting], board: str, path: Path) -> Setting | None:
     if board:
-        named = [s for s in found if board in (s.board, f"{s.board}@{s.clock}", s.where)]
-        if not named:
-            have = ", ".join(s.where for s in found) or "none"
-            raise InputError(
-                f"{path} must have what was measured on {board} for this target and level; it has {have}: "
-                "measure with `microfold tune`, or leave --board away"
-            )
-        found = named
+        found = [setting for setting in found if _called(setting, board)]
     else:
         found = [s for s in found if s.board != SIMULATED] or found
     if len(found) > 1:

@@ -1,7 +1,8 @@
 """Measurements in a file: an SQLite database with one row for each variant, kind of layer and setting.
 
 What is added twice is merged: the fewest and the most cycles, and the sum of the runs. So a database does not
-depend on the order in which measurements come in.
+depend on the order in which measurements come in. Records of no cycles, of a counter that stood still, are
+passed over where records are read; what is measured takes their place.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ _RECORD = tuple(field.name for field in fields(Record))
 _COLUMNS = (*_SETTING, *_RECORD)
 _TYPES = dict.fromkeys(("clock", "cycles", "slowest", "runs"), "INTEGER") | {"estimate": "REAL"}
 _KEY = (*_SETTING, "layer", "variant")
+_COUNTED = "cycles <> 0"
 
 
 class Database:
@@ -135,7 +137,8 @@ class Database:
     def add(self, setting: Setting, records: Iterable[Record]) -> None:
         """Adds measurements, all or none; they are on the disk when this returns."""
         marks = ", ".join("?" * len(_COLUMNS))
-        merge = "cycles = min(cycles, excluded.cycles), slowest = max(slowest, excluded.slowest)"
+        merge = "cycles = CASE WHEN cycles > 0 THEN min(cycles, excluded.cycles) ELSE excluded.cycles END"
+        merge += ", slowest = max(slowest, excluded.slowest)"
         merge += ", runs = runs + excluded.runs, estimate = excluded.estimate"
         with self._explained(), self._connection:
             self._connection.executemany(
@@ -146,7 +149,9 @@ class Database:
     def records(self, setting: Setting) -> list[Record]:
         """All of a setting, in order."""
         where = " AND ".join(f"{name} = ?" for name in _SETTING)
-        query = f"SELECT {', '.join(_RECORD)} FROM records WHERE {where} ORDER BY layer, variant"
+        query = (
+            f"SELECT {', '.join(_RECORD)} FROM records WHERE {where} AND {_COUNTED} ORDER BY layer, variant"
+        )
         with self._explained(), closing(self._connection.execute(query, astuple(setting))) as rows:
             return [self._record(row) for row in rows]
 
@@ -159,7 +164,7 @@ class Database:
 
     def settings(self) -> list[Setting]:
         """All that there are records of, in order."""
-        query = f"SELECT DISTINCT {', '.join(_SETTING)} FROM records"
+        query = f"SELECT DISTINCT {', '.join(_SETTING)} FROM records WHERE {_COUNTED}"
         with self._explained(), closing(self._connection.execute(query)) as rows:
             return sorted(Setting(*row) for row in rows)
 

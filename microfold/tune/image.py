@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from microfold.codegen.environment import environment
-from microfold.errors import ToolError
 from microfold.program import Program
 from microfold.simulate.program import model_sources
 from microfold.simulate.toolchain import compile_object, effective_flags, find_tool, link
@@ -23,20 +22,19 @@ def build_image(program: Program, board: Board, folder: Path) -> Path:
         ToolError: the compiler is missing or fails, or the program does not fit the board.
     """
     sources = model_sources(program)
-    if sources.blob is not None:
-        raise ToolError("boards are measured with constants in arrays; leave --weights away")
     for part in ("model", "firmware"):
         (folder / part).mkdir()
     for name, text in (dict(sources.stand_ins) | dict(sources.files)).items():
         (folder / "model" / name).write_text(text, encoding="utf-8")
     counter = board.counter
-    if counter == "auto":
-        counter = "systick" if program.target.has("thumb1") else "dwt"
+    if counter == "auto" and program.target.has("thumb1"):
+        counter = "systick"  # Armv6-M has no cycle counter to look for
     values: dict[str, Any] = {
         "sources": sources,
         "prefix": sources.name.upper(),
         "board": board,
         "counter": counter,
+        "holders": [sources.part(tensor.offset)[0].removeprefix("simulate_") for tensor in sources.inputs],
     }
     jinja = environment()
     for name in _FILES:
@@ -82,8 +80,6 @@ def _of_the_board(board: Board, compiler: str, flags: list[str], folder: Path) -
     found: list[str] = []
     for number, source in enumerate(board.sources):
         path = Path(board.folder, source)
-        if not path.is_file():
-            raise ToolError(f"a board's sources must exist; {path} does not")
         name = f"firmware/board_{number}.c"
         (folder / name).write_bytes(path.read_bytes())
         found.append(compile_object(compiler, [*flags, f"-I{path.parent}", *board.flags], folder, name))

@@ -42,8 +42,8 @@ class Runner(Protocol):
         """Where and how it measures."""
         ...
 
-    def check(self, target: Target) -> None:
-        """Raises a MicrofoldError if it can measure nothing of a target."""
+    def check(self, target: Target, options: Options) -> None:
+        """Raises a MicrofoldError if it can measure nothing of such code for a target."""
         ...
 
     def times(self, program: Program, lane: str) -> Times:
@@ -66,7 +66,7 @@ class SimulatedRunner:
     def setting(self, target: Target, options: Options) -> Setting:
         return simulated_setting(target, options)
 
-    def check(self, target: Target) -> None:
+    def check(self, target: Target, options: Options) -> None:
         if target.cycle_model is None or not target.board:
             raise RunnerError(
                 f"a core is simulated with a board of QEMU's and a model of its cycles; {target.name} lacks "
@@ -133,9 +133,10 @@ def measure(runner: Runner, job: Job, lane: str) -> Outcome:
 
 
 def _records(compiled: Compiled, times: Times) -> tuple[Record, ...]:
+    """Of the layers that can be tuned; none of those whose time is 0, which no code takes."""
     found: list[Record] = []
     for layer, cycles in zip(compiled.program.layers, times.layers, strict=True):
-        if layer.index in compiled.numbers:
+        if layer.index in compiled.numbers and min(cycles) > 0:
             tuned = compiled.layers[compiled.numbers[layer.index]]
             estimate = layer.kernel.cycles(tuned.layer)
             found.append(

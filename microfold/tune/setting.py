@@ -11,6 +11,8 @@ from microfold.target import Target
 # The board of what the cycle model estimates from executed instructions.
 SIMULATED = "simulated"
 CACHES = ("warm", "cold")
+# Among the flags: no two layers share a function.
+_OWN_FUNCTIONS = "own-functions"
 
 
 @dataclass(frozen=True, order=True)
@@ -40,6 +42,14 @@ class Setting:
             return SIMULATED
         return f"{self.board}@{self.clock}/{self.caches}"
 
+    @property
+    def level(self) -> str:
+        """Of optimisation, as far as it decides how code is compiled; for people."""
+        words = self.flags.split()
+        if _OWN_FUNCTIONS in words:
+            return "speed"
+        return "size" if "-Os" in words else "balanced"
+
 
 def simulated_setting(target: Target, options: Options) -> Setting:
     """That of the cycle model."""
@@ -49,5 +59,5 @@ def simulated_setting(target: Target, options: Options) -> Setting:
 def code_flags(target: Target, options: Options) -> str:
     """What decides how the same C becomes machine code."""
     words = [target.compiler, *target.cpu_flags, options.compiler_flag]
-    words += ["own-functions"] if options.functions_of_their_own else []
+    words += [_OWN_FUNCTIONS] if options.functions_of_their_own else []
     return " ".join(words)

@@ -38,4 +38,24 @@ def print_tuning(model: str, found: Sequence[Tuning], database: Path) -> None:
                 f"a whole run: {before:,} cycles as estimated, {after:,} as measured ({gain} fewer)"
             )
         _console.print(f"RAM {tuning.ram:,} bytes, constants {tuning.flash:,} bytes\n")
+    if len(found) > 1:
+        _print_comparison(model, found)
     _console.print(f"for builds: --database {database}")
+
+
+def _print_comparison(model: str, found: Sequence[Tuning]) -> None:
+    """A row for each level, and which one takes the least time, as far as all were measured."""
+    columns = (Column("level"), number("cycles"), Column("which are"), number("constants"), number("RAM"))
+    table = Table(f"{model}: a whole run, bytes", columns)
+    for tuning in found:
+        measured = tuning.total_after is not None
+        cycles = tuning.total_after if measured else tuning.estimate
+        how = "measured" if measured else "estimated"
+        table.add(tuning.optimize, _number(cycles), how, f"{tuning.flash:,}", f"{tuning.ram:,}")
+    _console.show(table)
+    known = [(tuning.total_after, tuning.optimize) for tuning in found if tuning.total_after is not None]
+    if known:
+        cycles, _ = min(known, key=lambda each: each[0])
+        levels = " and ".join(level for total, level in known if total == cycles)
+        others = "" if len(known) == len(found) else " of the levels that were measured"
+        _console.print(f"the least time{others}: --optimize {levels}, {cycles:,} cycles\n")

@@ -46,6 +46,8 @@ class Tuning:
         total_before, total_after: cycles of whole runs, measured: as estimates choose, and as measurements
             do; None if that failed.
         ram, flash: bytes of arena and state, and of constants, of the tuned program.
+        estimate: cycles of a whole run of the tuned program, by the cost model, if the target has one.
+        programs: that were measured.
         left_out: what could not be measured, and why.
         boards_lost: those that failed, and why.
     """
@@ -57,6 +59,8 @@ class Tuning:
     total_after: int | None
     ram: int
     flash: int
+    estimate: int | None = None
+    programs: int = 0
     left_out: Sequence[str] = ()
     boards_lost: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -103,7 +107,7 @@ class Tuner:
             MicrofoldError: the model cannot be compiled.
             ToolError: no board is left.
         """
-        self._runner.check(subject.target)
+        self._runner.check(subject.target, subject.options)
         setting = self._runner.setting(subject.target, subject.options)
         before = Compiled(subject)
         known = set(self._database.figures(setting))
@@ -133,6 +137,8 @@ class Tuner:
             totals.get(id(last)),
             after.program.arena.size + after.program.state_size,
             after.program.weight_bytes,
+            after.program.estimated_cycles,
+            len(outcomes),
             left_out,
             dict(self._boards_lost),
         )
@@ -162,6 +168,7 @@ class Tuner:
             partial(measure, self._runner),
             self._lanes,
             lambda outcome: outcome.problem if outcome.runner_failed else "",
+            lambda outcome: not outcome.problem,
         )
         work.add(jobs)
         found: list[tuple[Job, Outcome]] = []
@@ -183,10 +190,10 @@ class Tuner:
         self._lanes = [lane for lane in self._lanes if lane not in work.lost]
         self._boards_lost |= work.lost
         if work.left:
-            reasons = "; ".join(f"{lane}: {reason}" for lane, reason in work.lost.items())
+            reasons = "; ".join(f"{lane}: {reason}" for lane, reason in self._boards_lost.items())
             raise ToolError(
-                f"tuning needs a board that works; none is left ({reasons}); {done} of {total} programs are "
-                "measured, and kept: mend it and run the command again"
+                f"tuning needs a board that works; none is left ({reasons}); {len(found)} of {total} "
+                "programs are measured, and kept: mend it and run the command again"
             )
         return found, sorted(left_out)
 
@@ -204,6 +211,8 @@ def _judge(done: Done[Job, Outcome]) -> tuple[Outcome | None, list[Job], str]:
             problem = outcome.problem
             if outcome.divisible and len(job.forced) > 1:
                 return None, _halves(job), ""
+    elif done.lanes_failed and len(job.forced) > 1:
+        return None, _halves(job), ""  # one of its kernels may be what boards fail with
     variants = ", ".join(job.forced[number] for number in sorted(job.forced)) or "the kernels as estimated"
     return None, [], f"{variants}: {problem}"
 

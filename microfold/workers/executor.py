@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import os
+import re
+import socket
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -16,10 +20,18 @@ from microfold.support.signals import raise_on_signals
 # A worker that is told to end gets so many seconds to clean up.
 _SECONDS = 5.0
 _CONNECT_SECONDS = 20
+_GONE_SECONDS = 0.5
+# How often a scheduler is looked at.
+_WATCH_SECONDS = 1.0
+_ADDRESS = re.compile(r"(?:[a-z]+://)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})/?")
 
 
 class WorkerLost(Exception):
     """The worker that did something is gone; the work may be repeated."""
+
+
+class ExecutorLost(ToolError):
+    """Nobody is there any more to do anything."""
 
 
 class Executor(Protocol):
@@ -121,48 +133,96 @@ class DaskExecutor:
 
     Raises:
         ToolError: `dask.distributed` is not installed.
-        InputError: there is no scheduler, or it has no workers.
+        InputError: it is no address, there is no scheduler, or it has no workers.
     """
 
     def __init__(self, address: str):
-        try:
-            from distributed import Client  # type: ignore[reportMissingImports]
-        except ImportError:
-            raise ToolError(
-                "--scheduler needs dask.distributed, which is not installed: install microfold[scheduler]"
-            ) from None
-        try:
-            self._client: Any = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
-        except (OSError, ValueError, TimeoutError) as error:
-            raise InputError(
-                f"--scheduler must be the address of a Dask scheduler; {address}: {error}"
-            ) from None
+        check_scheduler(address)
+        self._client: Any = _connect(address)
         self.lanes = sum(self._client.nthreads().values())
         if not self.lanes:
             self._client.close()
             raise InputError(f"the scheduler {address} must have workers; it has none: start `dask worker`")
+        self._address = address
+        self._open: set[Future[Any]] = set()
+        self._closed = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def submit(self, lane: str, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         del lane
         outer: Future[Any] = Future()
+        self._open.add(outer)
         inner = self._client.submit(function, *arguments, pure=False)
 
         def done(future: Any) -> None:
             error = future.exception() if not future.cancelled() else None
-            if outer.cancelled():
-                return
             if future.cancelled() or type(error).__name__ in ("KilledWorker", "CancelledError"):
-                outer.set_exception(WorkerLost(str(error or "the scheduler has given it up")))
+                self._set(outer, error=WorkerLost(str(error or "the scheduler has given it up")))
             elif error is not None:
-                outer.set_exception(error)
+                self._set(outer, error=error)
             else:
-                outer.set_result(future.result())
+                self._set(outer, future.result())
 
         inner.add_done_callback(done)
         return outer
 
+    def _set(self, outer: Future[Any], result: Any = None, error: BaseException | None = None) -> None:
+        """Ends a piece of work, unless it has ended."""
+        if self._closed.is_set() or self._lost():
+            error = ExecutorLost(f"the scheduler {self._address} cannot be reached any more")
+        with contextlib.suppress(KeyError, InvalidStateError):
+            self._open.remove(outer)
+            if error is not None:
+                outer.set_exception(error)
+            else:
+                outer.set_result(result)
+
+    def _lost(self) -> bool:
+        return self._client.status != "running"
+
+    def _watch(self) -> None:
+        """Ends all work once the scheduler is gone: the client would wait for it to come back."""
+        while not self._closed.wait(_WATCH_SECONDS):
+            if self._lost():
+                for outer in list(self._open):
+                    self._set(outer)
+
     def close(self) -> None:
-        self._client.close()
+        self._closed.set()
+        # From a scheduler that is gone, the client would wait for an answer.
+        with contextlib.suppress(OSError, TimeoutError):
+            self._client.close(timeout=_GONE_SECONDS if self._lost() else _SECONDS)
+
+
+def check_scheduler(address: str) -> None:
+    """Raises InputError if this is no address of a scheduler."""
+    found = _ADDRESS.fullmatch(address)
+    if found is None or int(found["port"]) > 65535:
+        raise InputError(
+            "--scheduler must be the address of a Dask scheduler, e.g. tcp://10.0.0.1:8786; "
+            f"it is {address!r}"
+        )
+
+
+def _connect(address: str) -> Any:
+    """A client of a scheduler."""
+    try:
+        from distributed import Client  # type: ignore[reportMissingImports]
+    except ImportError:
+        raise ToolError(
+            "--scheduler needs dask.distributed, which is not installed: install microfold[scheduler]"
+        ) from None
+    found = _ADDRESS.fullmatch(address)
+    assert found is not None  # checked
+    # What goes wrong is said once, as an error of ours.
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+    try:
+        # First of all whether anybody is there: clients keep trying.
+        with socket.create_connection((found["host"].strip("[]"), int(found["port"])), _CONNECT_SECONDS):
+            pass
+        return Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise InputError(f"--scheduler must be the address of a Dask scheduler; {address}: {error}") from None
 
 
 def open_executor(workers: int, scheduler: str) -> Executor:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from microfold.cli.suite import all_well
+from microfold.cli.suite import all_well, rows
+from microfold.errors import Problem, UnsupportedModelError
 from tests.cli.test_passes import CNN
 from tests.command_line import microfold, refuse
 
@@ -55,6 +56,41 @@ def test_what_is_asked_for_must_make_sense(folder: Path, tmp_path: Path) -> None
     assert "levels are" in refuse("verify", "--suite", folder, "--levels", "fast")
     assert "its own models" in refuse("verify", CNN, "--suite", folder)
     assert "needs a model" in refuse("verify")
+    for target in (",", " , "):
+        for command in ("verify", "bench"):
+            assert "--target must have at least one" in refuse(
+                command, "--suite", folder, "-t", target, *["--every-model"] * (command == "bench")
+            )
+    assert "--levels must have at least one" in refuse("verify", "--suite", folder, "--levels", ",")
+    assert "nosuch" in refuse("verify", "--suite", folder, "-t", "host,nosuch")
+    assert "--levels must come with --suite" in refuse("bench", CNN, "--levels", "speed")
+    assert "--levels, --cache must come with" in refuse(
+        "verify", CNN, "--levels", "size", "--cache", tmp_path
+    )
+    assert "--every-model must come with" in refuse("bench", CNN, "--every-model")
+
+
+@pytest.mark.slow
+def test_models_of_one_name_are_told_apart_and_problems_are_named(folder: Path) -> None:
+    (folder / "less").mkdir()
+    (folder / "less" / "a.tflite").write_bytes(CNN.read_bytes()[:100])
+    (folder / "more" / "b.mf").write_text("", encoding="utf-8")
+    words = ["verify", "--suite", folder, "-t", "host", "--runs", "1", "--workers", "1"]
+    result = microfold(*words)
+    assert "less/a.tflite" in result.out and "more/a.tflite" in result.out
+    assert "\nbroken  " in result.out
+    assert result.err == "microfold: left out of the suite, whose models are .tflite: more/b.mf\n"
+    reports = json.loads(microfold(*words, "--json").out)
+    assert [(report["model"], report["file"]) for report in reports] == [
+        ("broken", "broken.tflite"), ("a", "less/a.tflite"), ("a", "more/a.tflite"),
+    ]  # fmt: skip
+
+
+def test_tables_have_the_first_problem() -> None:
+    error = UnsupportedModelError("a", [Problem("operator 3 (ABS)", "no such"), Problem("b", "c")])
+    report = {"model": "a", "file": "x/a.tflite", "error": str(error)}
+    assert rows([report])[0]["error"] == "operator 3 (ABS): no such (and 1 more)"
+    assert rows([report | {"error": "one line"}])[0]["error"] == "one line"
 
 
 def test_what_fails_is_not_well() -> None:

@@ -42,17 +42,19 @@ class StubRunner:
 
     Attributes:
         broken: what becomes of boards, by their names: ``fails``.
+        poison: a word of what layers' calls are that no board runs.
         die_once: workers end here as long as a file of this name does not exist.
     """
 
     broken: Mapping[str, str] = field(default_factory=dict[str, str])
+    poison: str = ""
     die_once: Path | None = None
 
     def setting(self, target: Target, options: Options) -> Setting:
         return replace(simulated_setting(target, options), board="stub", clock=1_000_000)
 
-    def check(self, target: Target) -> None:
-        del target
+    def check(self, target: Target, options: Options) -> None:
+        del target, options
 
     def times(self, program: Program, lane: str) -> Times:
         if lane in self.broken:
@@ -60,6 +62,8 @@ class StubRunner:
         if self.die_once is not None and not self.die_once.exists():
             self.die_once.touch()
             os._exit(1)
+        if self.poison and any(self.poison in describe(layer) for layer in program.layers):
+            raise RunnerError("the board fails with it")
         cycles = [stub_cycles(describe(layer)) for layer in program.layers]
         return Times(sum(cycles), [(each, each + 5) for each in cycles])
 

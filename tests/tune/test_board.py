@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from microfold.compiler import compile_graph
 from microfold.errors import InputError, ToolError
 from microfold.ir.text import to_text
 from microfold.options import Options
+from microfold.target import Target
 from microfold.tune.board import load_board
 from microfold.tune.board_runner import (
     BoardRunner,
@@ -28,7 +30,9 @@ from microfold.tune.board_runner import (
     run_command,
 )
 from microfold.tune.database import Database
+from microfold.tune.entry import check_entry
 from microfold.tune.measure import RunnerError
+from tests.codegen.test_parts import having
 from tests.command_line import microfold, refuse
 from tests.kernels import graphs
 from tests.needs import CROSS_TOOLS
@@ -103,6 +107,9 @@ def test_answers() -> None:
     for text, layers in ((ANSWER, 2), (ANSWER + "microfold-tune end", 3), ("", 2)):
         with pytest.raises(RunnerError, match="the board must print"):
             read_times(text, layers, 2)
+    still = re.sub(r"\d+\r", "5\r", ANSWER) + "microfold-tune end"
+    with pytest.raises(RunnerError, match=r'its counter must count.*counter = "systick"'):
+        read_times(still, 2, 2)
     with pytest.raises(ToolError, match="fault"):
         read_times("microfold-tune fault", 2, 2)
 
@@ -117,6 +124,7 @@ def test_answers() -> None:
         ({"caches": "hot"}, "one of warm, cold"),
         ({"colour": "red"}, "a board has no colour"),
         ({"output": "sources"}, "needs sources"),
+        ({"sources": ["none.c"]}, "sources must exist; 'none.c' does not"),
     ],
 )
 def test_descriptions_that_are_wrong(tmp_path: Path, changes: dict[str, object], message: str) -> None:
@@ -137,8 +145,53 @@ def test_commands(tmp_path: Path) -> None:
     assert time.monotonic() - begin < 60
     (tmp_path / "image.elf").write_bytes(b"s8_conv2d__dsp_4x2")
     stub(tmp_path)
+    with pytest.raises(RunnerError, match=r"status 1: \S+:answer has raised FileNotFoundError: "):
+        run_command(entry_command(f"{tmp_path}/stub.py:answer"), tmp_path / "none.elf", 60.0)
     text = run_command(entry_command(f"{tmp_path}/stub.py:answer"), tmp_path / "image.elf", 60.0)
     assert read_times(text, 1, 2).total == 100
+
+
+def test_what_boards_cannot_measure_is_refused_at_once(tmp_path: Path) -> None:
+    words = ("tune", model(tmp_path), "--database", tmp_path / "a.db", "--board-file", describe(tmp_path))
+    words += ("--runner-command", "flash {elf}", "--weights", "blob", "--io", "rows")
+    assert "given are --io rows, --weights blob" in refuse(*words)
+    assert not (tmp_path / "a.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("nofile.py:f", "nofile.py cannot be read"),
+        ("nocolon", "must be FILE.py:FUNCTION or MODULE:FUNCTION"),
+        ("{0}/stub.py:none", "has no 'none'"),
+        ("{0}/broken.py:f", "broken.py cannot be read: "),
+        ("no_such_module_anywhere:f", "there is no 'no_such_module_anywhere'"),
+        ("no_such.module:f", "no_such.module cannot be read"),
+        ("json:none", "json/__init__.py has no 'none'"),
+        ("{0}/stub.py:not a name", "must be FILE.py"),
+    ],
+)
+def test_functions_that_are_not_there(tmp_path: Path, entry: str, message: str) -> None:
+    stub(tmp_path)
+    (tmp_path / "broken.py").write_text("def f(:\n", encoding="utf-8")
+    words = ("tune", model(tmp_path), "--database", tmp_path / "a.db", "--board-file", describe(tmp_path))
+    assert message in refuse(*words, "--runner", entry.format(tmp_path))
+
+
+def test_functions_that_are_there(tmp_path: Path) -> None:
+    stub(tmp_path)
+    for entry in (f"{tmp_path}/stub.py:answer", f"{tmp_path}/stub.py:Path", "json:dumps", "math:sin"):
+        check_entry(entry)
+
+
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+def test_that_nothing_could_be_measured_is_no_success(tmp_path: Path) -> None:
+    words = ["tune", model(tmp_path), "--database", tmp_path / "a.db", "--candidates", "1"]
+    words += ["--board-file", describe(tmp_path, flash=[0, 1024]), "--runner-command", "flash {elf}"]
+    message = refuse(*words)
+    assert "nothing could be measured: " in message
+    assert "arm-none-eabi-gcc" in message
 
 
 def test_options_of_boards_belong_together(tmp_path: Path) -> None:
@@ -206,20 +259,44 @@ def rows(path: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize(
-    ("core", "machine", "flash", "ram"),
+    ("core", "machine", "flash", "ram", "counter", "memory"),
     [
-        ("cortex-m0plus", "mps2-an385", [0, 1 << 22], [0x2000_0000, 1 << 22]),
-        ("cortex-m55", "mps3-an547", [0, 1 << 19], [0x3100_0000, 1 << 22]),
+        ("cortex-m0plus", "mps2-an385", [0, 1 << 22], [0x2000_0000, 1 << 22], "systick", "context"),
+        ("cortex-m4", "mps2-an386", [0, 1 << 22], [0x2000_0000, 1 << 22], "auto", "split"),
+        ("cortex-m55", "mps3-an547", [0, 1 << 19], [0x3100_0000, 1 << 22], "auto", "context"),
     ],
 )
-def test_firmware(tmp_path: Path, core: str, machine: str, flash: list[int], ram: list[int]) -> None:
+def test_firmware(
+    tmp_path: Path, core: str, machine: str, flash: list[int], ram: list[int], counter: str, memory: str
+) -> None:
     """QEMU has the SysTick, and no DWT: with `-icount`, time is what instructions take."""
+    check_firmware(tmp_path, target.load(core), Options(memory=memory), machine, flash, ram, counter)
+
+
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+@pytest.mark.parametrize("io", ["arena", "caller"])
+def test_firmware_of_an_arena_in_parts(tmp_path: Path, io: str) -> None:
+    core, options = having(256, target.load("cortex-m4")), Options(memory="parts", io=io)
+    assert len(compile_graph(GRAPH, core, options).parts) == 2
+    check_firmware(tmp_path, core, options, "mps2-an386", [0, 1 << 22], [0x2000_0000, 1 << 22], "auto")
+
+
+def check_firmware(
+    folder: Path,
+    core: Target,
+    options: Options,
+    machine: str,
+    flash: list[int],
+    ram: list[int],
+    counter: str,
+) -> None:
     board = load_board(
-        describe(tmp_path, flash=flash, ram=ram, counter="systick", caches="cold", clock=25_000_000)
+        describe(folder, flash=flash, ram=ram, counter=counter, caches="cold", clock=25_000_000)
     )
     command = f"qemu-system-arm -machine {machine} -kernel {{elf}} -icount shift=6,sleep=off -display none "
     command += "-serial none -monitor none -semihosting-config enable=on,target=native"
-    program = compile_graph(GRAPH, target.load(core), Options())
+    program = compile_graph(GRAPH, core, options)
     times = BoardRunner(board).times(program, command)
     estimate = program.layers[0].estimated_instructions or 0
     # 64 ns are 1.6 cycles of 25 MHz; the M55's board has 32 MHz.

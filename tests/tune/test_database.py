@@ -16,11 +16,11 @@ from microfold.errors import InputError
 from microfold.kernels.selection.measured import VariantKeys
 from microfold.options import OPTIMIZE, Options
 from microfold.program import Program
-from microfold.tune.costs import load_costs
+from microfold.tune.costs import load_costs, what_applies
 from microfold.tune.database import Database, Record
 from microfold.tune.setting import Setting, simulated_setting
 from tests.cli.test_passes import CNN
-from tests.command_line import refuse, succeed
+from tests.command_line import microfold, refuse, succeed
 from tests.kernels import graphs
 
 GRAPH = graphs.conv2d_graph(8, 8, 8, 8, padding=((1, 1), (1, 1)))
@@ -71,6 +71,16 @@ def test_order_of_records_does_not_count(tmp_path: Path) -> None:
     assert merged[0] == Record("layer", "variant 0", 10, 26, 3, 7.5)
 
 
+def test_records_of_counters_that_stand_still_do_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with Database(path, create=True) as database:
+        database.add(SETTING, [Record(layer, key, 0, 0, 3, e) for layer, key, _, e in variants()])
+        assert database.settings() == [] == database.records(SETTING)
+    assert build(path).measured_on == ""
+    store(path, SETTING, variants()[-1][1])
+    assert build(path).layers[0].measured_cycles == 100
+
+
 def test_whatever_is_measured_fastest_is_chosen(tmp_path: Path) -> None:
     estimated = compile_graph(GRAPH, M4, Options())
     found = variants()
@@ -118,7 +128,7 @@ def test_boards_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nucleo@4000000/warm.*name one with --board"):
         build(path)
     assert build(path, board="nucleo@80000000").layers[0].measured_cycles == 100
-    with pytest.raises(InputError, match="must have what was measured on disco"):
+    with pytest.raises(InputError, match=r"measured on disco for a build for cortex-m4, balanced"):
         build(path, board="disco")
 
 
@@ -149,6 +159,39 @@ def test_newer_formats_and_wrong_values_are_refused(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 2")
     with pytest.raises(InputError, match="its format is 2"):
         build(path)
+
+
+@pytest.mark.parametrize(
+    ("words", "build"),
+    [
+        (("-t", "cortex-m4", "--optimize", "speed"), "cortex-m4, speed"),
+        (("-t", "cortex-m7"), "cortex-m7, balanced"),
+    ],
+)
+def test_a_database_that_does_not_apply_is_not_passed_over(
+    tmp_path: Path, words: tuple[str, ...], build: str
+) -> None:
+    path = tmp_path / "a.db"
+    store(path, BOARD, "")
+    for command in (("kernels",), ("build", "-o", tmp_path / "c")):
+        result = microfold(*command, CNN, *words, "--database", path, "--json")
+        assert result.status == 0
+        assert result.err == (
+            f"microfold: no record in {path} applies to a build for {build}; it has some for cortex-m4, "
+            "balanced, nucleo@80000000/warm: kernels are chosen by estimates\n"
+        )
+    assert microfold("kernels", CNN, "-t", "cortex-m4", "--database", path).err == ""
+
+
+def test_what_differs_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with Database(path, create=True):
+        pass
+    assert "it has none" in what_applies(path, M4, DEFAULT)
+    store(path, replace(BOARD, version="0"), "")
+    assert f"measured by microfold 0, not {BOARD.version}" in what_applies(path, M4, DEFAULT)
+    store(path, replace(BOARD, flags="cc -O1"), "")
+    assert f"compiled by `cc -O1`, not `{BOARD.flags}`" in what_applies(path, M4, DEFAULT)
 
 
 @pytest.mark.slow
