@@ -15,6 +15,7 @@ from microfold.cli.pass_options import WATCHING, PassOptions
 from microfold.errors import InputError, MicrofoldError
 
 if TYPE_CHECKING:
+    from microfold.report.tradeoffs import Tradeoff
     from microfold.report.what_if import Alternative
 
 _TARGET = "cortex-m4"
@@ -54,6 +55,12 @@ def report(
         bool,
         typer.Option("--what-if", help="Also compile for all cores and levels, which takes a while."),
     ] = False,
+    tradeoffs: Annotated[
+        bool,
+        typer.Option(
+            "--tradeoffs", help="Also compile with other levels and less and less RAM and flash: minutes."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show a build as a page: memory over time, layers, graph, proofs, and why each kernel was chosen.
@@ -61,10 +68,10 @@ def report(
     The page is one HTML file that loads nothing. The default target is cortex-m4.
     """
     stored = model.suffix == ".json"
-    if stored and (target or what_if or code != CodeOptions() or passes != PassOptions()):
+    if stored and (target or what_if or tradeoffs or code != CodeOptions() or passes != PassOptions()):
         raise InputError(
             f"{model} is the report of a build, whose options are what they are; give options of the "
-            "compiler, and --what-if, with a model"
+            "compiler, --what-if and --tradeoffs with a model"
         )
     from microfold.report.decode import read_json
     from microfold.report.page.page import collect_page, render_page
@@ -80,10 +87,13 @@ def report(
     names = [layer.name for layer in build.layers]
     measured = read_profile(ticks, profile, names) if profile is not None else None
     tried = list(_try_alternatives(model, code, passes, as_json)) if what_if else []
-    page = collect_page(build, other=other, profile=measured, alternatives=tried)
+    front = _tradeoffs(model, target or _TARGET, code, passes, as_json) if tradeoffs else []
+    page = collect_page(build, other=other, profile=measured, alternatives=tried, front=front)
     write_file(output, render_page(page))
     if as_json:
-        print_json(data | ({"what_if": [asdict(each) for each in tried]} if what_if else {}))
+        shown = {"what_if": tried} if what_if else {}
+        shown |= {"tradeoffs": front} if tradeoffs else {}
+        print_json(data | {name: [asdict(each) for each in found] for name, found in shown.items()})
     else:
         print(f"Written to {output}.")
 
@@ -96,6 +106,18 @@ def _compile(model: Path, target: str, code: CodeOptions, passes: PassOptions, q
         from microfold.verification.measure import measure
 
         return build_report(program, measure(program))
+
+
+def _tradeoffs(
+    model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool
+) -> list[Tradeoff]:
+    """What less RAM, flash or time costs of the others, whatever level and budgets the page's build has."""
+    from microfold.cli.tradeoffs import front_of
+
+    unwatched: dict[str, Any] = {f.name: f.default for f in fields(passes) if f.name in WATCHING}
+    free = replace(code, optimize=CodeOptions().optimize, flash=None, ram=None)
+    with working("tradeoffs: levels and budgets", quiet):
+        return front_of(model, target, free, replace(passes, **unwatched))
 
 
 def _try_alternatives(

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from microfold.cli.common import compile_model, print_json, working
 from microfold.cli.options import CodeOptions, Json, Model, TargetName
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
+
+if TYPE_CHECKING:
+    from microfold.report.tradeoffs import Tradeoff
 
 
 def tradeoffs(
@@ -25,22 +30,23 @@ def tradeoffs(
             "leave them away, or use `microfold build`"
         )
     with working(f"compiling {model.name} in many ways", as_json):
-        from microfold.options import Options
-        from microfold.program import Program
         from microfold.report.terminal.lists import print_tradeoffs
-        from microfold.report.tradeoffs import tradeoffs as try_all
-        from microfold.report.what_if import pareto_front
 
-        def build(options: Options) -> Program:
-            chosen = replace(code, optimize=options.optimize, flash=options.flash, ram=options.ram)
-            return compile_model(model, target, chosen, passes, quiet=True)
-
-        # Of equal ones, the first has the fewest options.
-        tried = [*try_all(code.options(), build)]
-        found = {(t.ram, t.flash, t.estimated_instructions): t for t in reversed(tried)}
-        front = sorted(pareto_front([*found.values()]), key=lambda t: (t.ram, t.flash))
-    rows = [asdict(each) for each in front]
+        rows = [asdict(each) for each in front_of(model, target, code, passes)]
     if as_json:
         print_json(rows)
     else:
         print_tradeoffs(rows)
+
+
+def front_of(model: Path, target: str, code: CodeOptions, passes: PassOptions) -> list[Tradeoff]:
+    """What nothing beats that was tried."""
+    from microfold.options import Options
+    from microfold.program import Program
+    from microfold.report.tradeoffs import tradeoffs_front
+
+    def build(options: Options) -> Program:
+        chosen = replace(code, optimize=options.optimize, flash=options.flash, ram=options.ram)
+        return compile_model(model, target, chosen, passes, quiet=True)
+
+    return tradeoffs_front(code.options(), build)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
@@ -75,19 +75,29 @@ class Figures(Protocol):
     def flash(self) -> int | None: ...
     @property
     def estimated_instructions(self) -> int | None: ...
+    @property
+    def estimated_cycles(self) -> int | None: ...
 
 
 _Way = TypeVar("_Way", bound=Figures)
 
 
-def pareto_front(alternatives: Sequence[_Way]) -> list[_Way]:
-    """Those of which no other has at most as much RAM, flash and instructions, and less of one.
+def time_of(way: Figures) -> int | None:
+    """What one run takes: cycles where the core has a model of them, or instructions.
+
+    Those of different cores are not to be compared.
+    """
+    return way.estimated_instructions if way.estimated_cycles is None else way.estimated_cycles
+
+
+def pareto_front(alternatives: Sequence[_Way], time: Callable[[Figures], int | None] = time_of) -> list[_Way]:
+    """Those of which no other has at most as much RAM, flash and time, and less of one.
 
     Of those with equal figures all are among them.
     """
 
     def figures(a: Figures) -> tuple[int, int, int]:
-        return a.ram or 0, a.flash or 0, a.estimated_instructions or 0
+        return a.ram or 0, a.flash or 0, time(a) or 0
 
     def beaten(a: Figures) -> bool:
         ours = figures(a)

@@ -37,9 +37,15 @@ from microfold.report.page.profile_chart import ProfileChart, profile_chart
 from microfold.report.page.pruning_strips import STRIP, Certificate, certificates
 from microfold.report.page.row_windows import RowWindows, row_windows
 from microfold.report.page.scale import WIDTH, number, rank
-from microfold.report.page.what_if_chart import WhatIf, what_if_section
+from microfold.report.page.what_if_chart import (
+    TradeoffsSection,
+    WhatIf,
+    tradeoffs_section,
+    what_if_section,
+)
 from microfold.report.profile import Profile
 from microfold.report.stored import BuildReport
+from microfold.report.tradeoffs import Tradeoff
 from microfold.report.what_if import Alternative
 from microfold.support import resources
 
@@ -82,6 +88,7 @@ class Page:
     headroom: HeadroomChart | None
     certificates: list[Certificate]
     what_if: WhatIf | None
+    tradeoffs: TradeoffsSection | None
 
 
 def collect_page(
@@ -90,6 +97,7 @@ def collect_page(
     other: tuple[str, BuildReport] | None = None,
     profile: Profile | None = None,
     alternatives: Sequence[Alternative] = (),
+    front: Sequence[Tradeoff] = (),
 ) -> Page:
     """All parts of the page.
 
@@ -97,6 +105,7 @@ def collect_page(
         other: a build to compare with, and the name of its file.
         profile: what a device measured of this model.
         alternatives: the same model for other targets and levels.
+        front: levels and budgets for this target that no others beat.
     """
     palette = Palette(report.layers)
     limited = report.options.flash is not None or report.options.ram is not None
@@ -121,6 +130,7 @@ def collect_page(
         headroom=headroom_chart(report, palette),
         certificates=certificates(report),
         what_if=what_if_section(alternatives, own) if alternatives else None,
+        tradeoffs=tradeoffs_section(front) if front else None,
     )
 
 

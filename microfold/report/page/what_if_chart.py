@@ -1,4 +1,7 @@
-"""What if: every target and level as a point, instructions against flash and against RAM."""
+"""Ways to build a model as points: what they take of flash and of RAM against time.
+
+What if: every target and level. Tradeoffs: levels and budgets for one target.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from dataclasses import dataclass
 
 from microfold.report.page.palette import COLOURS
 from microfold.report.page.scale import Linear, Logarithmic, Tick, around, number, rank
-from microfold.report.what_if import Alternative, pareto_front
+from microfold.report.tradeoffs import Tradeoff
+from microfold.report.what_if import Alternative, Figures, pareto_front, time_of
 
 _WIDTH, _HEIGHT = 528.0, 330.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70.0, 12.0, 28.0, 46.0
@@ -36,9 +40,10 @@ class Point:
 
 @dataclass(frozen=True)
 class WhatIfChart:
-    """A drawing; `lines` join the points of a target, from the fewest instructions on."""
+    """A drawing; `lines` join the points of a target, from the shortest time on."""
 
     title: str
+    x_title: str
     width: float
     height: float
     left: float
@@ -76,6 +81,22 @@ class WhatIf:
 
 
 @dataclass(frozen=True)
+class TradeoffRow:
+    """A way to build the model; `values` of cells are what they are sorted by."""
+
+    arguments: str
+    cells: list[tuple[float, str]]
+
+
+@dataclass(frozen=True)
+class TradeoffsSection:
+    """The section of tradeoffs."""
+
+    charts: list[WhatIfChart]
+    rows: list[TradeoffRow]
+
+
+@dataclass(frozen=True)
 class _Field:
     """What the drawings have in common.
 
@@ -84,12 +105,17 @@ class _Field:
         colours: of targets.
         fronts: those that no other level of their target beats.
         own: the page's own build, if it is among them.
+        time: of one run, and what it counts.
+        tip: what is said of each.
     """
 
     known: Sequence[Alternative]
     colours: Mapping[str, str]
     fronts: Set[Alternative]
     own: Alternative | None
+    time: Callable[[Alternative], int | None]
+    unit: str
+    tip: Callable[[Alternative], str]
 
 
 def what_if_section(alternatives: Sequence[Alternative], own: tuple[str, str] | None) -> WhatIf:
@@ -105,33 +131,71 @@ def what_if_section(alternatives: Sequence[Alternative], own: tuple[str, str] | 
         {name: f"op{i}" if i < COLOURS else "op-others" for i, name in enumerate(targets)},
         {a for name in targets for a in pareto_front([k for k in known if k.target == name])},
         next((a for a in known if (a.target, a.optimize) == own), None),
+        _instructions,
+        "instructions",
+        _tip,
     )
-    charts: list[WhatIfChart] = []
-    if known:
-        charts = [
-            _chart("Flash, bytes", field, lambda a: a.flash),
-            _chart("RAM, bytes", field, lambda a: a.ram),
-        ]
-    best = set(pareto_front(known))
+    best = set(pareto_front(known, _instructions))
     return WhatIf(
-        charts,
+        _charts(field),
         [(field.colours[name], name) for name in targets],
         [_row(a, field, a in best) for a in alternatives],
         all(a.measured for a in known),
     )
 
 
+def tradeoffs_section(front: Sequence[Tradeoff]) -> TradeoffsSection:
+    """What no other level or budget beats, for the page's own target."""
+    ways = {
+        Alternative(
+            "", t.optimize, None, t.ram, t.flash, False, t.estimated_instructions, t.estimated_cycles
+        ): t
+        for t in front
+    }
+    cycles = all(t.estimated_cycles is not None for t in front)
+    unit = "cycles" if cycles else "instructions"
+
+    def tip(way: Alternative) -> str:
+        time = f"{number(time_of(way))} {unit}"
+        return f"{ways[way].arguments}: {time}, {number(way.flash)} bytes of flash, {number(way.ram)} of RAM"
+
+    field = _Field([*ways], {"": "op0"}, {*ways}, None, time_of, unit, tip)
+    rows = [
+        TradeoffRow(
+            t.arguments,
+            [(rank(f), number(f)) for f in (t.estimated_instructions, t.estimated_cycles, t.flash, t.ram)],
+        )
+        for t in front
+    ]
+    return TradeoffsSection(_charts(field), rows)
+
+
+def _instructions(way: Figures) -> int | None:
+    """What can be counted alike on all cores."""
+    return way.estimated_instructions
+
+
+def _charts(field: _Field) -> list[WhatIfChart]:
+    if not field.known:
+        return []
+    return [
+        _chart("Flash, bytes", field, lambda a: a.flash),
+        _chart("RAM, bytes", field, lambda a: a.ram),
+    ]
+
+
 def _chart(title: str, field: _Field, value: Callable[[Alternative], int | None]) -> WhatIfChart:
     known = field.known
-    x = around((a.estimated_instructions or 0 for a in known), _LEFT, _WIDTH - _RIGHT)
+    x = around((field.time(a) or 0 for a in known), _LEFT, _WIDTH - _RIGHT)
     y = Linear(1.12 * max(value(a) or 1 for a in known), _HEIGHT - _BOTTOM, _TOP)
-    places = {a: (x(max(a.estimated_instructions or 0, 1)), y(value(a) or 0)) for a in known}
+    places = {a: (x(max(field.time(a) or 0, 1)), y(value(a) or 0)) for a in known}
     lines = [
         (colour, _line([places[a] for a in known if a.target == name]))
         for name, colour in field.colours.items()
     ]
     return WhatIfChart(
         title=title,
+        x_title=f"estimated {field.unit} of one run; logarithmic",
         width=_WIDTH,
         height=_HEIGHT,
         left=_LEFT,
@@ -158,7 +222,7 @@ def _points(field: _Field, places: Mapping[Alternative, tuple[float, float]]) ->
             shape=first.optimize,
             front=first in field.fronts,
             current=first is field.own,
-            tip="\n".join(map(_tip, group)),
+            tip="\n".join(map(field.tip, group)),
         )
 
 
