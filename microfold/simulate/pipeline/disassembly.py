@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -21,14 +22,18 @@ _COMMENT = re.compile(r"\s*[@;<].*$")
 
 
 class Disassembly:
-    """The instructions of an image by address."""
+    """The instructions of an image by address.
 
-    def __init__(self, lines: dict[int, tuple[int, str, str]]):
-        self._lines = lines
+    Attributes:
+        lines: size, mnemonic and operands of each.
+    """
+
+    def __init__(self, lines: Mapping[int, tuple[int, str, str]]):
+        self.lines = lines
         self._decoded = cache(self._decode)
 
     def _decode(self, address: int) -> Instruction | None:
-        line = self._lines.get(address)
+        line = self.lines.get(address)
         return None if line is None else decode(address, *line)
 
     def block(self, address: int, count: int) -> tuple[Instruction, ...]:
