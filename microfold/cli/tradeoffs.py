@@ -30,6 +30,7 @@ def tradeoffs(
         from microfold.report.terminal.lists import print_tradeoffs
         from microfold.report.tradeoffs import tradeoffs as try_all
         from microfold.report.what_if import pareto_front
+        from microfold.target import load
 
         def build(options: Options) -> Program:
             chosen = replace(code, optimize=options.optimize, flash=options.flash, ram=options.ram)
@@ -43,4 +44,4 @@ def tradeoffs(
     if as_json:
         print_json(rows)
     else:
-        print_tradeoffs(rows)
+        print_tradeoffs(rows, load(target))
