@@ -115,6 +115,6 @@ def _print_estimate(report: Report) -> None:
     text = f"{report['estimated_instructions']:,} instructions"
     if report["estimated_cycles"] is not None:
         error = cycles_error(report["cycles_error"])
-        text += f" and {report['estimated_cycles']:,} cycles ({error} besides what the counts are off; "
+        text += f" and {report['estimated_cycles']:,} cycles (off by {error}, besides what the counts are; "
         text += "without wait states, caches and buses)"
     console.print(f"{text} for one run: estimates, nothing was run")

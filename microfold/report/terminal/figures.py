@@ -66,14 +66,15 @@ def print_cycles_note(errors: Mapping[str, int | None]) -> None:
         errors: percent that those of a whole model may be off, by target; None: nobody says.
     """
     each = [f"{cycles_error(error)} on {target}" for target, error in errors.items()]
-    text = f"cycles are estimates, {', '.join(each)}, without wait states, caches and buses"
+    text = f"cycles are estimates, off by {', '.join(each)}, without wait states, caches and buses"
     if len(errors) > 1:
         text += "; each core has its own model: figures of different cores are not to be compared"
     console.print(text)
 
 
 def cycles_error(error: int | None) -> str:
-    return f"±{error} %" if error is not None else "of unknown error"
+    """In ASCII: pipes and terminals may have no more."""
+    return f"up to {error} %" if error is not None else "nobody knows what"
 
 
 def cycles_errors(reports: Iterable[Report]) -> dict[str, int | None]:
