@@ -10,13 +10,11 @@ from pathlib import Path
 from microfold.errors import ToolError
 from microfold.simulate.pipeline.decode import decode
 from microfold.simulate.pipeline.instruction import Instruction
-from microfold.simulate.toolchain import find_tool
+from microfold.simulate.toolchain import THUMB_ARCHITECTURE, find_tool
 from microfold.support.tools import run_tool
 
 OBJDUMP = "arm-none-eabi-objdump"
 _SECONDS = 60.0
-# With Helium, which objdump does not find out; it has all that cores before it have.
-_ARCHITECTURE = "-marmv8.1-m.main"
 _LINE = re.compile(r"\s*([0-9a-f]+):\s+(\S+)\s*(.*)")
 _COMMENT = re.compile(r"\s*[@;<].*$")
 
@@ -54,7 +52,7 @@ def disassemble(image: Path) -> Disassembly:
     Raises:
         ToolError: objdump is missing or does not read the image.
     """
-    command = [find_tool(OBJDUMP), "-d", "-w", "--no-show-raw-insn", _ARCHITECTURE, str(image)]
+    command = [find_tool(OBJDUMP), "-d", "-w", "--no-show-raw-insn", THUMB_ARCHITECTURE, str(image)]
     done = run_tool(command, image.parent, _SECONDS, "disassembling")
     if done.returncode != 0:
         raise ToolError(f"{OBJDUMP} must read the image: {done.stderr.strip()[-500:]}")
