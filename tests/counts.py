@@ -1,4 +1,4 @@
-"""Estimated and executed instructions of bundled models on simulated cores, each counted once per session."""
+"""Instructions and cycles of bundled models on simulated cores, each counted once per session."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from microfold import target
 from microfold.compiler import compile_file
+from microfold.options import Options
 from microfold.program import Program
 from microfold.simulate.program import simulator
 from microfold.verification import verify
@@ -42,6 +45,20 @@ def counts(model: str, core: str) -> Counts:
 
 def executed(program: Program) -> int:
     """Instructions of one run on random inputs."""
-    calls = verify.input_sets([buffer.type for buffer in program.inputs], 4)[3:]
     with simulator(program) as machine:
-        return machine.run(calls, layers=False).instructions[0]
+        return machine.run(_calls(program), layers=False).instructions[0]
+
+
+@functools.cache
+def cycles(model: str, core: str, level: str) -> int:
+    """Estimated ones of a run of one of `MODELS` on random inputs; the level is one of `OPTIMIZE`."""
+    program = compile_file(MODELS[model], target.load(core), Options(optimize=level))
+    timing = program.target.cycle_model
+    assert timing is not None
+    with simulator(program) as machine:
+        (trace,) = machine.firmware(hooked=False).trace(_calls(program), timing)
+    return sum(trace.cycles)
+
+
+def _calls(program: Program) -> list[tuple[np.ndarray, ...]]:
+    return verify.input_sets([buffer.type for buffer in program.inputs], 4)[3:]

@@ -68,6 +68,7 @@ def _bench_suite(
 ) -> None:
     from microfold.cli.suite import all_well, models_of, rows, run_suite, split_words
     from microfold.report.terminal.bench import print_bench_suite, print_comparison
+    from microfold.report.terminal.figures import cycles_errors
     from microfold.verification.benchmark.suite import (
         compare,
         load_peers,
@@ -86,7 +87,8 @@ def _bench_suite(
     else:
         if every_model or suite.levels or len(done) < len(reports):
             print_bench_suite(rows(reports))
-        print_comparison([row for report in done for row in compare(report, peers)])
+        compared = [row for report in done for row in compare(report, peers)]
+        print_comparison(compared, cycles_errors(done))
     if not all_well(reports):
         raise typer.Exit(1)
 

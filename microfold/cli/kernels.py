@@ -19,6 +19,7 @@ def kernels(
     from microfold.compiler import layer_names
     from microfold.report.kernels import describe_candidates
     from microfold.report.terminal.lists import print_kernels
+    from microfold.target import load
 
     layers = [
         {
@@ -32,4 +33,4 @@ def kernels(
     if as_json:
         print_json(layers)
     else:
-        print_kernels(layers, code.options())
+        print_kernels(layers, code.options(), load(target))

@@ -31,12 +31,13 @@ def tradeoffs(
         )
     with working(f"compiling {model.name} in many ways", as_json):
         from microfold.report.terminal.lists import print_tradeoffs
+        from microfold.target import load
 
         rows = [asdict(each) for each in front_of(model, target, code, passes)]
     if as_json:
         print_json(rows)
     else:
-        print_tradeoffs(rows)
+        print_tradeoffs(rows, load(target))
 
 
 def front_of(model: Path, target: str, code: CodeOptions, passes: PassOptions) -> list[Tradeoff]:

@@ -46,7 +46,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
     a model of cycles, leaves them open. Deterministic for one compiler: no dates, and no paths but those of
     the options.
     """
-    cycles = program.estimated_cycles
+    cycles, model = program.estimated_cycles, program.target.cycle_model
     ranges = _with_inner_sums(program)
     return {
         "report_version": REPORT_VERSION,
@@ -63,7 +63,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
         "instructions": None,
         "estimated_cycles": cycles,
         "cycles_source": closest(program.target.features).cycles_source if cycles is not None else None,
-        "cycles_error": None,
+        "cycles_error": model.error if model is not None and cycles is not None else None,
         "least_cycles": None,
         "measured_on": program.measured_on or None,
         "ram": {

@@ -11,6 +11,9 @@ from microfold.support.elf import has_arm_code
 from microfold.support.tools import COMPILE_SECONDS, run_tool
 
 ARM_COMPILER = "arm-none-eabi-gcc"
+# For objdump, which does not find out of every image that it may have instructions of Armv8.1-M; that has all
+# that cores before it have.
+THUMB_ARCHITECTURE = "-marmv8.1-m.main"
 EMULATOR = "qemu-system-arm"
 
 # Debian's and Ubuntu's packages; other systems mostly call them alike.

@@ -13,6 +13,7 @@ from microfold.codegen.shared import Shared
 from microfold.errors import ToolError
 from microfold.program import Program
 from microfold.simulate.memory import placed_sections
+from microfold.simulate.toolchain import THUMB_ARCHITECTURE
 from microfold.support.elf import ARM, read_elf
 from microfold.support.scratch import scratch_folder
 from microfold.support.tools import COMPILE_SECONDS, run_tool
@@ -216,7 +217,8 @@ def _disassemble(compiler: str, image: Path, folder: Path) -> str | None:
     tool = shutil.which(asked.stdout.strip()) if asked.returncode == 0 and asked.stdout.strip() else None
     if tool is None:
         return None
-    done = run_tool([tool, "-d", image.name], folder, _TOOL_SECONDS, "disassembling")
+    command = [tool, "-d", THUMB_ARCHITECTURE, image.name]
+    done = run_tool(command, folder, _TOOL_SECONDS, "disassembling")
     return done.stdout if done.returncode == 0 else None
 
 

@@ -18,6 +18,7 @@ _MOST_DEPTHS = 64
 _CONDITIONS = "eq|ne|cs|cc|hs|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le|al"
 _HEADING = re.compile(r"^([0-9a-f]+) <(.+)>:$")
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t([0-9a-f ]+)\t(\S+)(?:\t(.*))?$")
+_UNKNOWN = re.compile(r"^\s*([0-9a-f]+):\t([0-9a-f ]+)\t.*<UNDEFINED>")
 _ADDRESS = re.compile(r"\b([0-9a-f]+) <[^>]*>")
 _BRANCH = re.compile(rf"b(?P<condition>{_CONDITIONS})?|cbn?z|le|letp|wls|wlstp")
 _WRITERS = re.compile(r"(mov|mvn|movw|movt|ldr|add|adds|addw|sub|subs|subw|bic|and|orr|rsb|adr|lsl|lsr)")
@@ -75,8 +76,8 @@ def stack_bound(listing: str, functions: Iterable[str]) -> int:
         functions: names of the functions that are called from outside; those that are not there do not count.
 
     Raises:
-        UnboundedStackError: the code is recursive, calls functions by pointers or moves its stack pointer by
-            numbers that are not in the code.
+        UnboundedStackError: the code is recursive, calls functions by pointers, moves its stack pointer by
+            numbers that are not in the code, or has instructions that objdump does not know.
     """
     return _Image(listing).bound(functions)
 
@@ -106,6 +107,10 @@ class _Image:
                     name = found[3].partition(".")[0]
                     self.code[address] = _Instruction(address, size, function, name, operands)
                     self.functions.setdefault(function, []).append(address)
+            elif found := _UNKNOWN.match(line):
+                address, size = int(found[1], 16), len(found[2].replace(" ", "")) // 2
+                self.code[address] = _Instruction(address, size, function, "undefined", "")
+                self.functions.setdefault(function, []).append(address)
 
     def bound(self, functions: Iterable[str]) -> int:
         entries = [self.entries[name] for name in functions if name in self.entries]
@@ -200,6 +205,8 @@ class _Image:
             return _Step(next=goes_on)
         if name in ("tbb", "tbh"):
             return _Step(computed=True)
+        if name == "undefined":
+            raise UnboundedStackError(f"{i.function} has an instruction that objdump does not know")
         if name in ("udf", "bkpt"):
             return _Step()
         found = _BRANCH.fullmatch(i.name)

@@ -61,6 +61,42 @@ CASES = {
     "vcvt.f32.s32 s0, s0": ([Kind.FLOAT], 1),
 }
 
+# Cycles by other cores' manuals: M3's of Arm DDI 0337, 3.3.1, M0+'s of Arm DDI 0484, 3.3.
+MANUALS = {
+    "cortex-m3": {
+        "adds r0, r1, r2": 1,
+        "muls r0, r1": 1,
+        "mla r0, r1, r2, r3": 2,
+        "umull r0, r1, r2, r3": 5,  # 3 to 5, by the operands
+        "smlal r0, r1, r2, r3": 5,  # 4 to 7
+        "udiv r0, r1, r2": 7,  # 2 to 12
+        "ldr r0, [r1]": 2,
+        "ldr r0, [r1]; ldr r2, [r1, #4]; ldr r3, [r1, #8]": 4,  # in a row, each but the first takes one
+        "ldr r0, [r1]; ldr r2, [r0]": 4,  # but not if one waits for the other
+        "str r0, [r1]": 1,  # always, with an immediate offset
+        "ldmia r0!, {r1, r2, r3, r4}": 5,  # one more than registers
+        "push {r4, r5, r6, lr}": 5,
+        "ldrd r0, r1, [r2]": 3,
+        "cmp r0, r1; bne .": 2,  # where it is not taken
+    },
+    "cortex-m0plus": {
+        "adds r0, r1, r2": 1,
+        "muls r0, r1": 1,  # the fast multiplier
+        "lsls r0, r1, #2; mov r8, r0": 2,
+        "ldr r0, [r1]": 2,
+        "ldr r0, [r1]; ldr r2, [r1, #4]": 4,  # nothing overlaps
+        "ldrb r0, [r1, r2]": 2,
+        "str r0, [r1]": 2,
+        "strb r0, [r1, r2]": 2,
+        "ldmia r0!, {r1, r2, r3, r4}": 5,
+        "stmia r0!, {r1, r2}": 3,
+        "push {r4, r5, r6, lr}": 5,
+        "cmp r0, r1; bne .": 2,
+    },
+}
+# What a branch takes that is taken: M3's refills its pipeline in 1 to 3 cycles.
+TAKEN = {"cortex-m3": 3, "cortex-m0plus": 2}
+
 
 @pytest.fixture(autouse=True)
 def tools():
@@ -83,6 +119,15 @@ def test_kinds_and_cycles_of_instructions(tmp_path: Path):
         block = list(instructions(assemble(text, tmp_path)))
         assert [instruction.kind for instruction in block] == kinds, text
         assert block_cycles(block, TIMING) == cycles, text
+
+
+@pytest.mark.parametrize("core", MANUALS)
+def test_cycles_of_manuals(core: str, tmp_path: Path):
+    timing = load(core).timing
+    assert timing is not None
+    blocks = {text: instructions(assemble(text, tmp_path)) for text in MANUALS[core]}
+    assert {text: block_cycles(block, timing) for text, block in blocks.items()} == MANUALS[core]
+    assert timing.branch + timing.taken == TAKEN[core]
 
 
 def test_at_least_transfers_are_in_a_row():

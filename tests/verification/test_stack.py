@@ -23,6 +23,7 @@ from tests.needs import CROSS_TOOLS, need_tools
 from tests.sampling import sampled_rows
 
 MODELS = Path(__file__).resolve().parents[1] / "models" / "made"
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 BOARDS = [name for name in target.available() if target.load(name).board]
 BUILDS: dict[str, dict[str, str]] = {
     "zoo_f32": {},
@@ -98,6 +99,17 @@ def test_calls_add_up_where_they_are() -> None:
 def test_what_has_no_bound(functions: dict[str, str], reason: str) -> None:
     with pytest.raises(UnboundedStackError, match=reason):
         stack_bound(listing(**functions), ["f"])
+
+
+def test_what_objdump_does_not_know() -> None:
+    """What stands behind may be as deep as anything."""
+    code = (
+        "00008000 <f>:\n    8000:\tb510      \tpush\t{r4, lr}\n"
+        "    8002:\tea53 b3a3 \t\t\t@ <UNDEFINED> instruction: 0xea53b3a3\n"
+        "    8006:\tbd10      \tpop\t{r4, pc}\n"
+    )
+    with pytest.raises(UnboundedStackError, match="f has an instruction that objdump does not know"):
+        stack_bound(code, ["f"])
 
 
 def test_jumps_of_armv6m() -> None:
@@ -208,4 +220,16 @@ def test_no_painted_stack_is_deeper(core: str, model: str) -> None:
     assert found.stack is not None
     with simulator(program) as machine:
         result = machine.run(input_sets([b.type for b in program.inputs], 4), layers=False)
+    assert result.memory.stack <= found.stack <= result.memory.stack + 200
+
+
+@pytest.mark.slow
+def test_conditional_selection_without_vectors() -> None:
+    """Of images of Armv8.1-M without Helium, objdump does not find out that they have CSEL."""
+    need_tools(*CROSS_TOOLS)
+    program = compile_file(DIGITS, target.load("cortex-m55-nomve"))
+    found = measure(program)
+    with simulator(program) as machine:
+        result = machine.run(input_sets([b.type for b in program.inputs], 4)[3:], layers=False)
+    assert found is not None and found.stack is not None
     assert result.memory.stack <= found.stack <= result.memory.stack + 200

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from microfold.program import Program
 from microfold.report.data import Report
 from microfold.report.tables import Column, Table, number
 from microfold.report.terminal.figures import (
     console,
+    cycles_errors,
     number_text,
     per_instruction,
+    print_cycles_note,
     print_layers,
     print_memory,
 )
@@ -55,6 +57,7 @@ def print_bench_summary(reports: Sequence[Report]) -> None:
         row = [number_text(n) for n in (*numbers, flash["weights"], flash["code"])]
         table.add(report["model"], *row)
     console.show(table)
+    _print_note(reports)
 
 
 def print_bench_suite(reports: Sequence[Report]) -> None:
@@ -83,11 +86,22 @@ def print_bench_suite(reports: Sequence[Report]) -> None:
         numbers = (report["instructions"], report["estimated_cycles"], ram["arena"], ram["stack"])
         table.add(*heading, *map(number_text, (*numbers, flash["weights"], flash["code"])), "")
     console.show(table)
+    _print_note(reports)
     print_failures(reports)
 
 
-def print_comparison(rows: Sequence[Row]) -> None:
-    """A table per figure: microfold's beside others', and how many times theirs it fits into."""
+def _print_note(reports: Iterable[Report]) -> None:
+    errors = cycles_errors(reports)
+    if errors:
+        print_cycles_note(errors)
+
+
+def print_comparison(rows: Sequence[Row], errors: Mapping[str, int | None]) -> None:
+    """A table per figure: microfold's beside others', and how many times theirs it fits into.
+
+    Args:
+        errors: see `print_cycles_note`.
+    """
     for figure in dict.fromkeys(row.figure for row in rows):
         chosen = [row for row in rows if row.figure == figure]
         names = list(dict.fromkeys(name for row in chosen for name in row.peers))
@@ -103,3 +117,5 @@ def print_comparison(rows: Sequence[Row]) -> None:
                 cells += [number_text(theirs) if theirs is not None else "", ratio]
             table.add(row.target, row.model, *cells)
         console.show(table)
+        if figure == "estimated_cycles":
+            print_cycles_note({row.target: errors[row.target] for row in chosen})

@@ -8,7 +8,13 @@ from pathlib import Path
 
 from microfold.program import Program
 from microfold.report.data import Report
-from microfold.report.terminal.figures import console, print_layers, print_memories, print_memory
+from microfold.report.terminal.figures import (
+    console,
+    cycles_error,
+    print_layers,
+    print_memories,
+    print_memory,
+)
 from microfold.report.terminal.verify import print_deviations
 from microfold.simulate.toolchain import ARM_COMPILER
 
@@ -108,5 +114,7 @@ def _print_estimate(report: Report) -> None:
         return
     text = f"{report['estimated_instructions']:,} instructions"
     if report["estimated_cycles"] is not None:
-        text += f" and {report['estimated_cycles']:,} cycles without wait states"
+        error = cycles_error(report["cycles_error"])
+        text += f" and {report['estimated_cycles']:,} cycles (off by {error}, besides what the counts are; "
+        text += "without wait states, caches and buses)"
     console.print(f"{text} for one run: estimates, nothing was run")

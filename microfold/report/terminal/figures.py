@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from microfold.options import ALIGN
 from microfold.program import Program
 from microfold.report.console import Output
@@ -55,6 +57,30 @@ def per_instruction(figures: Report) -> list[str]:
     count = figures["instructions"]
     keys = ("estimated_cycles", "least_cycles")
     return [f"{figures[key] / count:.2f}" if count else "" for key in keys]
+
+
+def print_cycles_note(errors: Mapping[str, int | None]) -> None:
+    """What estimated cycles are worth.
+
+    Args:
+        errors: percent that those of a whole model may be off, by target; None: nobody says.
+    """
+    each = [f"{cycles_error(error)} on {target}" for target, error in errors.items()]
+    text = f"cycles are estimates, off by {', '.join(each)}, without wait states, caches and buses"
+    if len(errors) > 1:
+        text += "; each core has its own model: figures of different cores are not to be compared"
+    console.print(text)
+
+
+def cycles_error(error: int | None) -> str:
+    """In ASCII: pipes and terminals may have no more."""
+    return f"up to {error} %" if error is not None else "nobody knows what"
+
+
+def cycles_errors(reports: Iterable[Report]) -> dict[str, int | None]:
+    """Of reports that have cycles, how far those may be off, by target."""
+    found = [report for report in reports if report.get("estimated_cycles") is not None]
+    return {report["target"]: report["cycles_error"] for report in found}
 
 
 def _print_measured(report: Report) -> None:

@@ -9,7 +9,7 @@ from microfold.codegen.names import Namer
 from microfold.options import Options
 from microfold.report.data import Report
 from microfold.report.tables import Column, Table, number
-from microfold.report.terminal.figures import console, number_text
+from microfold.report.terminal.figures import console, number_text, print_cycles_note
 from microfold.target import Target
 
 _BUDGETS = (("ram", "ram_budget"), ("flash", "flash_budget"))
@@ -44,7 +44,7 @@ def print_inspection(inspection: Report) -> None:
         )
 
 
-def print_tradeoffs(rows: Sequence[Report]) -> None:
+def print_tradeoffs(rows: Sequence[Report], target: Target) -> None:
     """Ways to compile a model, a line for each: what they take, and the options that lead there."""
     columns = (number("RAM"), number("flash"), number("instructions"), number("cycles", rank=1))
     table = Table("tradeoffs", (*columns, Column("options of build")))
@@ -56,9 +56,15 @@ def print_tradeoffs(rows: Sequence[Report]) -> None:
     console.show(table)
     console.print("no way that was tried has less of one and no more of the others; RAM: arena and state;")
     console.print("flash: constants and an estimate of the kernels' code; time: estimates, nothing was run")
+    _print_cycles_note(target)
 
 
-def print_kernels(layers: Sequence[Report], options: Options) -> None:
+def _print_cycles_note(target: Target) -> None:
+    if target.cycle_model is not None:
+        print_cycles_note({target.name: target.cycle_model.error})
+
+
+def print_kernels(layers: Sequence[Report], options: Options, target: Target) -> None:
     """Every variant of every candidate of every layer, the chosen one first."""
     columns = (number("#"), Column("layer"), Column("operator", rank=2), Column("kernel"))
     columns += (Column("variant", rank=1), number("instructions", rank=4), number("cycles"))
@@ -92,6 +98,7 @@ def print_kernels(layers: Sequence[Report], options: Options) -> None:
     elif options.optimize == "size":
         rule = "the least flash for all layers together"
     console.print(f"* is chosen: {rule}")
+    _print_cycles_note(target)
 
 
 def _choice(value: object) -> str:

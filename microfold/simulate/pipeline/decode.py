@@ -51,6 +51,8 @@ _SELECT = _names("csel csinc csinv csneg cset csetm cinc cinv cneg")
 _PLAIN = _names("and orr eor bic orn add addw sub subw rsb neg adc sbc mov movw movt mvn adr")
 _SHIFTS = _names("lsl lsr asr ror rrx")
 _KNOWN = _MULTIPLY | _DSP | _COMPARE | _SELECT | _PLAIN | _SHIFTS | {"sdiv", "udiv"}
+_ELEMENT = re.compile(r"d(\d+)\[(\d)\]")
+_LONG_SHIFTS = _names("asrl lsll lsrl sqrshrl sqshll srshrl uqrshll uqshll urshrl")
 _LOOPS = {"le": "loop_end", "letp": "loop_end"}
 
 
@@ -66,13 +68,15 @@ def decode(address: int, size: int, mnemonic: str, operands: str) -> Instruction
 
 
 def _fields(name: str, parts: list[str], operands: str) -> dict[str, object]:
-    if name.startswith("v") and name != "vmrs":
+    if name.startswith("v") and name not in ("vmrs", "vmsr"):
         if is_vector(name, operands):
             return vector_instruction(name, parts, operands)
         return _float(name, parts, operands)
-    if name in ("le", "letp", "dls", "wls", "dlstp", "wlstp"):
-        kind = _LOOPS.get(name, "loop_start")
-        return {"name": kind, "reads": tuple(registers(parts[:2])), "writes": ("lr",)}
+    loop = name.split(".")[0]
+    if loop in ("le", "letp", "dls", "wls", "dlstp", "wlstp"):
+        kind = _LOOPS.get(loop, "loop_start")
+        counted = parts[:1] if kind == "loop_end" else parts[1:2]
+        return {"name": kind, "reads": tuple(registers(counted)), "writes": ("lr",)}
     if name.startswith("nop"):
         return {"name": "nop"}
     if re.fullmatch(r"it[te]*", name):
@@ -166,9 +170,15 @@ def _plain(name: str, parts: list[str]) -> dict[str, object]:
     elif stem in ("mov", "mvn", "movw", "movt", "adr"):
         found["name"] = "move"
         reads = [*used[1:], *(used[:1] if stem == "movt" else [])]
-    elif stem in ("msr", "mrs", "vmrs", "dmb", "dsb", "isb"):
+    elif stem in ("mrs", "vmrs", "dmb", "dsb", "isb"):
         found["name"] = "system"
         reads = []
+    elif stem in ("msr", "vmsr"):
+        found["name"] = "system"
+        writes, reads = ["p0"] if parts[0] == "p0" else [], used
+    elif stem in _LONG_SHIFTS:
+        found["name"] = "alu"
+        writes, reads = used[:2], used
     else:
         found["name"] = _arithmetic(stem, parts)
     if any(_SHIFT.fullmatch(part) for part in parts[1:]) and stem not in _DSP:
@@ -222,7 +232,7 @@ def _float(name: str, parts: list[str], operands: str) -> dict[str, object]:
     stem = name.split(".")[0]
     if re.match(r"v(ld|st)(m|r)|vpush|vpop", stem):
         return _float_transfer(stem, parts, operands)
-    used = registers(parts)
+    used = registers(_ELEMENT.sub(_single, part) for part in parts)
     if stem == "vmov":
         return _float_move(parts, used)
     found: dict[str, object] = {"name": "float", "reads": singles(used[1:]), "writes": singles(used[:1])}
@@ -235,6 +245,11 @@ def _float(name: str, parts: list[str], operands: str) -> dict[str, object]:
     elif stem in ("vdiv", "vsqrt"):
         found["name"] = "float_divide" if stem == "vdiv" else "float_root"
     return found
+
+
+def _single(element: re.Match[str]) -> str:
+    """The single-precision register that is an element of a double one."""
+    return f"s{2 * int(element[1]) + int(element[2])}"
 
 
 def _float_transfer(stem: str, parts: list[str], operands: str) -> dict[str, object]:

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from microfold.errors import ToolError
 from microfold.simulate.pipeline.decode import decode
 from microfold.simulate.pipeline.instruction import Instruction
-from microfold.simulate.toolchain import find_tool
+from microfold.simulate.toolchain import THUMB_ARCHITECTURE, find_tool
 from microfold.support.tools import run_tool
 
 OBJDUMP = "arm-none-eabi-objdump"
 _SECONDS = 60.0
-# With Helium, which objdump does not find out; it has all that cores before it have.
-_ARCHITECTURE = "-marmv8.1-m.main"
 _LINE = re.compile(r"\s*([0-9a-f]+):\s+(\S+)\s*(.*)")
 _COMMENT = re.compile(r"\s*[@;<].*$")
 
 
 class Disassembly:
-    """The instructions of an image by address."""
+    """The instructions of an image by address.
 
-    def __init__(self, lines: dict[int, tuple[int, str, str]]):
-        self._lines = lines
+    Attributes:
+        lines: size, mnemonic and operands of each.
+    """
+
+    def __init__(self, lines: Mapping[int, tuple[int, str, str]]):
+        self.lines = lines
         self._decoded = cache(self._decode)
 
     def _decode(self, address: int) -> Instruction | None:
-        line = self._lines.get(address)
+        line = self.lines.get(address)
         return None if line is None else decode(address, *line)
 
     def block(self, address: int, count: int) -> tuple[Instruction, ...]:
@@ -49,7 +52,7 @@ def disassemble(image: Path) -> Disassembly:
     Raises:
         ToolError: objdump is missing or does not read the image.
     """
-    command = [find_tool(OBJDUMP), "-d", "-w", "--no-show-raw-insn", _ARCHITECTURE, str(image)]
+    command = [find_tool(OBJDUMP), "-d", "-w", "--no-show-raw-insn", THUMB_ARCHITECTURE, str(image)]
     done = run_tool(command, image.parent, _SECONDS, "disassembling")
     if done.returncode != 0:
         raise ToolError(f"{OBJDUMP} must read the image: {done.stderr.strip()[-500:]}")

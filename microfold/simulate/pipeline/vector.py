@@ -22,6 +22,9 @@ _TRANSFER = re.compile(r"v(ld|st)(r|[24])")
 _PREDICATE = re.compile(r"vctp|vpst|vpnot|vpt|vpsel")
 _SUM = re.compile(r"v(ml[as]da?v|addv|mlav)")
 _LONG_SUM = re.compile(r"v(r?ml[as]lda?v|mlalv|addlv)")
+# Behind a mnemonic, t and e say where in a predicated block it stands.
+_ACCUMULATES = re.compile(r"v\w+vh?ax?[te]?")
+_EXTREME = re.compile(r"v(max|min)(nm)?a?v")
 _MULTIPLY = re.compile(r"v(mul|qd?mul|qrdmul|rmul|mla|mls|fma|fms|qrdmla|qdmla|cvt|cmul|cmla|rint)")
 _FLOAT_ADD = re.compile(r"v(add|sub|abs|neg|abd|maxnm|minnm)")
 _ADDS = re.compile(r"v(mlas?|mls|fmas?|fms|qrdmlash|qrdmlah|qdmlah|cmla)")
@@ -45,6 +48,8 @@ def vector_instruction(name: str, parts: list[str], operands: str) -> dict[str, 
     if stem == "vmov" and "[" in operands:
         return _lanes(parts, kind)
     used = registers(parts)
+    if stem.startswith("vpsel"):
+        return {"name": "vector_predicate", "reads": singles(used[1:]), "writes": singles(used[:1])}
     if _PREDICATE.match(stem):
         return {"name": "vector_predicate", "reads": singles(used), "writes": ("p0",)}
     if stem in ("vmov", "vdup"):
@@ -53,7 +58,7 @@ def vector_instruction(name: str, parts: list[str], operands: str) -> dict[str, 
         name = "vector_move" if several else "vector_from_core"
         return {"name": name, "writes": singles(used[:1]), "reads": singles(used[1:])}
     if _LONG_SUM.match(stem):
-        sums = tuple(used[:2]) if stem.rstrip("x").endswith("va") else ()
+        sums = tuple(used[:2]) if _ACCUMULATES.fullmatch(stem) else ()
         return {
             "name": "vector_sum",
             "writes": tuple(used[:2]),
@@ -61,14 +66,17 @@ def vector_instruction(name: str, parts: list[str], operands: str) -> dict[str, 
             "accumulates": sums,
         }
     if _SUM.match(stem):
-        sums = tuple(used[:1]) if stem.rstrip("x").endswith("va") else ()
+        sums = tuple(used[:1]) if _ACCUMULATES.fullmatch(stem) else ()
         return {
             "name": "vector_sum",
             "writes": tuple(used[:1]),
             "reads": singles(used[1:]),
             "accumulates": sums,
         }
-    reads = used if _INSERTS.match(stem) or (stem in _SHIFTS_IN_PLACE and len(parts) == 2) else used[1:]
+    if stem.startswith("vcmp"):
+        return {"name": "vector_compare", "reads": singles(used), "writes": ("p0",)}
+    in_place = _INSERTS.match(stem) or _EXTREME.match(stem) or (stem in _SHIFTS_IN_PLACE and len(parts) == 2)
+    reads = used if in_place else used[1:]
     return {
         "name": _arithmetic(stem, kind),
         "writes": singles(used[:1]),
@@ -78,8 +86,6 @@ def vector_instruction(name: str, parts: list[str], operands: str) -> dict[str, 
 
 
 def _arithmetic(stem: str, kind: str) -> str:
-    if stem.startswith("vcmp"):
-        return "vector_compare"
     if kind.startswith("f") and _FLOAT_ADD.match(stem):
         return "vector_float_add"
     if _MULTIPLY.match(stem):
@@ -88,7 +94,7 @@ def _arithmetic(stem: str, kind: str) -> str:
         return "vector_narrow"
     if _ROUND.match(stem):
         return "vector_round_shift"
-    if re.match(r"v(max|min)a?v", stem):
+    if _EXTREME.match(stem):
         return "vector_extreme"
     return "vector_integer"
 

@@ -71,6 +71,16 @@ CASES = [
     ("vdup.32 q0, r0", "vector_from_core", "r0", "s0 s1 s2 s3"),
     ("vmov.32 q0[3], q0[1], r2, r3", "lane_from_core", "r2 r3", "s1 s3"),
     ("vpst", "vector_predicate", "", "p0"),
+    ("vpsel q0, q1, q2", "vector_predicate", "s10 s11 s4 s5 s6 s7 s8 s9", "s0 s1 s2 s3"),
+    ("vcmp.u32 cs, q0, r3", "vector_compare", "r3 s0 s1 s2 s3", "p0"),
+    ("vaddvat.u32 r0, q1", "vector_sum", "r0 s4 s5 s6 s7", "r0"),
+    ("vrmlaldavhax.s32 r0, r1, q0, q0", "vector_sum", "r0 r1 s0 s1 s2 s3", "r0 r1"),
+    ("vmladavt.s8 r0, q0, q0", "vector_sum", "s0 s1 s2 s3", "r0"),
+    ("vmaxv.s8 r0, q0", "vector_extreme", "r0 s0 s1 s2 s3", "r0"),
+    ("vmov.32 r1, d6[1]", "core_from_float", "s13", "r1"),
+    ("vmsr p0, r2", "system", "r2", "p0"),
+    ("wlstp.8 lr, r1, 1234", "loop_start", "r1", "lr"),
+    ("asrl r0, r1, #31", "alu", "r0 r1", "r0 r1"),
 ]
 
 

@@ -113,6 +113,10 @@ M85 = {
     "vldrw.u32 q0, [r0]; add.w r1, r2, r3; add.w r4, r2, r3": 3,
     "vldrw.u32 q0, [r0, q1]": 3,
     "ldm.w r1, {r2, r3, r4, r5}": 2,
+    "ldr.w r0, [r0]": 2,  # to an address
+    "ldrb.w r0, [r0]": 3,
+    "ldr.w r0, [r1]; str.w r0, [r2]": 1,  # what is stored is read last
+    "vadd.i32 q0, q1, q2; uxtb.w r0, r1": 2,
 }
 LOOPS = [
     (core, text, cycles)
