@@ -35,6 +35,7 @@ WIDER = {
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55"])
 def test_models_take_about_what_is_estimated(core: str, name: str) -> None:
     loaded = target.load(core)
+    assert loaded.cycle_model is not None
     program = compile_file(MODELS[name], loaded)
     calls = verify.input_sets([buffer.type for buffer in program.inputs], 4)[3:]
     with simulator(program) as machine:
