@@ -19,8 +19,8 @@ MODELS = {
 }
 # By how much estimates may be off, as a part of what is executed.
 LARGEST_ERROR = 0.2
-# Where they are further off. Layers are estimated as if others called their function, too; what compilers make
-# of the function of an only layer takes less, and pools of known windows a small part.
+# Where they are further off. Layers are estimated as if others called their function, too; what compilers
+# make of the function of an only layer takes less, and pools of known windows a small part.
 WIDER = {
     ("cortex-m4", "cnn_int16x8"): 0.25,
     ("cortex-m7", "cnn_int16x8"): 0.3,
