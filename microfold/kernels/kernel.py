@@ -139,6 +139,20 @@ class Kernel:
         # `cost` may have more than the row, which may be that of a kernel that it is like.
         return cycles * self.cost(layer) / instructions if instructions > 0 else cycles
 
+    def cycles_alone(self, layer: LayerContext) -> float:
+        """The same where no other layer calls its function."""
+        row = self.row(layer.target.features)
+        shared = self.cost(layer)
+        if shared <= 0:
+            return self.cycles(layer)
+        if row is None or not row.alone_cycles:
+            return self.cycles(layer) * self.cost_alone(layer) / shared
+        terms = _terms(self, layer)
+        instructions = self.price(layer, terms)
+        cycles = self.price(layer, terms, row.alone_cycles)
+        # As in `cycles`.
+        return cycles * shared / instructions if instructions > 0 else cycles
+
     def price(
         self, layer: LayerContext, terms: Mapping[str, float], known: Mapping[str, float] | None = None
     ) -> float:

@@ -9,7 +9,7 @@ Files lie in ``data``, one table for each kernel::
     cycles_error = 0.042             # the same of cycles
     note = "…"                       # why the error is larger than others are, if it is
     terms.element = [13.9, 18.2]     # instructions, cycles
-    alone.element = 11.2             # where compilers make the function for its only layer
+    alone.element = [11.2, 14.0]     # where compilers make the function for its only layer
 
 Cycles are those of the core's timing table, or of the model of its pipeline, for what was executed. A target
 has the files in the order of `distance`, and of each kernel the first row found.
@@ -46,6 +46,7 @@ class Row:
         instructions: of each of `Kernel.terms`.
         cycles: likewise.
         alone: instructions where a function is made for its only layer; empty: the same.
+        alone_cycles: likewise; empty also where only instructions are known: they take as long as elsewhere.
     """
 
     core: str
@@ -57,6 +58,7 @@ class Row:
     instructions: Mapping[str, float]
     cycles: Mapping[str, float]
     alone: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    alone_cycles: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 # From which error on a row needs a note.
@@ -130,6 +132,7 @@ class _Rows(Mapping[str, Row]):
 
 def _row(core: str, table: Mapping[str, Any]) -> Row:
     pairs: Mapping[str, list[float]] = table.get("terms", {})
+    alone: Mapping[str, float | list[float]] = table.get("alone", {})
     return Row(
         core,
         table["source"],
@@ -139,7 +142,8 @@ def _row(core: str, table: Mapping[str, Any]) -> Row:
         table.get("note", ""),
         {name: pair[0] for name, pair in pairs.items()},
         {name: pair[1] for name, pair in pairs.items()},
-        table.get("alone", {}),
+        {name: known[0] if isinstance(known, list) else known for name, known in alone.items()},
+        {name: known[1] for name, known in alone.items() if isinstance(known, list)},
     )
 
 

@@ -112,12 +112,15 @@ class DepthwiseConv2DMve(Kernel):
         groups = -(-window.size[0] // _ROWS)
         vectors = -(-groups * window.size[1] // 4)
         blocks = -(-out.shape[3] // mve.BLOCK)
+        rows = out.shape[0] * out.shape[1]
+        bands = out.shape[0] * -(-out.shape[1] // _rows_of_band(layer))
+        filled = Terms(call=1) + bands * _load_terms(x, groups)
+        if _rows_pipelined(layer):
+            return filled + rows * Terms(beside_row=1, beside=blocks, beside_output=blocks * out.shape[2])
         single = vectors == 1 and channel_multiplier(layer) == 1
         gathers = Terms(single_gather=1) if single else Terms(gather=vectors)
         block = Terms(block=1) + out.shape[2] * (Terms(output=1) + gathers + mve.finish_terms(form))
-        rows = out.shape[0] * out.shape[1]
-        bands = out.shape[0] * -(-out.shape[1] // _rows_of_band(layer))
-        return Terms(call=1) + rows * (Terms(row=1) + blocks * block) + bands * _load_terms(x, groups)
+        return filled + rows * (Terms(row=1) + blocks * block)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = depthwise_types(layer)
@@ -228,15 +231,20 @@ class _Tile:
     def groups(self) -> int:
         return -(-self.band_rows // _ROWS)
 
+    def along(self, columns: int) -> int:
+        """How many tiles a row of outputs takes, the last of which may cover some of the one before."""
+        return -(-columns // self.shape[1])
+
 
 def _find_tile(out: TensorType, window: Window) -> _Tile | None:
-    """The tile of 4 outputs whose windows fit in one vector and that fills the rows; None if there is none.
+    """The tile of 4 outputs whose windows fit in one vector; None if there is none.
 
-    The last tiles may cover outputs of the ones above: the fewest tiles are best.
+    The last tiles may cover outputs of the ones above and to the left: the fewest tiles are best, and of as
+    many those that fill the rows.
     """
-    found: list[tuple[int, _Tile]] = []
+    found: list[tuple[tuple[int, bool], _Tile]] = []
     for shape in ((2, 2), (4, 1), (1, 4)):
-        if shape[0] > out.shape[1] or out.shape[2] % shape[1]:
+        if shape[0] > out.shape[1] or shape[1] > out.shape[2]:
             continue
         columns = {
             x * window.strides[1] + j * window.dilations[1]
@@ -245,7 +253,8 @@ def _find_tile(out: TensorType, window: Window) -> _Tile | None:
         }
         tile = _Tile(shape, (shape[0] - 1) * window.strides[0] + window.extent[0], tuple(sorted(columns)))
         if tile.groups * len(columns) <= _ROWS:
-            found.append((-(-out.shape[1] // shape[0]) * -(-out.shape[2] // shape[1]), tile))
+            tiles = -(-out.shape[1] // shape[0]) * tile.along(out.shape[2])
+            found.append(((tiles, out.shape[2] % shape[1] > 0), tile))
     return min(found, key=lambda pair: pair[0])[1] if found else None
 
 
@@ -287,7 +296,7 @@ class DepthwiseConv2DMveTile(Kernel):
         if channel_multiplier(layer) != 1:
             return "it needs one output channel per input channel"
         if _find_tile(out, window) is None:
-            return "no tiles of 4 outputs fill the rows and have their windows in 4 words of 4 rows"
+            return "no tile of 4 outputs is within the image and has its windows in 4 words of 4 rows"
         form, records = _requantization(layer)
         if form is mve.MveForm.GENERAL:
             return "it needs multipliers below one half"
@@ -298,13 +307,15 @@ class DepthwiseConv2DMveTile(Kernel):
         tile = _find_tile(out, window)
         assert tile is not None
         form, _ = _requantization(layer)
-        tiles = out.shape[2] // tile.shape[1]
+        tiles, overlapped = tile.along(out.shape[2]), out.shape[2] % tile.shape[1] > 0
         if not _tiles_pipelined(layer, tile):
-            channel = Terms(channel=1) + tiles * (Terms(tile=1) + mve.finish_terms(form))
+            channel = Terms(channel=1, overlapped=overlapped) + tiles * (
+                Terms(tile=1) + mve.finish_terms(form)
+            )
         elif tiles == 1:
             channel = Terms(alone=1, alone_plain=form is mve.MveForm.PLAIN)
         else:
-            channel = Terms(beside=1, beside_tile=tiles)
+            channel = Terms(beside=1, beside_tile=tiles, beside_overlapped=overlapped)
         bands = out.shape[0] * -(-out.shape[1] // tile.shape[0])
         band = Terms(band=1) + _load_terms(x, tile.groups) + out.shape[3] * channel
         return Terms(call=1) + bands * band
@@ -374,6 +385,7 @@ class DepthwiseConv2DMveTile(Kernel):
             ("step", weights.step),
             ("single", single),
             ("pipelined", pipelined),
+            ("overlapped", out.shape[2] % tile.shape[1] > 0),
         )
         scratch = _OUTSIDE + tile.groups * band
         return KernelCall(

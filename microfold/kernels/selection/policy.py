@@ -30,11 +30,6 @@ def far_from_largest(layer: LayerContext, model: Model) -> bool:
     return 2 * size <= model.largest_step
 
 
-def cycles_per_instruction(kernel: Kernel, layer: LayerContext) -> float:
-    """Estimated, of a call."""
-    return kernel.cycles(layer) / max(kernel.cost(layer), 1.0)
-
-
 @dataclass(frozen=True)
 class Case:
     """A kernel's variant for a layer, in view of a policy."""
@@ -49,7 +44,7 @@ class Case:
         costs = self.policy.model.costs
         if costs is not None:
             return costs.cycles(self.kernel, self.layer)
-        return self.instructions * cycles_per_instruction(self.kernel, self.layer)
+        return self.kernel.cycles_alone(self.layer) if self._alone else self.kernel.cycles(self.layer)
 
     @property
     def measured(self) -> int | None:
@@ -60,5 +55,9 @@ class Case:
     @cached_property
     def instructions(self) -> float:
         """Estimate of a call."""
-        alone = self.policy.model.operators[type(self.layer.node.op)] == 1
-        return self.kernel.cost_alone(self.layer) if alone else self.kernel.cost(self.layer)
+        return self.kernel.cost_alone(self.layer) if self._alone else self.kernel.cost(self.layer)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether no other layer can call its function."""
+        return self.policy.model.operators[type(self.layer.node.op)] == 1

@@ -76,8 +76,14 @@ def as_plain(row: Row, samples: Sequence[Sample]) -> Row:
         more = {term for sample in samples for term in sample.terms if WHOLE in term}
         return {**known, **{term: known.get(term.replace(WHOLE, ""), 0.0) for term in sorted(more)}}
 
-    alone = extended(row.alone) if row.alone else row.alone
-    return replace(row, instructions=extended(row.instructions), cycles=extended(row.cycles), alone=alone)
+    alone, alone_cycles = (extended(known) if known else known for known in (row.alone, row.alone_cycles))
+    return replace(
+        row,
+        instructions=extended(row.instructions),
+        cycles=extended(row.cycles),
+        alone=alone,
+        alone_cycles=alone_cycles,
+    )
 
 
 def _like(row: Row | None, core: Core) -> Row:

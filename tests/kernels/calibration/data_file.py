@@ -43,4 +43,8 @@ def _row(row: Row) -> Iterable[str]:
     for name, instructions in row.instructions.items():
         yield f"terms.{name} = [{number(instructions)}, {number(row.cycles[name])}]"
     for name, instructions in row.alone.items():
-        yield f"alone.{name} = {number(instructions)}"
+        yield f"alone.{name} = {_alone(instructions, row.alone_cycles.get(name))}"
+
+
+def _alone(instructions: float, cycles: float | None) -> str:
+    return number(instructions) if cycles is None else f"[{number(instructions)}, {number(cycles)}]"

@@ -152,10 +152,11 @@ def keep(row: Row, shared: Sequence[Sample], alone: Sequence[Sample]) -> Row:
     known = {**nothing, **row.instructions}
     error = float(np.median(errors_of(shared, known)))
     own: Mapping[str, float] = {}
+    own_cycles: Mapping[str, float] = {}
     if _suffice(alone):
         by_hand = _tail(errors_of(alone, known))
         if _tail(held_back_errors(alone, known)) < by_hand - NEARER:
-            own = _solved(alone, known, known)
+            own, own_cycles = _alone(alone, known, known)
     note = row.note if error > LARGEST_ERROR else ""
     timed = shared if own else [*shared, *alone]
     cycles = _scaled(known, timed)
@@ -164,7 +165,7 @@ def keep(row: Row, shared: Sequence[Sample], alone: Sequence[Sample]) -> Row:
     if _tail(fitted) < _tail(cycle_errors):
         cycles, cycle_errors = _solved(timed, cycles, cycles, cycles=True), fitted
     cycles_error = float(np.median(cycle_errors))
-    return Row(row.core, row.source, len(shared), error, cycles_error, note, known, cycles, own)
+    return Row(row.core, row.source, len(shared), error, cycles_error, note, known, cycles, own, own_cycles)
 
 
 def refit(
@@ -194,6 +195,7 @@ def refit(
             believed = None
     instructions = _solved(shared, row.instructions, believed)
     own: Mapping[str, float] = {}
+    own_cycles: Mapping[str, float] = {}
     if alone:
         by_shared = _tail(errors_of(alone, instructions))
         if (
@@ -201,7 +203,7 @@ def refit(
             and _suffice(alone)
             and _tail(held_back_errors(alone, believed)) < by_shared - NEARER
         ):
-            own = _solved(alone, instructions, believed)
+            own, own_cycles = _alone(alone, instructions, believed)
         else:
             # Compilers make the same of them, or there are too few to tell.
             shared = [*shared, *alone]
@@ -212,7 +214,22 @@ def refit(
     cycles = _solved(shared, {**scaled, **row.cycles}, scaled, cycles=True)
     cycles_error = float(np.median(held_back_errors(shared, scaled, cycles=True)))
     note = row.note if error > LARGEST_ERROR else ""
-    return Row(row.core, "measured", len(shared), error, cycles_error, note, instructions, cycles, own)
+    return Row(
+        row.core, "measured", len(shared), error, cycles_error, note, instructions, cycles, own, own_cycles
+    )
+
+
+def _alone(
+    samples: Sequence[Sample], known: Mapping[str, float], believed: Mapping[str, float] | None
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Instructions and cycles of functions for one layer.
+
+    Args:
+        known: instructions of parts that no sample has.
+    """
+    instructions = _solved(samples, known, believed)
+    scaled = _scaled(instructions, samples)
+    return instructions, _solved(samples, scaled, scaled, cycles=True)
 
 
 def _scaled(instructions: Mapping[str, float], samples: Sequence[Sample]) -> dict[str, float]:
@@ -224,7 +241,7 @@ def _scaled(instructions: Mapping[str, float], samples: Sequence[Sample]) -> dic
 def _suffice(samples: Sequence[Sample]) -> bool:
     """Whether they are enough for coefficients of their own: layers for each of them, and no few."""
     layers = {sample.layer for sample in samples}
-    return len(layers) >= FEWEST_SAMPLES + 2 * len({term for sample in samples for term in sample.terms})
+    return len(layers) >= FEWEST_SAMPLES + len({term for sample in samples for term in sample.terms})
 
 
 def _tail(errors: Array) -> float:

@@ -98,6 +98,7 @@ def layers() -> list[Graph]:
         *expressions(120, IMAGES),
         *_deep(),
         *_cut_at_zero(),
+        *_beside(),
     ]
 
 
@@ -439,6 +440,38 @@ def _cut_at_zero() -> Iterator[Graph]:
             for shape in (image, image[3:]):
                 y = _value(DType.FLOAT32, shape, "y")
                 yield one_node_graph(kind(element(DType.FLOAT32)), [x, y], {}, RELU)
+
+
+def _beside() -> Iterator[Graph]:
+    """Depthwise layers whose sums can be made beside the requantisation, and such that tiles do not fill."""
+    relu = {"activation": RELU, "out": int8_element(0.05, -128)}
+    for height, width, channels, size, stride in (
+        (25, 5, 64, (3, 3), 1),
+        (12, 6, 48, (3, 3), 1),
+        (8, 8, 32, (3, 3), 1),
+        (24, 24, 16, (3, 3), 1),
+        (7, 7, 20, (3, 3), 1),
+        (5, 9, 128, (3, 3), 1),
+        (14, 14, 24, (3, 3), 2),
+        (9, 12, 64, (3, 3), 2),
+        (10, 7, 40, (2, 2), 1),
+        (6, 11, 36, (2, 3), 1),
+        (16, 4, 72, (4, 3), 1),
+        (20, 15, 8, (3, 3), 1),
+        (3, 3, 256, (3, 3), 1),
+        (30, 31, 12, (3, 3), 1),
+        (13, 1, 64, (3, 1), 1),
+        (4, 4, 16, (3, 3), 1),
+        (4, 5, 8, (3, 3), 1),
+        (2, 6, 12, (3, 3), 1),
+        (6, 2, 32, (3, 3), 1),
+        (2, 3, 4, (3, 3), 1),
+    ):
+        padding = SAME if size == (3, 3) else NO_PADDING
+        for more in (relu, {}) if width % 2 else (relu,):
+            yield depthwise_conv2d_graph(
+                height, width, channels, size, strides=(stride, stride), padding=padding, **more
+            )
 
 
 def _value(dtype: DType, shape: Shape, name: str = "x") -> Value:

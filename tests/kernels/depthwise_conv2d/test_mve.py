@@ -20,7 +20,7 @@ from tests.codegen.builds import STRICT, write_sources
 from tests.codegen.sweep import arm_headers
 from tests.codegen.test_warnings import silent
 from tests.kernels import graphs
-from tests.kernels.choice import layer_of
+from tests.kernels.choice import layer_of, prefer
 from tests.kernels.cores import assert_exact, check_all, compile_all, load
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.sampling import quick
@@ -56,6 +56,23 @@ TILE: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "3x1 stride 2": ((13, 1, 36), {"kernel": (3, 1), "strides": (2, 1)}),
     "3x1 dilation 2": ((13, 1, 36), {"kernel": (3, 1), "dilations": (2, 1), "per_channel": False}),
     "1x1": ((4, 8, 33), {"kernel": (1, 1), "bias": False}),
+    # The last tile of a row covers some of the one before.
+    "3x3 odd width": ((5, 5, 64), {"padding": SAME3}),
+    "3x3 width 3": ((6, 3, 19), {"padding": SAME3, "batch": 2}),
+    "3x3 odd width relu": (
+        (7, 9, 21),
+        {"padding": SAME3, "activation": graphs.RELU, "out": RELU_OUT, "batch": 2},
+    ),
+    "3x3 odd width saturated": (
+        (6, 7, 16),
+        {"padding": SAME3, "activation": graphs.RELU6, "saturated": True},
+    ),
+    "3x3 width and height 3": ((3, 3, 9), {"padding": SAME3, "activation": graphs.RELU, "out": RELU_OUT}),
+    "2x2 stride 2": ((6, 7, 20), {"kernel": (2, 2), "strides": (2, 2), "padding": ((0, 0), (0, 1))}),
+    "2x2 stride 2, odd width": ((10, 10, 20), {"kernel": (2, 2), "strides": (2, 2)}),
+    "1x2 stride 1x2": ((4, 14, 12), {"kernel": (1, 2), "strides": (1, 2)}),
+    "1x1 of one row, odd width": ((1, 7, 10), {"kernel": (1, 1)}),
+    "1x1 of one row, 6 wide": ((1, 6, 10), {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT}),
 }
 LANES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "3x3 stride 2": (
@@ -84,7 +101,10 @@ LANES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 @pytest.mark.parametrize(
     ("cases", "kernel"), [(TILE, "s8_depthwise_conv2d__mve_tile"), (LANES, "s8_depthwise_conv2d__mve_4")]
 )
-def test_equals_the_reference(cases: dict[str, tuple[tuple[Any, ...], dict[str, Any]]], kernel: str) -> None:
+def test_equals_the_reference(
+    cases: dict[str, tuple[tuple[Any, ...], dict[str, Any]]], kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefer(monkeypatch, kernel)
     made = [graphs.depthwise_conv2d_graph(*cases[c][0], seed=len(c), **cases[c][1]) for c in cases]
     check_all(made, "cortex-m55", {kernel}, runs=8)
 
@@ -123,6 +143,9 @@ PIPELINED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "one tile, few channels": ((5, 2, 5), {"kernel": (2, 2), "padding": ((1, 0), (0, 1))}),
     "two tiles": ((4, 4, 7), {"padding": SAME3}),
     "tiles": ((7, 12, 9), {"kernel": (2, 2), "padding": ((1, 0), (0, 1)), "batch": 2}),
+    "tiles of odd rows": ((6, 9, 9), {"padding": SAME3}),
+    "two tiles over each other": ((5, 3, 7), {"padding": SAME3, "batch": 2}),
+    "four columns over each other": ((1, 7, 6), {"kernel": (1, 1)}),
 }
 
 

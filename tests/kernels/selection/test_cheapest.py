@@ -68,7 +68,7 @@ def test_better_kernels_of_a_core_supersede_others() -> None:
     [
         ("cortex-m7", conv2d_graph(6, 6, 12, 30, (5, 2), largest=7), "s8_conv2d__dsp_tile"),
         ("cortex-m33", depthwise_conv2d_graph(13, 4, 3, (5, 3)), "s8_depthwise_conv2d__dsp_row"),
-        ("cortex-m55", depthwise_conv2d_graph(9, 7, 4, (1, 3)), "s8_depthwise_conv2d__mve_tile"),
+        ("cortex-m55", depthwise_conv2d_graph(12, 5, 32, (3, 3), padding=SAME), "s8_depthwise_conv2d__mve_4"),
     ],
 )
 def test_cycles_decide_not_instructions(core: str, graph: Graph, name: str) -> None:

@@ -13,7 +13,6 @@ from microfold.compiler import compile_graph
 from microfold.errors import InputError, MicrofoldError
 from microfold.ir.graph import Graph
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.policy import cycles_per_instruction
 from microfold.ops.elementwise.activations.leaky_relu import LeakyRelu
 from microfold.options import OPTIMIZE, Options
 from microfold.program import Program
@@ -35,7 +34,7 @@ def _time(program: Program) -> float:
     """About the cycles, by which `speed` goes."""
     (layer,) = program.layers
     context = LayerContext(layer.node, program.graph.constants, TARGET, program.ranges)
-    return layer.kernel.cost(context) * cycles_per_instruction(layer.kernel, context)
+    return layer.kernel.cycles(context)
 
 
 def test_less_ram_takes_more_time() -> None:

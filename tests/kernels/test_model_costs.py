@@ -1,0 +1,45 @@
+"""Cycles that whole small models are estimated to take, beside what is executed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from microfold import target
+from microfold.compiler import compile_file
+from microfold.simulate.program import simulator
+from microfold.verification import verify
+from tests.needs import CROSS_TOOLS
+
+ROOT = Path(__file__).parents[2]
+MODELS = {
+    "digits": ROOT / "examples/digits/digits.tflite",
+    **{name: ROOT / f"tests/models/made/{name}.tflite" for name in ("cnn_int8", "cnn_f32", "cnn_int16x8")},
+}
+# By how much estimates may be off, as a part of what is executed.
+LARGEST_ERROR = 0.2
+# Where they are further off. Layers are estimated as if others called their function, too; what compilers
+# make of the function of an only layer takes less, and pools of known windows a small part.
+WIDER = {
+    ("cortex-m4", "cnn_int16x8"): 0.25,
+    ("cortex-m7", "cnn_int16x8"): 0.3,
+    ("cortex-m33", "cnn_int16x8"): 0.33,
+    ("cortex-m55", "cnn_int8"): 0.48,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55"])
+def test_models_take_about_what_is_estimated(core: str, name: str) -> None:
+    loaded = target.load(core)
+    assert loaded.cycle_model is not None
+    program = compile_file(MODELS[name], loaded)
+    calls = verify.input_sets([buffer.type for buffer in program.inputs], 4)[3:]
+    with simulator(program) as machine:
+        executed = machine.trace(calls, loaded.cycle_model).total[0]
+    estimated = program.estimated_cycles
+    assert estimated is not None
+    assert estimated / executed == pytest.approx(1, abs=WIDER.get((core, name), LARGEST_ERROR))
