@@ -115,7 +115,7 @@ class Scheduler:
         estimate = choice.candidate.instructions
         if estimate is not None and not isinstance(kernel, ExternalKernel):
             instructions = round(estimate)
-            cycles = round(kernel.cycles(layer)) if layer.target.cycle_model is not None else None
+            cycles = round(choice.candidate.cycles or 0) if layer.target.cycle_model is not None else None
         macs = sum(each.macs() for each in work)
         if index in scope.inner:
             plan = self._loop if isinstance(node.op, Loop) else self._branches

@@ -10,7 +10,7 @@ from microfold.kernels.band import lowered
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import KERNELS, PACKED, Kernel, Trade
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.policy import Policy
+from microfold.kernels.selection.policy import Case, Policy
 from microfold.kernels.selection.variants import Offer, weigh_variants
 from microfold.kernels.selection.worth import refuse
 from microfold.ops.control.control_flow import While
@@ -41,8 +41,18 @@ class Candidate:
     @property
     def instructions(self) -> float | None:
         """Estimated instructions of a call, whatever the cost is; None if it cannot compute the layer."""
+        return self.cost if self._case is None else self._case.instructions
+
+    @property
+    def cycles(self) -> float | None:
+        """The same in cycles."""
+        return self.cost if self._case is None else self._case.cycles
+
+    @property
+    def _case(self) -> Case | None:
+        """Of a kernel that can compute the layer, and was compared with others."""
         cases = (offer.case for offer in self.offers if offer.case.kernel is self.kernel)
-        return self.cost if self.cost is None else next((case.instructions for case in cases), self.cost)
+        return next(cases, None) if self.cost is not None else None
 
     def variant(self, offer: Offer) -> Candidate:
         """The same with another one of its variants."""
