@@ -39,6 +39,7 @@ from microfold.options import Options
 from microfold.program import Program
 from microfold.report.data import build_report
 from microfold.report.rows import rows_report
+from microfold.report.terminal.figures import print_memory
 from microfold.verification.verify import input_sets, verify
 from tests.codegen.builds import STRICT
 from tests.needs import CROSS_TOOLS, need_tools
@@ -516,7 +517,7 @@ def test_a_model_without_rows_is_refused() -> None:
     assert "take another io" in str(e.value)
 
 
-def test_reports_say_where_rows_are_kept() -> None:
+def test_reports_say_where_rows_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
     """Windows have the bytes of their rows, and lie in the arena; reports without rows have none."""
     graph = Nets(0).tall()
     whole, built = (compile_graph(graph, target.load("cortex-m4"), each) for each in (Options(), ROWS))
@@ -536,3 +537,8 @@ def test_reports_say_where_rows_are_kept() -> None:
     assert (image["rows"], image["bytes"]) == (3, 3 * 6 * 4)
     assert all(each["offset"] + each["bytes"] <= built.arena.size for each in rows["windows"])
     assert rows["longest_push"] >= max(layer.estimated_instructions or 0 for layer in built.layers[-1:])
+    last = built.layers[-1].estimated_cycles
+    assert last is not None and rows["longest_push_cycles"] >= last
+    print_memory(built, report | {"flash": dict.fromkeys(("weights", "code", "library", "padding"), 0)})
+    assert f"{rows['longest_push_cycles']:,}" in (shown := capsys.readouterr().out)
+    assert "cycles, estimated" in shown and "longest push" in shown
