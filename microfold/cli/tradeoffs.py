@@ -33,7 +33,7 @@ def tradeoffs(
 
         def build(options: Options) -> Program:
             chosen = replace(code, optimize=options.optimize, flash=options.flash, ram=options.ram)
-            return compile_model(model, target, chosen, passes, quiet=True)
+            return compile_model(model, target, chosen, passes, quiet=True, explain=False)
 
         # Of equal ones, the first has the fewest options.
         tried = [*try_all(code.options(), build)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from microfold.analysis.ranges import Ranges
-from microfold.errors import InputError, Problem, UnsupportedModelError
+from microfold.errors import BudgetError, InputError, Problem, UnsupportedModelError
 from microfold.external.registry import resolve
 from microfold.ir.domain import admit
 from microfold.ir.graph import Graph
@@ -21,10 +21,12 @@ from microfold.kernels.selection.node_cost import NodeCosts
 from microfold.lowering.arenas import PlannedArenas
 from microfold.lowering.loops import estimated_size, has_loops
 from microfold.lowering.placement import check_alignment, check_placement
+from microfold.lowering.refusals import combined
 from microfold.lowering.schedule import Choice, Locator, Scheduler, model_places
 from microfold.lowering.scope import Scope, ScopeMemory
-from microfold.lowering.stream_cuts import pushed_inputs
+from microfold.lowering.stream_cuts import Cuts, pushed_inputs
 from microfold.lowering.stream_layers import stream_buffers, stream_layers
+from microfold.lowering.stream_search import Search
 from microfold.lowering.streamed import Streamed
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
@@ -190,17 +192,28 @@ class Way:
             return False
         try:
             _ = self.chosen
-        except InputError as refusal:
+        except BudgetError as refusal:
             if options.why_whole:
-                raise InputError(f"{refusal}; by rows, {options.why_whole}") from None
+                found = [*refusal.found, f"by rows, {options.why_whole}"]
+                raise BudgetError(refusal.rule, found, refusal.remedies, refusal.otherwise) from None
             try:
                 _ = self.streamed
-            except InputError as other:
-                raise InputError(f"{refusal}; otherwise, {other}") from None
-            except UnsupportedModelError:
+            except BudgetError as other:
+                raise combined(refusal, other) from None
+            except (InputError, UnsupportedModelError):
                 raise refusal from None
             return True
         return self.revise is None and self.selected.faster_by_rows
+
+    def least_by_rows(self, io: str) -> int | None:
+        """Bytes of RAM that layers by rows of full width need at least, of what is found, with another io.
+
+        None: no layers can be computed so.
+        """
+        if self.scope.inner or self.sliding is not None or self.options.why_whole:
+            return None
+        search = Search(Cuts(self.scope, replace(self.options, io=io)))
+        return int(search.leanest) + self._state if search.cuts.promising else None
 
     @cached_property
     def calls(self) -> list[KernelCall]:
