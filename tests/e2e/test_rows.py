@@ -15,7 +15,7 @@ import pytest
 from microfold import target
 from microfold.cli.common import to_json
 from microfold.codegen.emit import emit
-from microfold.compiler import compile_graph
+from microfold.compiler import compile_file, compile_graph
 from microfold.errors import InputError, UnsupportedModelError
 from microfold.host.library import HostLibrary
 from microfold.host.session import Session
@@ -515,6 +515,12 @@ def test_a_model_without_rows_is_refused() -> None:
     with pytest.raises(UnsupportedModelError, match="first layers must work by rows; transpose %turned") as e:
         compile_graph(graph, target.load("host"), ROWS)
     assert "take another io" in str(e.value)
+
+
+def test_a_model_that_is_quantised_dynamically_is_refused() -> None:
+    path = Path(__file__).resolve().parents[1] / "models" / "made" / "cnn_aeq_dynwi8.tflite"
+    with pytest.raises(UnsupportedModelError, match="of all rows \\(the model is quantised dynamically\\)"):
+        compile_file(path, target.load("host"), ROWS)
 
 
 def test_reports_say_where_rows_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
