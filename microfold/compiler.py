@@ -9,15 +9,17 @@ from pathlib import Path
 from microfold.analysis.pruning_proof import PruningProof
 from microfold.analysis.relaxation import Relaxation
 from microfold.codegen.names import Namer, model_identifier
+from microfold.errors import BudgetError
 from microfold.frontend import text_form, tflite
 from microfold.frontend.labels import NO_LABELS, Labels, labels_of_model
 from microfold.ir.graph import Graph
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.measured import MeasuredCosts
+from microfold.lowering.refusals import explained
 from microfold.lowering.regions import with_regions
 from microfold.lowering.schedule import claim_name
-from microfold.lowering.way import Revise, find_way, lower
+from microfold.lowering.way import Revise, Way, find_way, lower
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.passes.kinds import Pass
@@ -34,6 +36,7 @@ def compile_file(
     signature: str | None = None,
     context: PassContext | None = None,
     passes: Pass | None = None,
+    explain: bool = False,
 ) -> Program:
     """Compile a `.tflite` file, or a graph in its text form (`.mf`).
 
@@ -42,6 +45,7 @@ def compile_file(
         signature: whose subgraph is taken; None: the first one.
         context: which passes run, and what watches them; see `compile_graph`.
         passes: what is run instead of the default pipeline; see `compile_graph`.
+        explain: whether other options are tried to say more of budgets that are not met.
 
     Raises:
         MicrofoldError: the file is malformed or has parts that cannot be compiled (all are listed).
@@ -63,6 +67,7 @@ def compile_file(
         passes=passes,
         origin=origin_of(path, data),
         labels=labels,
+        explain=explain,
     )
 
 
@@ -78,6 +83,7 @@ def compile_graph(
     labels: Labels = NO_LABELS,
     costs: MeasuredCosts | None = None,
     revise: Revise | None = None,
+    explain: bool = False,
 ) -> Program:
     """Compile an imported graph; see `compile_file`.
 
@@ -90,17 +96,32 @@ def compile_graph(
         costs: what kernels take, where that was measured; None: estimates decide.
         revise: has the last word on the kernels: what it gives, candidates of the layers with their variants,
             is taken whatever the budgets are.
+        explain: whether other options are tried to say more of budgets that are not met.
 
     Raises:
         InputError: options and context ask for different numerics, or the labels are required and do not fit.
+        BudgetError: nothing that was found fits the RAM and the flash that the options allow.
     """
     options = options or Options()
-    way = find_way(graph, target, options, context, passes, costs, revise)
     name = model_identifier(name or graph.name)
-    program = lower(way, name)
+
+    def planned(way: Way) -> Program:
+        return with_regions(lower(way, name), lambda fetched: lower(way, name, fetched))
+
+    def build(other: Options) -> Program:
+        quiet = replace(context, sink=None, instruments=()) if context is not None else None
+        return planned(find_way(graph, target, other, quiet, passes, costs, revise))
+
+    way = find_way(graph, target, options, context, passes, costs, revise)
+    try:
+        program = planned(way)
+    except BudgetError as refusal:
+        if not explain:
+            raise
+        raise explained(refusal, options, build, way.least_by_rows) from None
     evidence = [decision.evidence for decision in way.decisions]
     return replace(
-        with_regions(program, lambda fetched: lower(way, name, fetched)),
+        program,
         context=way.context,
         sliding=way.sliding,
         ranges=way.ranges,

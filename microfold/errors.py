@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 # What a line begins with that is a problem of several.
 PROBLEM = "  - "
+# Options of a compilation that would do, by name.
+Remedy = Mapping[str, int | str]
+# Where inputs lie if the arena does not hold them.
+_WHERE = {
+    "caller": "where inputs and outputs lie in the caller's memory",
+    "rows": "where the input is handed in row by row",
+}
 
 
 class MicrofoldError(Exception):
@@ -43,6 +50,57 @@ class ToolError(MicrofoldError):
 
 class InputError(MicrofoldError):
     """A value handed in by the caller has the wrong shape, type or range."""
+
+
+class BudgetError(InputError):
+    """Nothing that was found fits the RAM or the flash that is allowed.
+
+    Attributes:
+        rule: what is allowed.
+        found: what decides, and how far that is known.
+        remedies: options that would do, each by itself.
+        otherwise: what else would help; may be empty.
+    """
+
+    def __init__(
+        self,
+        rule: str,
+        found: Sequence[str],
+        remedies: Sequence[Remedy],
+        otherwise: str = "",
+    ):
+        self.rule = rule
+        self.found = tuple(found)
+        self.remedies = tuple(remedies)
+        self.otherwise = otherwise
+        both = {name for remedy in remedies for name in remedy} >= {"ram", "flash"}
+        ways = [_text(remedy, both) for remedy in remedies] + [otherwise] * bool(otherwise)
+        super().__init__("; ".join([rule, *found]) + (f": {', or '.join(ways)}" if ways else ""))
+
+    @classmethod
+    def of_ram(cls, limit: int, found: Sequence[str], least: int, otherwise: str) -> BudgetError:
+        """Arena and state are too large; with `least` bytes they are not."""
+        rule = f"arena and state must fit {limit} bytes of RAM"
+        return cls(rule, found, [{"ram": least}], otherwise)
+
+    @classmethod
+    def of_flash(cls, limit: int, found: Sequence[str], least: int) -> BudgetError:
+        """Constants are too large; with `least` bytes they are not."""
+        return cls(f"constants must fit {limit} bytes of flash", found, [{"flash": least}])
+
+    def least(self, name: str) -> int | None:
+        """The fewest bytes of ``ram`` or ``flash`` alone that would do, if any would."""
+        alone = [remedy[name] for remedy in self.remedies if [*remedy] == [name]]
+        return min((size for size in alone if isinstance(size, int)), default=None)
+
+
+def _text(remedy: Remedy, with_memory: bool) -> str:
+    """What to do; `with_memory`: bytes are said to be of RAM, or of flash."""
+    if "io" in remedy:
+        return f"take io={remedy['io']}, {_WHERE[str(remedy['io'])]}"
+    memories = {"ram": " bytes of RAM", "flash": " bytes of flash"}
+    sizes = [f"{size}{memories[name] if with_memory else ''}" for name, size in remedy.items()]
+    return f"allow {' and '.join(sizes)}"
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,9 @@ class Options:
         """Why layers must compute whole tensors; empty if they need not."""
         if self.step:
             return "a layer runs again and again between others, so that there is no moment for its step"
-        return "the whole results of layers, which taps copy, are never there" if self.taps else ""
+        if self.taps:
+            return "the whole results of layers, which taps copy, are never there"
+        return "windows of rows lie in one arena, not in parts of it" if self.in_parts else ""
 
     def __post_init__(self) -> None:
         choices = (
@@ -160,10 +162,8 @@ class Options:
                 "with sliding, a run takes a few frames only, and there is nothing to hand in row by row: "
                 "leave io away, or sliding"
             )
-        if self.io == "rows" and self.in_parts:
-            raise InputError("with io=rows, windows of rows lie in one arena: take memory=split")
-        if self.io == "rows" and (self.step or self.taps):
-            given = "step" if self.step else "taps"
+        if self.io == "rows" and self.why_whole:
+            given = "step" if self.step else "taps" if self.taps else "memory=parts"
             raise InputError(f"with io=rows, {self.why_whole}: leave {given} away, or io")
         if self.weights_section:
             _check_section(self.weights_section)

@@ -145,8 +145,10 @@ def read_graph(
     return text_form.read_graph(model)
 
 
-def compile_model(model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool) -> Program:
-    """The model of a file, compiled for a target."""
+def compile_model(
+    model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool, explain: bool = True
+) -> Program:
+    """The model of a file, compiled for a target; `explain`: see `compile_graph`."""
     with working(f"compiling {model.name}", quiet):
         from microfold.cli.command_line import build_command
         from microfold.compiler import compile_graph
@@ -166,6 +168,7 @@ def compile_model(model: Path, target: str, code: CodeOptions, passes: PassOptio
                 origin=origin,
                 labels=labels,
                 costs=costs,
+                explain=explain,
             )
 
 

@@ -48,6 +48,6 @@ def front_of(model: Path, target: str, code: CodeOptions, passes: PassOptions) -
 
     def build(options: Options) -> Program:
         chosen = replace(code, optimize=options.optimize, flash=options.flash, ram=options.ram)
-        return compile_model(model, target, chosen, passes, quiet=True)
+        return compile_model(model, target, chosen, passes, quiet=True, explain=False)
 
     return tradeoffs_front(code.options(), build)

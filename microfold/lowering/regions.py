@@ -11,7 +11,7 @@ from microfold.codegen.model import Model
 from microfold.errors import InputError
 from microfold.ir.views import StoragePlaces
 from microfold.plan.overlap import align
-from microfold.plan.regions import Item, Regions, check_regions, plan_regions
+from microfold.plan.regions import Item, NoRoomError, Regions, check_regions, plan_regions
 from microfold.program import ConstantKey, Layer, Program, constant_key
 
 # A program whose layers, by index, have room in the arena for so many bytes of constants.
@@ -31,7 +31,11 @@ def with_regions(program: Program, replan: Replan) -> Program:
         return program
     room: dict[int, int] = {}
     while True:
-        placed = _with_regions(program)
+        try:
+            placed = _with_regions(program)
+        except NoRoomError as refusal:
+            why = _why_not_fetched(program) if refusal.item.use == "constants" else ""
+            raise InputError(f"{refusal}{why}") from None
         needed = {layer.index: fetched_bytes(placed, layer) for layer in placed.layers}
         more = {index: size for index, size in needed.items() if size > room.get(index, 0)}
         if not more:
@@ -48,6 +52,19 @@ def _with_regions(program: Program) -> Program:
         for index, size in enumerate(model.arena_sizes if model.split else ())
     ]
     return _placed([program], [context], arena, [_constants(model, calls)])[0]
+
+
+def _why_not_fetched(program: Program) -> str:
+    """Why memories for prefetching have no constants of a program, if it is for its way to run."""
+    names = ", ".join(memory.name for memory in program.target.memories if memory.prefetch)
+    if not names:
+        return ""
+    if program.stream is not None:
+        way = "--io rows" if program.options.io == "rows" else "a --ram below that of whole tensors"
+        return f"; with layers by rows, nothing is prefetched: leave {way} away, or prefetch of {names}"
+    if any(layer.control is not None for layer in program.layers):
+        return f"; with loops or conditions, nothing is prefetched: leave prefetch of {names} away"
+    return ""
 
 
 def with_shared_regions(programs: Sequence[Program], arena: int) -> list[Program]:

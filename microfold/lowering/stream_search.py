@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 
-from microfold.errors import InputError, Problem, UnsupportedModelError
+from microfold.errors import BudgetError, InputError, Problem, UnsupportedModelError
 from microfold.ir.node import Node, Value
 from microfold.kernels.band import lowered, unsupported_rows
 from microfold.kernels.selection.cheapest import Ranking, candidates, lowered_calls
@@ -209,7 +209,7 @@ class Search:
         """
         rankings = self.cuts.rankings(planner)
         if self.allowed is not None and math.isinf(self._least_cost(planner, self.allowed)):
-            raise InputError(f"arena and state must fit {self.options.ram} bytes of RAM; some calls do not")
+            raise InputError(f"computed by rows, no kernels fit {self.options.ram} bytes of RAM: allow more")
         chosen = decide(rankings, self.scope.model, self.options, planner, self.cuts.state, most)
         if self.options.optimize == "balanced" and self.options.flash is None:
             chosen = widen_weights(rankings, chosen, planner, self.allowed)
@@ -355,13 +355,13 @@ class Search:
             smallest = min(smallest, search.leanest_below(smallest))
         least = smallest + self.cuts.state
         if least <= ram:
-            return refusals[0]
+            return _nearest(refusals)
         how = "by rows" if smallest == by_rows else "by rows and in tiles of columns"
-        return InputError(
-            f"arena and state must fit {ram} bytes of RAM; computed {how}, the smallest arena found has "
-            f"{smallest}, and the state takes {self.cuts.state}; that none is smaller is not proved: allow "
-            f"{least}, or make the model's rows smaller"
+        found = (
+            f"computed {how}, the smallest arena found has {smallest}, and the state takes "
+            f"{self.cuts.state}; that none is smaller is not proved"
         )
+        return BudgetError.of_ram(ram, [found], int(least), "make the model's rows smaller")
 
     @cached_property
     def leanest(self) -> float:
@@ -378,6 +378,13 @@ class Search:
                 break
             found = min(found, leanest_size(self.cuts.rankings(planner), self.scope.model, planner))
         return found
+
+
+def _nearest(refusals: Sequence[InputError]) -> InputError:
+    """Of all reasons the one that says what would do, and of these, the least."""
+    sized = [each for each in refusals if isinstance(each, BudgetError)]
+    flash = [each for each in sized if each.least("flash") is not None]
+    return min(flash, key=lambda each: each.least("flash") or 0) if flash else [*sized, *refusals][0]
 
 
 def _readers(region: Region, value: Value) -> list[RowNode]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from microfold.analysis.ranges import Ranges
-from microfold.errors import InputError, Problem, UnsupportedModelError
+from microfold.errors import BudgetError, InputError, Problem, UnsupportedModelError
 from microfold.external.registry import resolve
 from microfold.ir.domain import admit
 from microfold.ir.graph import Graph
@@ -21,10 +21,12 @@ from microfold.kernels.selection.node_cost import NodeCosts
 from microfold.lowering.arenas import PlannedArenas
 from microfold.lowering.loops import estimated_size, has_loops
 from microfold.lowering.placement import check_alignment, check_placement
+from microfold.lowering.refusals import combined
 from microfold.lowering.schedule import Choice, Locator, Scheduler, model_places
 from microfold.lowering.scope import Scope, ScopeMemory
-from microfold.lowering.stream_cuts import pushed_inputs
+from microfold.lowering.stream_cuts import Cuts, pushed_inputs
 from microfold.lowering.stream_layers import stream_buffers, stream_layers
+from microfold.lowering.stream_search import Search
 from microfold.lowering.streamed import Streamed
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
@@ -56,7 +58,8 @@ def find_way(
     """The way of a model, with what the options want of the passes besides the context.
 
     For the least flash, loops are written out only where that is smaller. Passes take no RAM for fewer
-    instructions where a limit of RAM is met only so.
+    instructions where a limit of RAM is met only so. Where the arena has parts, a limit of one arena asks for
+    other kernels than one of all parts: those without a limit are taken if they fit.
     """
     context = context or PassContext(numerics="relaxed" if options.numerics == "relaxed" else "exact")
 
@@ -76,6 +79,10 @@ def find_way(
         unroll = 0
     if options.ram is not None and may_split(graph) and math.isinf(size_with(unroll)):
         context = replace(context, spare_ram=math.isfinite(size_with(unroll, spare_ram=True)))
+    if options.in_parts and options.ram is not None:
+        free = Way(graph, target, options, context, unroll, passes, costs, revise, unlimited=True)
+        if free.parts_fit:
+            return free
     return Way(graph, target, options, context, unroll, passes, costs, revise)
 
 
@@ -89,6 +96,9 @@ class Way:
         context: what the passes were told.
         decisions: what they decided.
         scope: of `graph`, with those of the graphs that it runs.
+
+    Args:
+        unlimited: passes and kernels are chosen as without a limit of RAM.
     """
 
     def __init__(
@@ -101,6 +111,7 @@ class Way:
         passes: Pass | None = None,
         costs: MeasuredCosts | None = None,
         revise: Revise | None = None,
+        unlimited: bool = False,
     ):
         if context.numerics != options.numerics:
             raise InputError(
@@ -131,7 +142,8 @@ class Way:
                 self.source, options.sliding, options.sliding_step, self.context
             )
         pipeline = default_pipeline() if passes is None else chosen_pipeline(passes)
-        arenas = PlannedArenas(target, options, costs, may_stream=self.sliding is None)
+        chosen_for = replace(options, ram=None) if unlimited else options
+        arenas = PlannedArenas(target, chosen_for, costs, may_stream=self.sliding is None)
         told = replace(self.context, arenas=arenas if options.io != "rows" else None)
         self.graph = pipeline(self.source, told.reporting_to(self.decisions.append))
         self.selected = arenas.selected(self.graph)
@@ -180,17 +192,28 @@ class Way:
             return False
         try:
             _ = self.chosen
-        except InputError as refusal:
+        except BudgetError as refusal:
             if options.why_whole:
-                raise InputError(f"{refusal}; by rows, {options.why_whole}") from None
+                found = [*refusal.found, f"by rows, {options.why_whole}"]
+                raise BudgetError(refusal.rule, found, refusal.remedies, refusal.otherwise) from None
             try:
                 _ = self.streamed
-            except InputError as other:
-                raise InputError(f"{refusal}; otherwise, {other}") from None
-            except UnsupportedModelError:
+            except BudgetError as other:
+                raise combined(refusal, other) from None
+            except (InputError, UnsupportedModelError):
                 raise refusal from None
             return True
         return self.revise is None and self.selected.faster_by_rows
+
+    def least_by_rows(self, io: str) -> int | None:
+        """Bytes of RAM that layers by rows of full width need at least, of what is found, with another io.
+
+        None: no layers can be computed so.
+        """
+        if self.scope.inner or self.sliding is not None or self.options.why_whole:
+            return None
+        search = Search(Cuts(self.scope, replace(self.options, io=io)))
+        return int(search.leanest) + self._state if search.cuts.promising else None
 
     @cached_property
     def calls(self) -> list[KernelCall]:
@@ -232,12 +255,26 @@ class Way:
     def _check_ram(self, arena: int, how: str) -> None:
         """Raises InputError if this arena is larger than the options allow."""
         limit = self.options.ram
-        needed = arena + sum(align(state.value.type.nbytes) for state in self.graph.state)
+        needed = arena + self._state
         if limit is not None and needed > limit:
             raise InputError(
                 f"arena and state must fit {limit} bytes; {how}, they have {needed}: allow more, or give the "
                 "target larger memories"
             )
+
+    @property
+    def _state(self) -> int:
+        """Bytes that are kept from run to run."""
+        return sum(align(state.value.type.nbytes) for state in self.graph.state)
+
+    @property
+    def parts_fit(self) -> bool:
+        """Whether the parts of the arena fit the RAM with all that fast memories can hold in these."""
+        try:
+            _, sizes = self._in_parts(self.planned)
+        except InputError:
+            return False
+        return self.options.ram is None or sum(sizes) + self._state <= self.options.ram
 
     def in_parts(self, planned: _Planned) -> tuple[_Planned, tuple[int, ...]]:
         """The same with the arena in the memories of the target, and the bytes of its parts.
@@ -246,6 +283,13 @@ class Way:
             InputError: the target has no memories for that, layers run others, or it takes more RAM than the
                 options allow.
         """
+        allowed = None if self.options.ram is None else self.options.ram - self._state
+        found = self._in_parts(planned, allowed)
+        self._check_ram(found[0].memory.size, "in parts")
+        return found
+
+    def _in_parts(self, planned: _Planned, allowed: int | None = None) -> tuple[_Planned, tuple[int, ...]]:
+        """The same for so many bytes of arena, if there is such a plan."""
         memories = [memory for memory in self.target.memories if "data" in memory.use]
         if len(memories) < 2:
             raise InputError(
@@ -267,9 +311,9 @@ class Way:
                 if block is not None:
                     accesses[block] += macs + block.size
         rooms = [memory.size for memory in memories]
-        plan = plan_parts(own.blocks, own.overlaps, accesses, rooms, self.options.align, own.arena.bound)
+        alignment = self.options.align
+        plan = plan_parts(own.blocks, own.overlaps, accesses, rooms, alignment, own.arena, allowed)
         check_parts(own.blocks, plan)
-        self._check_ram(plan.arena.size, "in parts")
         memory = replace(planned.memory, own=replace(own, arena=plan.arena))
         return replace(planned, memory=memory), plan.sizes
 

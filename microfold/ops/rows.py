@@ -396,7 +396,7 @@ REFUSED: Mapping[type[Op], str] = {
     CustomCall: "it is code of the firmware",
     DetectionPostprocess: _NO_IMAGE,
     DynamicSlice: _COMPUTED_POSITIONS,
-    DynamicQuantize: "its steps follow from all rows",
+    DynamicQuantize: "its scale is that of all rows (the model is quantised dynamically)",
     DynamicUpdateSlice: _COMPUTED_POSITIONS,
     EthosU: "it is compiled already",
     FullyConnected: _NO_IMAGE,

@@ -8,11 +8,14 @@ Storages are taken one after the other, and put into the fastest memory in which
 already has room: as storages of different times share bytes, that is more than their sum would allow. Of
 several orders, by accesses for each byte, by accesses, by size, the one is kept that leaves most accesses to
 fast memories.
+
+Storages in different memories share no bytes, so that parts are larger than one arena would be. Under a
+limit, fast memories are filled less far until the parts fit it; in the end the whole lies in one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from microfold.errors import GraphError
@@ -20,6 +23,9 @@ from microfold.plan.arena import ArenaPlan, plan_arena
 from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage
 from microfold.plan.overlap import Overlap
+
+# Under a limit, fast memories are filled by so many parts of their room.
+STEPS = 8
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,8 @@ def plan_parts(
     accesses: Mapping[Storage, int],
     rooms: Sequence[int],
     alignment: int,
-    bound: int,
+    whole: ArenaPlan,
+    limit: int | None = None,
 ) -> PartsPlan:
     """Place storages in memories.
 
@@ -44,7 +51,8 @@ def plan_parts(
         accesses: of one run, estimated.
         rooms: bytes of the memories, the fastest first; the last one takes all that is left.
         alignment: of all storages, bytes.
-        bound: bytes that no plan of all of them in one arena can go below.
+        whole: all of them in one arena.
+        limit: bytes that the parts may have together, as many as the whole has at least; None: any.
     """
 
     def plan(part: Sequence[Storage], wanted: int | None = None) -> ArenaPlan:
@@ -52,9 +60,9 @@ def plan_parts(
         inside = [o for o in overlaps if o.source in {*part} and o.target in {*part}]
         return plan_coarsely(ordered, inside, alignment, wanted, plan_arena)
 
-    def fill(order: Sequence[Storage]) -> list[list[Storage]]:
+    def fill(order: Sequence[Storage], taken_of: Sequence[int]) -> list[list[Storage]]:
         left, parts = list(order), list[list[Storage]]()
-        for room in rooms[:-1]:
+        for room in taken_of:
             taken: list[Storage] = []
             over: list[Storage] = []
             for block in left:
@@ -64,22 +72,40 @@ def plan_parts(
             left = over
         return [*parts, left]
 
-    def served(parts: Sequence[Sequence[Storage]]) -> list[int]:
-        return [sum(accesses.get(block, 0) for block in part) for part in parts]
+    def served(parts: Sequence[ArenaPlan]) -> list[int]:
+        return [sum(accesses.get(block, 0) for block in part.offsets) for part in parts]
 
     orders = (
         sorted(blocks, key=lambda block: -accesses.get(block, 0) / max(block.size, 1)),
         sorted(blocks, key=lambda block: -accesses.get(block, 0)),
         sorted(blocks, key=lambda block: -block.size),
     )
-    parts = max(map(fill, orders), key=served)
-    plans = [plan(part) for part in parts]
+    for taken_of in _less_and_less(rooms[:-1]):
+        ways = [[plan(part) for part in fill(order, taken_of)] for order in orders]
+        fitting = [way for way in ways if limit is None or sum(part.size for part in way) <= limit]
+        if fitting:
+            return _one_after_the_other(max(fitting, key=served), overlaps, whole.bound)
+    # The fastest memory that holds all of it.
+    home = next((i for i, room in enumerate(rooms[:-1]) if whole.size <= room), len(rooms) - 1)
+    return PartsPlan(whole, tuple(whole.size if i == home else 0 for i in range(len(rooms))))
+
+
+def _less_and_less(rooms: Sequence[int]) -> Iterator[list[int]]:
+    """The rooms, then less and less of the fastest memory; without it, likewise of the next one."""
+    yield [*rooms]
+    for index, room in enumerate(rooms):
+        for step in reversed(range(STEPS)):
+            yield [*(0 for _ in rooms[:index]), room * step // STEPS, *rooms[index + 1 :]]
+
+
+def _one_after_the_other(parts: Sequence[ArenaPlan], overlaps: Sequence[Overlap], bound: int) -> PartsPlan:
+    """The parts as one plan."""
     offsets: dict[Storage, int] = {}
     start = 0
-    for found in plans:
-        offsets |= {block: start + offset for block, offset in found.offsets.items()}
-        start += found.size
-    return PartsPlan(ArenaPlan(offsets, start, bound, tuple(overlaps)), tuple(p.size for p in plans))
+    for part in parts:
+        offsets |= {block: start + offset for block, offset in part.offsets.items()}
+        start += part.size
+    return PartsPlan(ArenaPlan(offsets, start, bound, tuple(overlaps)), tuple(p.size for p in parts))
 
 
 def check_parts(blocks: Sequence[Storage], plan: PartsPlan) -> None:

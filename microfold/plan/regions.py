@@ -38,6 +38,14 @@ class Item:
         return self.use in memory.use and not (self.direct and memory.prefetch)
 
 
+class NoRoomError(InputError):
+    """An item fits none of the memories that it may lie in."""
+
+    def __init__(self, item: Item, text: str):
+        self.item = item
+        super().__init__(text)
+
+
 @dataclass(frozen=True)
 class RegionPlan:
     """Where everything lies.
@@ -215,9 +223,10 @@ def _require_home(item: Item, memories: Sequence[Memory]) -> None:
     """Raises InputError if no memory, empty, could hold the item."""
     homes = [memory for memory in memories if item.may_be_in(memory)]
     if not homes:
-        raise InputError(
+        raise NoRoomError(
+            item,
             f"{item.label} must lie in a memory for {item.use}; the target has none: "
-            f"give one of {', '.join(m.name for m in memories)} this use"
+            f"give one of {', '.join(m.name for m in memories)} this use",
         )
     largest = max(homes, key=lambda memory: memory.size)
     if item.size > largest.size:
@@ -226,15 +235,18 @@ def _require_home(item: Item, memories: Sequence[Memory]) -> None:
             if item.use == "data"
             else "choose a smaller model"
         )
-        raise InputError(
+        raise NoRoomError(
+            item,
             f"{item.label} must fit one memory for {item.use}; it has {item.size} bytes, the largest, "
-            f"{largest.name}, has {largest.size}: {hint}, or give the target a larger memory"
+            f"{largest.name}, has {largest.size}: {hint}, or give the target a larger memory",
         )
 
 
-def _does_not_fit(item: Item, search: _Search, memories: Sequence[Memory]) -> InputError:
-    free = ", ".join(f"{m.name} {search.free[m.name]} of {m.size}" for m in memories if item.use in m.use)
-    return InputError(
+def _does_not_fit(item: Item, search: _Search, memories: Sequence[Memory]) -> NoRoomError:
+    homes = [memory for memory in memories if item.may_be_in(memory)]
+    free = ", ".join(f"{memory.name} {search.free[memory.name]} of {memory.size}" for memory in homes)
+    return NoRoomError(
+        item,
         f"all {item.use} must fit the target's memories; {item.label} has {item.size} bytes, and free are "
-        f"{free}: use --optimize size, a smaller model, or larger memories"
+        f"{free}: use --optimize size, a smaller model, or larger memories",
     )

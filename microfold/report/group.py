@@ -15,6 +15,7 @@ from microfold.report.console import Output
 from microfold.report.data import memories_report
 from microfold.report.structure import Report
 from microfold.report.tables import Column, Table, number
+from microfold.report.terminal.build import run_lines
 from microfold.verification.measure import GroupMeasurement
 
 # Of the fields below. Counted up where one is taken away, or gets another meaning.
@@ -115,7 +116,7 @@ def print_group(shared: Shared, report: Report, folder: Path) -> None:
         f"{name}_arena_init(&arena);",
         f"{first}_init(&network);",
         f"{first}_arena *taken = {name}_take_{first}(&arena); /* 0 while another network has it */",
-        f"{first}_run(&network, taken, ...);",
+        *run_lines(shared.programs[0], ", taken", "taken", "taken"),
         f"{name}_give_back(&arena);",
     ):
         console.print(f"    {line}", soft_wrap=True)

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from microfold.plan.stream.operations import Arrive, RowsCall
 from microfold.plan.stream.row_node import pitch
 from microfold.plan.stream.windows import Windows
-from microfold.program import Program
+from microfold.program import Layer, Program
+
+# What a run of a layer is estimated to take.
+Estimate = Callable[[Layer], int | None]
 
 
-def pushes(program: Program) -> list[int | None]:
-    """Estimated instructions of each call that takes a row; None where a layer has no estimate.
+def instructions(layer: Layer) -> int | None:
+    return layer.estimated_instructions
+
+
+def cycles(layer: Layer) -> int | None:
+    return layer.estimated_cycles
+
+
+def pushes(program: Program, estimated: Estimate) -> list[int | None]:
+    """What each call that takes a row is estimated to take; None where a layer has no estimate.
 
     The first one runs what needs no row, too, and the last one all that is behind.
     """
@@ -28,14 +39,14 @@ def pushes(program: Program) -> list[int | None]:
         if index is not None:
             layer = program.layers[index]
             calls = _calls(program, index)
-            estimate = layer.estimated_instructions
+            estimate = estimated(layer)
             now.append(estimate // calls if estimate is not None else None)
     return [*found, _sum(now)]
 
 
-def longest(program: Program) -> int | None:
-    """Estimated instructions of the longest of these calls; None where some layer has no estimate."""
-    estimates = pushes(program)
+def longest(program: Program, estimated: Estimate) -> int | None:
+    """What the longest of these calls is estimated to take; None where some layer has no estimate."""
+    estimates = pushes(program, estimated)
     known = [each for each in estimates if each is not None]
     return max(known) if known and len(known) == len(estimates) else None
 
@@ -52,7 +63,8 @@ def rows_report(program: Program) -> dict[str, Any] | None:
     newest = timeline.newest_blocks
     return {
         "layers": sum(layer.rows is not None for layer in program.layers),
-        "longest_push": longest(program),
+        "longest_push": longest(program, instructions),
+        "longest_push_cycles": longest(program, cycles),
         "moved": stream.moved,
         "windows": [
             {

@@ -276,6 +276,7 @@ class Rows:
     longest_push: int | None
     moved: int
     windows: tuple[Window, ...]
+    longest_push_cycles: int | None = None
 
 
 @dataclass(frozen=True)

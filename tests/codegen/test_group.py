@@ -282,6 +282,19 @@ def test_the_command_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("io", "line"),
+    [
+        ("arena", "cnn_int8_run(&network, taken);"),
+        ("caller", "cnn_int8_run(&network, taken, input_0, output_0);"),
+        ("rows", "while (cnn_int8_push_rows(&network, taken, row) == 0)"),
+    ],
+)
+def test_how_one_of_them_is_run(io: str, line: str, tmp_path: Path) -> None:
+    text = succeed("build", MODELS["cnn_int8"], MODELS["digits"], "--io", io, "-o", tmp_path)
+    assert line in text and ("cnn_int8_begin(&network);" in text) == (io == "rows")
+
+
+@pytest.mark.parametrize(
     ("given", "message"),
     [
         (("--taps",), "--taps are compared with one model"),

@@ -29,6 +29,7 @@ from tests.codegen.toolchain import objects, run, write
 from tests.command_line import refuse, succeed
 from tests.counts import MODELS
 from tests.docs.test_firmware_page import main, output
+from tests.e2e.refusals import needed
 from tests.kernels.random_networks import random_network
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.report.test_schema import faults
@@ -98,6 +99,22 @@ def test_with_constants_that_are_copied() -> None:
     check_bits(program, program.source)
 
 
+@pytest.mark.parametrize("name", ["digits", "cnn_int8"])
+@pytest.mark.parametrize("optimize", ["size", "balanced"])
+def test_limits(name: str, optimize: str) -> None:
+    """All parts together keep a limit; what a refusal says would do does, and less is refused."""
+    core, options = having(512), replace(PARTS, optimize=optimize)
+    free = compile_file(MODELS[name], core, options)
+    with pytest.raises(InputError) as refused:
+        compile_file(MODELS[name], core, replace(options, ram=8))
+    least, most = needed(refused.value), free.arena.size + free.state_size
+    for ram in (least, (least + most) // 2, most - 8, most):
+        program = compile_file(MODELS[name], core, replace(options, ram=ram))
+        assert sum(program.parts) + program.state_size <= ram
+        assert len(program.parts) == 2 and program.stream is None
+    assert program.parts == free.parts
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="for targets that name several memories for data; host names 0"):
         compile_graph(graphs.chain(), HOST, PARTS)
@@ -105,9 +122,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
         compile_graph(loops.bounded(), having(64), PARTS)
     with pytest.raises(InputError, match="windows of rows lie in one arena"):
         Options(memory="parts", io="rows")
-    whole = compile_file(MODELS["digits"], HOST).arena.size
-    with pytest.raises(InputError, match=r"arena and state must fit .*; in parts, they have"):
-        compile_file(MODELS["digits"], having(512), replace(PARTS, ram=whole))
+    with pytest.raises(InputError, match="by rows, windows of rows lie in one arena, not in parts of it"):
+        compile_file(MODELS["digits"], having(512), replace(PARTS, ram=8))
     text = refuse("build", MODELS["digits"], MODELS["cnn_int8"], "--memory", "parts", "-o", tmp_path)
     assert "--memory parts is of one model" in text
 

@@ -183,6 +183,22 @@ def test_room_that_there_is_not() -> None:
         digits(having(replace(RAM, size=needed - 8), QSPI))
 
 
+def test_rows_do_not_prefetch() -> None:
+    """The refusal says so, and does not call the memory free."""
+    by_rows = digits(HOST, Options(io="rows"))
+    limit = Options(io="caller", ram=by_rows.arena.size)
+    assert digits(HOST, limit).stream is not None
+    for options, way in ((by_rows.options, "--io rows"), (limit, "a --ram below that of whole tensors")):
+        for memories in ((RAM, QSPI), (RAM, QSPI, SMALL)):
+            with pytest.raises(InputError) as refused:
+                digits(having(*memories), options)
+            text = f"with layers by rows, nothing is prefetched: leave {way} away, or prefetch of qspi"
+            assert text in str(refused.value) and "qspi 1048576" not in str(refused.value)
+    with pytest.raises(InputError) as refused:
+        digits(having(replace(RAM, size=8), QSPI, ROM), Options(io="rows"))
+    assert "nothing is prefetched" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from microfold import target
 from microfold.compiler import compile_file
-from microfold.errors import InputError
+from microfold.errors import BudgetError
 from microfold.lowering.arenas import WORTHWHILE
 from microfold.lowering.streamed import MOVED_BYTE
 from microfold.options import Options
@@ -45,18 +47,25 @@ def _time(program: Program) -> float:
     return estimate + MOVED_BYTE * moved
 
 
-def _within(model: str, core: str, **limits: int) -> Program | None:
-    """A build, or None if it is refused with what to allow."""
+def _within(model: str, core: str, options: Options) -> Program | BudgetError:
+    """A build, or the refusal; all that this says would do does."""
     try:
-        return _program(model, core, **limits)
-    except InputError as refused:
-        needed(refused)
-        return None
+        return compile_file(_path(model), target.load(core), options, explain=True)
+    except BudgetError as refused:
+        refusal = refused
+    assert refusal.remedies, refusal
+    for remedy in refusal.remedies:
+        allowed = replace(options, **remedy)
+        program = compile_file(_path(model), target.load(core), allowed)
+        assert allowed.ram is None or _ram(program) <= allowed.ram
+        assert allowed.flash is None or program.weight_bytes <= allowed.flash
+        assert all(str(value) in str(refusal) for value in remedy.values())
+    return refusal
 
 
 def _allowed(model: str, core: str, **limits: int) -> int:
     """The least that a refusal says would do."""
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(BudgetError) as refused:
         _program(model, core, **limits)
     return needed(refused.value)
 
@@ -99,17 +108,50 @@ def test_flash(model: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", sampled(MODELS, len(MODELS)))
 def test_both(model: str) -> None:
-    """Where both are short, both are kept, or the refusal says what to allow."""
+    """Where both are short, both are kept, or the refusal says what to allow, and that does."""
     free = _program(model, "cortex-m4")
     kept = 0
-    for ram in _sweep(_allowed(model, "cortex-m4", ram=8), _ram(free))[::2]:
-        for flash in _sweep(_allowed(model, "cortex-m4", flash=8), free.weight_bytes)[::2]:
-            program = _within(model, "cortex-m4", ram=ram, flash=flash)
-            if program is not None:
+    least_ram, least_flash = (_allowed(model, "cortex-m4", **{name: 8}) for name in ("ram", "flash"))
+    for ram in (least_ram - 8, *_sweep(least_ram, _ram(free))[::2]):
+        for flash in (least_flash - 8, *_sweep(least_flash, free.weight_bytes)[::2]):
+            program = _within(model, "cortex-m4", Options(io="caller", ram=ram, flash=flash))
+            if isinstance(program, Program):
                 assert _ram(program) <= ram
                 assert program.weight_bytes <= flash
                 kept += 1
     assert kept > 9
+
+
+@pytest.mark.slow
+def test_what_refusals_say() -> None:
+    """The budget that decides is named, by itself; where both are too low, both are."""
+    model, core = "digits", "cortex-m4"
+    ram, flash = _allowed(model, core, ram=8), _allowed(model, core, flash=8)
+    free = _program(model, core)
+    short = (
+        (ram - 8, free.weight_bytes, r"must fit \d+ bytes of RAM; .*the flash alone would do"),
+        (_ram(free), flash - 8, r"must fit \d+ bytes of flash; .*the RAM alone would do"),
+        (
+            ram - 8,
+            flash - 8,
+            r"must fit \d+ bytes of flash; .*: allow \d+ bytes of RAM and \d+ bytes of flash",
+        ),
+    )
+    for ram, flash, text in short:
+        refusal = _within(model, core, Options(io="caller", ram=ram, flash=flash))
+        assert re.search(text, str(refusal)), refusal
+
+
+@pytest.mark.slow
+def test_another_io_is_named_where_it_fits() -> None:
+    """What the arena has no room for may lie in the caller's memory; what does not do is not said to."""
+    with pytest.raises(BudgetError) as refused:
+        compile_file(_path("digits"), target.load("cortex-m4"), Options(ram=8))
+    for allowed, named in ((needed(refused.value) - 8, True), (8, False)):
+        refusal = _within("digits", "cortex-m4", Options(ram=allowed))
+        assert isinstance(refusal, BudgetError)
+        assert ({"io": "caller"} in refusal.remedies) == named == ("or take io=caller" in str(refusal))
+        assert str(refusal).count("must fit") == 1
 
 
 @pytest.mark.parametrize("model", ["cnn_aeq_dynwi2c", "gru_unrolled_dyn"])
@@ -117,5 +159,5 @@ def test_layers_with_several_results(model: str) -> None:
     """Whatever a graph has, a limit is kept, or refused with what to allow."""
     free = _program(model, "host")
     ram = _ram(free) * 3 // 5
-    program = _within(model, "host", ram=ram)
-    assert program is None or _ram(program) <= ram
+    program = _within(model, "host", Options(io="caller", ram=ram))
+    assert isinstance(program, BudgetError) or _ram(program) <= ram

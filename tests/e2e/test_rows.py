@@ -15,7 +15,7 @@ import pytest
 from microfold import target
 from microfold.cli.common import to_json
 from microfold.codegen.emit import emit
-from microfold.compiler import compile_graph
+from microfold.compiler import compile_file, compile_graph
 from microfold.errors import InputError, UnsupportedModelError
 from microfold.host.library import HostLibrary
 from microfold.host.session import Session
@@ -39,6 +39,7 @@ from microfold.options import Options
 from microfold.program import Program
 from microfold.report.data import build_report
 from microfold.report.rows import rows_report
+from microfold.report.terminal.figures import print_memory
 from microfold.verification.verify import input_sets, verify
 from tests.codegen.builds import STRICT
 from tests.needs import CROSS_TOOLS, need_tools
@@ -516,7 +517,13 @@ def test_a_model_without_rows_is_refused() -> None:
     assert "take another io" in str(e.value)
 
 
-def test_reports_say_where_rows_are_kept() -> None:
+def test_a_model_that_is_quantised_dynamically_is_refused() -> None:
+    path = Path(__file__).resolve().parents[1] / "models" / "made" / "cnn_aeq_dynwi8.tflite"
+    with pytest.raises(UnsupportedModelError, match="of all rows \\(the model is quantised dynamically\\)"):
+        compile_file(path, target.load("host"), ROWS)
+
+
+def test_reports_say_where_rows_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
     """Windows have the bytes of their rows, and lie in the arena; reports without rows have none."""
     graph = Nets(0).tall()
     whole, built = (compile_graph(graph, target.load("cortex-m4"), each) for each in (Options(), ROWS))
@@ -536,3 +543,8 @@ def test_reports_say_where_rows_are_kept() -> None:
     assert (image["rows"], image["bytes"]) == (3, 3 * 6 * 4)
     assert all(each["offset"] + each["bytes"] <= built.arena.size for each in rows["windows"])
     assert rows["longest_push"] >= max(layer.estimated_instructions or 0 for layer in built.layers[-1:])
+    last = built.layers[-1].estimated_cycles
+    assert last is not None and rows["longest_push_cycles"] >= last
+    print_memory(built, report | {"flash": dict.fromkeys(("weights", "code", "library", "padding"), 0)})
+    assert f"{rows['longest_push_cycles']:,}" in (shown := capsys.readouterr().out)
+    assert "cycles, estimated" in shown and "longest push" in shown

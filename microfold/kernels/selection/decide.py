@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-from microfold.errors import InputError
+from microfold.errors import BudgetError
 from microfold.kernels.selection.cheapest import Candidate, Ranking, lowered_calls, run_cost
 from microfold.kernels.selection.flash_budget import Considered, select_within
 from microfold.kernels.selection.flash_shares import balance_shares
@@ -69,11 +69,11 @@ def decide_with_nested(
     if options.ram is not None:
         size = plan(*lowered_calls(layers, chosen)).size
         if size + state > options.ram:
-            raise InputError(
-                f"arena and state must fit {options.ram} bytes of RAM; the state takes {state}, the arena "
-                f"{size}; in models with loops or conditions no kernels are looked for that need less: allow "
-                f"{size + state}, or make their tensors smaller"
+            found = (
+                f"the state takes {state}, the arena {size}; in models with loops or conditions no kernels "
+                "are looked for that need less"
             )
+            raise BudgetError.of_ram(options.ram, [found], size + state, "make their tensors smaller")
     return chosen
 
 
@@ -113,8 +113,9 @@ def _within(
     choosable = [layers[index] for index in free]
     runs = [ranking.runs for ranking in choosable]
     found = select_within(flash, [r.layer for r in choosable], model, runs=runs, considered=fitting)
-    if isinstance(found, str):
+    if isinstance(found, int):
         limited = "" if considered is None else ", of those whose arena fits the RAM"
-        raise InputError(f"constants must fit {flash} bytes of flash; {found}{limited}: allow as many")
+        why = f"the smallest kernels need {found} bytes of constants{limited}"
+        raise BudgetError.of_flash(flash, [why], found)
     chosen = dict(zip(free, found, strict=True))
     return [chosen.get(index, ranking.candidates[0]) for index, ranking in enumerate(layers)]

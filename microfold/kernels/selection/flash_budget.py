@@ -45,7 +45,7 @@ def select_within(
     *,
     runs: Sequence[int] | None = None,
     considered: Considered | None = None,
-) -> list[Candidate] | str:
+) -> list[Candidate] | int:
     """The choice for each layer.
 
     Args:
@@ -55,7 +55,7 @@ def select_within(
         considered: default: whatever kernels there are.
 
     Returns:
-        The choices, or the reason why nothing fits.
+        The choices, or the bytes that the smallest kernels need where nothing fits.
     """
 
     def all_candidates(index: int, level: str) -> Sequence[Candidate]:
@@ -70,7 +70,7 @@ def select_within(
     heapq.heapify(best)
     while needed > flash:
         if not best:
-            return f"the smallest kernels need {needed} bytes of constants"
+            return needed
         _, index, position = heapq.heappop(best)
         needed -= chosen[index].flash - options[index][position].flash
         chosen[index] = options[index][position]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Protocol
 
-from microfold.errors import InputError
+from microfold.errors import BudgetError, InputError
 from microfold.kernels.band import lowered
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
@@ -311,7 +311,7 @@ def select_within_ram(
         else:
             found += [choice] if choice is not None else []
     if not found:
-        raise refusals[0] if refusals else InputError(_why_none(orders, budget))
+        raise refusals[0] if refusals else _why_none(orders, budget)
     return min(found, key=lambda choice: sum(candidate.cost or 0.0 for candidate in choice))
 
 
@@ -361,7 +361,7 @@ def _fitting_choice(
     return chosen
 
 
-def _why_none(orders: Sequence[_Needs], budget: RamBudget) -> str:
+def _why_none(orders: Sequence[_Needs], budget: RamBudget) -> BudgetError:
     """What decides, and whether that is a proof."""
     given = orders[0]
     least = [given.least(index) for index in range(len(given.layers))]
@@ -369,10 +369,10 @@ def _why_none(orders: Sequence[_Needs], budget: RamBudget) -> str:
     any_order = [_least_in_any_order(given, index) for index in range(len(least))]
     index = max(range(len(least)), key=lambda i: least[i][0])
     layer, (need, leanest, _) = given.layers[index].layer, least[index]
-    text = (
-        f"arena and state must fit {budget.total} bytes of RAM; the state takes {budget.state}, "
-        f"layer {index} ({layer.node.op.name}) {layer.node.outputs[0].name!r} alone needs {need} "
-        f"with the leanest kernel, {leanest.kernel.name}, and the smallest arena found has {smallest}"
+    found = (
+        f"the state takes {budget.state}, layer {index} ({layer.node.op.name}) "
+        f"{layer.node.outputs[0].name!r} alone needs {need} with the leanest kernel, "
+        f"{leanest.kernel.name}, and the smallest arena found has {smallest}"
     )
     if max(any_order) > budget.arena:
         proof = f"no order of the layers and no kernels need less than {max(any_order)}, which is proved"
@@ -380,7 +380,8 @@ def _why_none(orders: Sequence[_Needs], budget: RamBudget) -> str:
         proof = "in this order of the layers none is smaller, which is proved; of other orders it is not"
     else:
         proof = "that none is smaller is not proved"
-    return f"{text}; {proof}: allow {smallest + budget.state}, or make this layer's tensors smaller"
+    hint = "make this layer's tensors smaller"
+    return BudgetError.of_ram(budget.total, [found, proof], smallest + budget.state, hint)
 
 
 def leanest_size(layers: Sequence[Ranking], model: Model, planner: ArenaPlanner) -> int:

@@ -11,7 +11,7 @@ from microfold.ir.op import Op
 from microfold.kernels.band import LayerBand, layer_band, remembered_band
 from microfold.kernels.layer import LayerContext
 from microfold.ops.reduce.pixel_sums import PixelSums
-from microfold.ops.rows import ROWS, Band, OperandRows, Rows, band, row_pitch
+from microfold.ops.rows import REFUSED, ROWS, Band, OperandRows, Rows, band, row_pitch
 
 # Which band of a node a row is: bands with equal forms are the same layer, on other rows.
 Form = tuple[Op, tuple[int | None, ...]]
@@ -233,6 +233,8 @@ def sums_by_rows(layer: LayerContext) -> RowNode:
 
 def layer_band_reason(layer: LayerContext) -> str | None:
     """Why a layer has no bands."""
+    if (refused := REFUSED.get(type(layer.node.op))) is not None:
+        return refused
     if len(layer.node.outputs) != 1:
         return f"it has {len(layer.node.outputs)} results"
     if layer.node.output.type.rank != 4:

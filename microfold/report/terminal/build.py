@@ -49,20 +49,7 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
         arena = "".join(f", &{each}" for each in names)
         holder = f"&{names[program.arena_part(program.inputs[0].offset)[0]]}" if program.inputs else "&arena"
         result = f"&{names[program.arena_part(program.outputs[0].offset)[0]]}"
-    if program.options.io == "caller":
-        ports = [f"input_{i}" for i in range(len(program.inputs))]
-        ports += [f"output_{i}" for i in range(len(program.outputs))]
-        lines.append(f"{name}_run(&network{arena}, {', '.join(ports)});")
-    elif program.options.io == "rows":
-        lines.append(f"{name}_begin(&network);")
-        written = (i for i in range(len(program.inputs)) if i != program.pushed_input)
-        lines += [f"/* fill {name}_input_{i}({holder}) */" for i in written]
-        lines.append(f"while ({name}_push_rows(&network{arena}, row) == 0) {{ /* the next row */ }}")
-        lines.append(f"/* read {name}_output_0({result}) */")
-    else:
-        lines.append(f"/* fill {name}_input_0({holder}) */")
-        lines.append(f"{name}_run(&network{arena});")
-        lines.append(f"/* read {name}_output_0({result}) */")
+    lines += run_lines(program, arena, holder, result)
     for line in lines:
         console.print(f"    {line}", soft_wrap=True)
     if fetched := sum(layer["fetched"] for layer in report["layers"]):
@@ -118,3 +105,28 @@ def _print_estimate(report: Report) -> None:
         text += f" and {report['estimated_cycles']:,} cycles (off by {error}, besides what the counts are; "
         text += "without wait states, caches and buses)"
     console.print(f"{text} for one run: estimates, nothing was run")
+
+
+def run_lines(program: Program, arena: str, holder: str, result: str) -> list[str]:
+    """C that runs a model once.
+
+    Args:
+        arena: what follows the context in calls: arenas that are handed in.
+        holder, result: where inputs and outputs lie.
+    """
+    name, lines = program.name, list[str]()
+    if program.options.io == "caller":
+        ports = [f"input_{i}" for i in range(len(program.inputs))]
+        ports += [f"output_{i}" for i in range(len(program.outputs))]
+        lines.append(f"{name}_run(&network{arena}, {', '.join(ports)});")
+    elif program.options.io == "rows":
+        lines.append(f"{name}_begin(&network);")
+        written = (i for i in range(len(program.inputs)) if i != program.pushed_input)
+        lines += [f"/* fill {name}_input_{i}({holder}) */" for i in written]
+        lines.append(f"while ({name}_push_rows(&network{arena}, row) == 0) {{ /* the next row */ }}")
+        lines.append(f"/* read {name}_output_0({result}) */")
+    else:
+        lines.append(f"/* fill {name}_input_0({holder}) */")
+        lines.append(f"{name}_run(&network{arena});")
+        lines.append(f"/* read {name}_output_0({result}) */")
+    return lines

@@ -8,7 +8,7 @@ from microfold.options import ALIGN
 from microfold.program import Program
 from microfold.report.console import Output
 from microfold.report.data import Report
-from microfold.report.rows import longest
+from microfold.report.rows import cycles, instructions, longest
 from microfold.report.tables import Column, Table, number
 
 console = Output()
@@ -113,9 +113,12 @@ def print_memory(program: Program, report: Report) -> None:
     if program.stream is not None:
         count = sum(layer.rows is not None for layer in program.layers)
         how = "as they come" if program.options.io != "arena" else "one after the other"
-        note = f"instructions, estimated; {count} layers compute rows {how}"
+        taken, unit = longest(program, cycles), "cycles"
+        if taken is None:
+            taken, unit = longest(program, instructions), "instructions"
+        note = f"{unit}, estimated; {count} layers compute rows {how}"
         what = "longest push" if program.options.io == "rows" else "longest row"
-        table.add(what, number_text(longest(program), unknown="unknown"), note)
+        table.add(what, number_text(taken, unknown="unknown"), note)
     table.add("flash: weights", number_text(flash["weights"]), program.options.weights_section)
     table.add(
         "flash: code",

@@ -92,7 +92,8 @@ def slide_graph(graph: Graph, axis: int, step: int | None, context: PassContext)
     if problems:
         for problem in problems:
             context.declined(problem.where, problem.reason)
-        problems[-1] = replace(problems[-1], hint=_remaining(tracking.macs(), whole))
+        padded = any("pads the axis" in problem.reason for problem in problems)
+        problems[-1] = replace(problems[-1], hint=_remaining(tracking.macs(), whole, padded))
         raise UnsupportedModelError(graph.name, problems)
     if tracking.frames not in tracking.demanded:
         where, reason = f"graph {graph.name!r}", "its outputs must follow from its input; none does"
@@ -122,12 +123,13 @@ def _operations(nodes: Iterable[Node]) -> int:
     return sum(node.operations() for node in nodes if not needs_no_code(node))
 
 
-def _remaining(macs: int, whole: int) -> str:
-    """What else an answer to all problems would be worth."""
+def _remaining(macs: int, whole: int, padded: bool) -> str:
+    """What else an answer to all problems would be worth; `padded`: padding is among the problems."""
     part = f" ({macs / whole:.1%})" if whole else ""
+    unpadded = "train the network without padding along the axis (VALID), or " if padded else ""
     return (
         f"a run can reuse only rows that follow from frames alone; with those, {macs} of {whole} MACs{part} "
-        f"would remain: train the network without padding along the axis (VALID), or run it over its window"
+        f"would remain: {unpadded}run it over its window"
     )
 
 
