@@ -22,7 +22,7 @@ from tests.codegen.test_sanitizers import COMPILERS
 from tests.codegen.test_sanitizers import check as check_with_sanitizers
 from tests.e2e.refusals import needed
 from tests.needs import CROSS_TOOLS, need_sanitizers, need_tools
-from tests.plan.stream.nets import Nets
+from tests.plan.stream.nets import Nets, Varied
 from tests.sampling import sampled, sampled_rows
 
 CORES = ("cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m7", "cortex-m55")
@@ -40,13 +40,13 @@ def _limits(graph: Graph, core: str) -> Iterator[Options]:
                 yield Options(io=io, ram=needed(refused))
 
 
-def programs(seed: int, core: str, *, limited: bool = True) -> Iterator[Program]:
+def programs(seed: int, core: str, *, limited: bool = True, nets: type[Nets] = Nets) -> Iterator[Program]:
     """A network in all ways in which its rows are computed; levels take turns.
 
     Args:
         limited: also those that a limit of RAM leads to.
     """
-    graph = Nets(seed).draw(pooled=seed % 3 == 0)
+    graph = nets(seed).draw(pooled=seed % 3 == 0)
     ways = [Options(io="rows", optimize=OPTIMIZE[seed % len(OPTIMIZE)])]
     ways += _limits(graph, core) if limited else []
     for number, options in enumerate(ways):
@@ -58,10 +58,10 @@ def programs(seed: int, core: str, *, limited: bool = True) -> Iterator[Program]
             yield program
 
 
-def check(first: int, core: str, *, limited: bool = True) -> None:
+def check(first: int, core: str, *, limited: bool = True, nets: type[Nets] = Nets) -> None:
     checked = 0
     for seed in range(first, first + TOGETHER):
-        for program in programs(seed, core, limited=limited):
+        for program in programs(seed, core, limited=limited, nets=nets):
             result = verify(program, input_sets([b.type for b in program.inputs], 6))
             assert result.exact, (program.name, program.options, result.first_difference)
             checked += 1
@@ -73,6 +73,32 @@ def check(first: int, core: str, *, limited: bool = True) -> None:
 def test_host(first: int) -> None:
     need_tools("cc")
     check(first, "host")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", sampled(FIRST, 16))
+def test_more_kinds_of_layers(first: int) -> None:
+    need_tools("cc")
+    check(first, "host", nets=Varied)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("core", "first"), sampled_rows([(core, first) for first in FIRST[:4] for core in CORES], 14)
+)
+def test_more_kinds_of_layers_on_simulated_cores(core: str, first: int) -> None:
+    need_tools(*CROSS_TOOLS)
+    check(first, core, nets=Varied)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("all_rings")
+@pytest.mark.parametrize(("core", "first"), sampled_rows([(core, FIRST[2]) for core in CORES], 3))
+def test_rings_on_simulated_cores(core: str, first: int) -> None:
+    need_tools(*CROSS_TOOLS)
+    check(first, core, limited=False)
 
 
 @pytest.mark.exhaustive
@@ -115,8 +141,10 @@ def test_simulated_cores(core: str, first: int) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", sampled(FIRST, 16))
 def test_sanitizers(first: int, tmp_path: Path) -> None:
-    """What the caller hands in and the context have red zones; the compilers take turns."""
+    """What the caller hands in and the context have red zones; compilers and kinds of networks take turns."""
     compiler = COMPILERS[first // TOGETHER % 2]
     need_sanitizers(compiler)
-    found = [program for seed in range(first, first + TOGETHER) for program in programs(seed, "host")]
+    nets = (Nets, Varied)[first // TOGETHER // 2 % 2]
+    seeds = range(first, first + TOGETHER)
+    found = [program for seed in seeds for program in programs(seed, "host", nets=nets)]
     assert check_with_sanitizers(found, compiler, tmp_path) >= TOGETHER // 2

@@ -19,8 +19,11 @@ from microfold.kernels.selection.model import Model
 from microfold.kernels.selection.policy import Policy
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.ops.elementwise.add import Add
 from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.pad import Pad
+from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.movement.slice_view import SliceView
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import Padding, same_padding
@@ -36,13 +39,15 @@ CORE = target.load("cortex-m4")
 class Nets:
     """Draws networks: windows, strides, dilation, padding, residual additions, concatenations."""
 
+    dtype = DType.INT8
+
     def __init__(self, seed: int):
         self.pick = random.Random(seed)
         self.rng = np.random.default_rng(seed)
         self.constants: dict[Value, Array] = {}
         self.nodes: list[Node] = []
 
-    def quant(self) -> Quant:
+    def quant(self) -> Quant | None:
         return Quant.per_tensor(float(self.rng.uniform(0.02, 0.2)), int(self.rng.integers(-20, 20)))
 
     def weights(self, shape: tuple[int, ...], axis: int) -> Value:
@@ -59,7 +64,7 @@ class Nets:
             pooled: it ends with a pool over the whole image.
         """
         shape = (1, self.pick.randrange(6, 16), self.pick.randrange(4, 8), self.pick.choice([1, 3, 4]))
-        image = Value("image", TensorType(DType.INT8, shape, self.quant()))
+        image = Value("image", TensorType(self.dtype, shape, self.quant()))
         values = [image]
         for _ in range(self.pick.randrange(2, 8)):
             if values[-1].type.shape[1] < 3:
@@ -148,7 +153,7 @@ class Nets:
         x, name = values[-1], f"v{len(values)}"
         _, height, width, channels = x.type.shape
         kind = self.pick.choice(["conv", "pointwise", "depthwise", "depthwise", "max", "mean", "add", "join"])
-        out = ElementType(DType.INT8, self.quant())
+        out = ElementType(self.dtype, self.quant())
         if kind == "add":
             others = [v for v in values[:-1] if v.type.shape == x.type.shape]
             if others:
@@ -192,6 +197,56 @@ class Nets:
                 (same_padding(height, extent, stride), same_padding(width, size[1], 1)),
             )
         return size, stride, dilation, ((0, 0), (0, 0))
+
+
+class Varied(Nets):
+    """The same with more kinds of layers, and strides along the width; of int8, int16 or float32."""
+
+    def __init__(self, seed: int):
+        super().__init__(seed)
+        self.dtype = (DType.INT8, DType.INT16, DType.FLOAT32)[seed % 3]
+
+    def quant(self) -> Quant | None:
+        if self.dtype is DType.FLOAT32:
+            return None
+        found = super().quant()
+        assert found is not None
+        return Quant.per_tensor(found.scale, 0) if self.dtype is DType.INT16 else found
+
+    def weights(self, shape: tuple[int, ...], axis: int) -> Value:
+        if self.dtype is not DType.FLOAT32:
+            return super().weights(shape, axis)
+        value = Value(f"w{len(self.constants)}", TensorType(DType.FLOAT32, shape))
+        self.constants[value] = self.rng.uniform(-0.5, 0.5, shape).astype(np.float32)
+        return value
+
+    def node(self, values: list[Value]) -> Node:
+        """One more kind in about half of the layers."""
+        x, name = values[-1], f"v{len(values)}"
+        _, height, width, channels = x.type.shape
+        kind = self.pick.choice(["pad", "nearest", "transposed", "strided", "strided", None, None, None])
+        out = ElementType(self.dtype, self.quant())
+        if kind == "pad":
+            rows, columns = ((self.pick.randrange(3), self.pick.randrange(3)) for _ in range(2))
+            zero = x.type.quant.zero_point if x.type.quant is not None else 0
+            return make_node(Pad(((0, 0), rows, columns, (0, 0)), zero), [x], [name])
+        if kind == "nearest" and height <= 10:
+            return make_node(ResizeNearestNeighbor((2 * height, 2 * width), False, False), [x], [name])
+        if kind == "transposed" and height <= 8:
+            size = self.pick.choice([2, 3])
+            weights = self.weights((self.pick.choice([2, 4, 8]), size, size, channels), 0)
+            return make_node(
+                TransposeConv2D((2, 2), (0, 0), (2 * height, 2 * width), out), [x, weights], [name]
+            )
+        if kind == "strided" and min(height, width) >= 3:
+            same = same_padding(height, 3, 2), same_padding(width, 3, 2)
+            padding = same if self.pick.random() < 0.6 else ((0, 0), (0, 0))
+            if self.pick.random() < 0.5:
+                weights = self.weights((1, 3, 3, channels), 3)
+                return make_node(DepthwiseConv2D((2, 2), (1, 1), padding, out), [x, weights], [name])
+            weights = self.weights((self.pick.choice([4, 8, 12]), 3, 3, channels), 0)
+            return make_node(Conv2D((2, 2), (1, 1), padding, out), [x, weights], [name])
+        return super().node(values)
 
 
 def layers_of(graph: Graph) -> list[LayerContext]:
