@@ -35,6 +35,7 @@ from tests.e2e.refusals import needed
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.plan.stream.nets import Nets
 from tests.report.test_schema import faults
+from tests.sampling import sampled_rows
 
 
 class WideNets(Nets):
@@ -167,7 +168,9 @@ def test_what_a_refusal_names_fits() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "core"), [(3, "cortex-m4"), (0, "cortex-m7"), (1, "cortex-m33")])
+@pytest.mark.parametrize(
+    ("seed", "core"), sampled_rows([(3, "cortex-m4"), (0, "cortex-m7"), (1, "cortex-m33")], 3)
+)
 def test_the_least_ram_is_right(seed: int, core: str) -> None:
     """Kernels without scratch read rows by their addresses, and compilers have registers for them."""
     need_tools(*CROSS_TOOLS)

@@ -31,6 +31,9 @@ MOST_TIME_OF_FUNCTIONS = 0.01
 MOST_TIME_OF_WEIGHTS = 0.02
 # Of all time, that of functions that others may replace.
 SMALL_SHARE = 0.02
+# Where they have a larger share, what others may take more, of all time, and what they must save of the
+# flash: no estimate is so good that the fastest is known.
+TIE, TIE_FLASH = 0.0005, 0.02
 # Fewer bytes are not worth a change: sizes of code are estimates.
 FEWEST_BYTES = 128
 # Of the code of a function, what others of the same kernel do not share.
@@ -163,8 +166,16 @@ class Shares:
                 if self.ways[index].wide:
                     yield from self._narrower(index)
             long = any(Trade.WINDOW_CODE in self.ways[index].candidate.kernel.trades for index in indices)
-            if long or _time([self.ways[index] for index in indices]) <= SMALL_SHARE * total:
-                yield from self._replaced(indices, users.keys() - {function})
+            now = _time([self.ways[index] for index in indices])
+            for change in self._replaced(indices, users.keys() - {function}):
+                if long or now <= SMALL_SHARE * total or self._is_tie(change, now, total):
+                    yield change
+
+    def _is_tie(self, change: _Change, now: float, total: float) -> bool:
+        """Whether a change takes next to no time, and saves flash that counts."""
+        if _time([*change.values()]) - now > TIE * total:
+            return False
+        return estimated_flash(self._after(change)) <= (1 - TIE_FLASH) * estimated_flash(self.ways)
 
     def _narrower(self, index: int) -> Iterator[_Change]:
         """Other ways of a layer; if others compute more rows of its node, the same kernel for all of them."""

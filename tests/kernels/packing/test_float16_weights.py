@@ -22,6 +22,7 @@ from microfold.program import Program
 from microfold.simulate.program import simulator
 from microfold.verification import verify
 from tests.kernels import graphs
+from tests.kernels.choice import avoid
 from tests.kernels.portable import as_float
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
@@ -115,7 +116,9 @@ def test_the_bits_are_those_of_float32_weights(core: str, monkeypatch: pytest.Mo
     if core != "host":
         need_tools(*CROSS_TOOLS)
     graph = merge([as_halves(graph) for graph in GRAPHS.values()])
-    plain = compile_graph(graph, target.load(core), Options(optimize="speed"))
+    with monkeypatch.context() as patch:
+        avoid(patch, lambda kernel: bool(kernel.trades & PACKED))
+        plain = compile_graph(graph, target.load(core), Options(optimize="speed"))
     assert not any(layer.kernel.trades & PACKED for layer in plain.layers)
     # Wherever they fit, whatever they cost.
     monkeypatch.setattr(packed_weights, "SLOWEST", {})

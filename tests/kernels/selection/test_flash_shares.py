@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from microfold import target
-from microfold.compiler import compile_graph
+from microfold.compiler import compile_file, compile_graph
 from microfold.ir.graph import Graph
 from microfold.kernels.kernel import Trade
 from microfold.kernels.selection import flash_shares
@@ -145,3 +147,16 @@ def test_only_balanced_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for options in (Options(optimize="speed"), Options(flash=1 << 20)):
         before = [la.kernel.name for la in _without(monkeypatch, options).layers]
         assert [la.kernel.name for la in compile_graph(NETWORK, TARGET, options).layers] == before
+
+
+def test_ties_are_broken_by_flash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer of some share takes the function of another one where its own is faster by next to nothing."""
+    path = Path(__file__).parents[3] / "examples/digits/digits.tflite"
+
+    def functions() -> int:
+        layers = compile_file(path, target.load("cortex-m55")).layers
+        return len({layer.call.function for layer in layers if layer.node.op.name == "depthwise_conv2d"})
+
+    assert functions() == 1
+    monkeypatch.setattr(flash_shares, "TIE_FLASH", 1.0)
+    assert functions() == 2
