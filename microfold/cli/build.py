@@ -37,7 +37,7 @@ def build(
         from microfold.verification.measure import measure
 
         built = emit_build(program)
-        report = build_report(program, measure(program)) | {"build_id": built.id}
+        report = build_report(program, measure(program, built.files)) | {"build_id": built.id}
     files: dict[str, str | bytes] = {**built.files, **report_files(program.name, report, html)}
     if built.blob is not None:
         files[f"{program.name}_weights.bin"] = built.blob

@@ -63,7 +63,7 @@ def export(
         from microfold.verification.measure import measure
 
         built = emit_build(program)
-        report = build_report(program, measure(program)) | {"build_id": built.id}
+        report = build_report(program, measure(program, built.files)) | {"build_id": built.id}
         files = make_package(program, built, report, chosen, about, report_files(program.name, report, html))
     folder = output if output is not None else Path(package_name(program.name))
     publish(folder, files)

@@ -44,8 +44,11 @@ class Measurement:
     stack: int | None
 
 
-def measure(program: Program) -> Measurement | None:
+def measure(program: Program, files: Mapping[str, str] | None = None) -> Measurement | None:
     """Compile and link for the target and look at the result; None if its compiler is not on the PATH.
+
+    Args:
+        files: the C files of the program, if they are there already.
 
     None too if the code calls libraries whose headers the compiler does not find, or if what the compiler
     gives is no ELF file.
@@ -53,8 +56,11 @@ def measure(program: Program) -> Measurement | None:
     Raises:
         ToolError: the compiler refuses the code.
     """
-    program = program.untapped
-    found = _measure([program], emit(program) | stand_ins(program), _api(program))
+    untapped = program.untapped
+    if files is None or untapped is not program:
+        files = emit(untapped)
+    program = untapped
+    found = _measure([program], {**files, **stand_ins(program)}, _api(program))
     if found is None:
         return None
     weights = program.weight_bytes if program.options.weights == "arrays" else 0
