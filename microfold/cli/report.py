@@ -114,10 +114,9 @@ def _tradeoffs(
     """What less RAM, flash or time costs of the others, whatever level and budgets the page's build has."""
     from microfold.cli.tradeoffs import front_of
 
-    unwatched: dict[str, Any] = {f.name: f.default for f in fields(passes) if f.name in WATCHING}
     free = replace(code, optimize=CodeOptions().optimize, flash=None, ram=None)
     with working("tradeoffs: levels and budgets", quiet):
-        return front_of(model, target, free, replace(passes, **unwatched))
+        return front_of(model, target, free, _unwatched(passes))
 
 
 def _try_alternatives(
@@ -127,8 +126,7 @@ def _try_alternatives(
     from microfold.report.what_if import alternative, alternatives, impossible
     from microfold.verification.measure import measure
 
-    unwatched: dict[str, Any] = {f.name: f.default for f in fields(passes) if f.name in WATCHING}
-    passes = replace(passes, **unwatched)
+    passes = _unwatched(passes)
     tried = alternatives()
     for number, (core, level) in enumerate(tried, 1):
         with working(f"what if: {core}, {level}: {number} of {len(tried)}", quiet):
@@ -139,3 +137,9 @@ def _try_alternatives(
                 yield alternative(program, measure(program))
             except MicrofoldError as error:
                 yield impossible(core, level, str(error))
+
+
+def _unwatched(passes: PassOptions) -> PassOptions:
+    """The same passes, which nothing watches."""
+    defaults: dict[str, Any] = {f.name: f.default for f in fields(passes) if f.name in WATCHING}
+    return replace(passes, **defaults)

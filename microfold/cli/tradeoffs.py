@@ -33,11 +33,11 @@ def tradeoffs(
         from microfold.report.terminal.lists import print_tradeoffs
         from microfold.target import load
 
-        rows = [asdict(each) for each in front_of(model, target, code, passes)]
+        front = front_of(model, target, code, passes)
     if as_json:
-        print_json(rows)
+        print_json([asdict(each) for each in front])
     else:
-        print_tradeoffs(rows, load(target))
+        print_tradeoffs(front, load(target))
 
 
 def front_of(model: Path, target: str, code: CodeOptions, passes: PassOptions) -> list[Tradeoff]:

@@ -134,24 +134,22 @@ class Kernel:
         row = self.row(layer.target.features)
         if row is None:
             return self.cost(layer) * closest(layer.target.features).cycles_per_instruction
-        terms = _terms(self, layer)
-        cycles, instructions = self.price(layer, terms, row.cycles), self.price(layer, terms)
-        # `cost` may have more than the row, which may be that of a kernel that it is like.
-        return cycles * self.cost(layer) / instructions if instructions > 0 else cycles
+        return self._cycles(layer, row.cycles)
 
     def cycles_alone(self, layer: LayerContext) -> float:
         """The same where no other layer calls its function."""
         row = self.row(layer.target.features)
-        shared = self.cost(layer)
-        if shared <= 0:
-            return self.cycles(layer)
-        if row is None or not row.alone_cycles:
-            return self.cycles(layer) * self.cost_alone(layer) / shared
+        if row is not None and row.alone_cycles:
+            return self._cycles(layer, row.alone_cycles)
+        cycles, shared = self.cycles(layer), self.cost(layer)
+        return cycles * self.cost_alone(layer) / shared if shared > 0 else cycles
+
+    def _cycles(self, layer: LayerContext, known: Mapping[str, float]) -> float:
+        """Cycles by those of each part."""
         terms = _terms(self, layer)
-        instructions = self.price(layer, terms)
-        cycles = self.price(layer, terms, row.alone_cycles)
-        # As in `cycles`.
-        return cycles * shared / instructions if instructions > 0 else cycles
+        cycles, instructions = self.price(layer, terms, known), self.price(layer, terms)
+        # `cost` may have more than the row, which may be that of a kernel that it is like.
+        return cycles * self.cost(layer) / instructions if instructions > 0 else cycles
 
     def price(
         self, layer: LayerContext, terms: Mapping[str, float], known: Mapping[str, float] | None = None

@@ -9,7 +9,13 @@ from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.ir.graph import Graph
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
-from microfold.kernels.selection.cheapest import Candidate, Ranking, run_cost, why_none
+from microfold.kernels.selection.cheapest import (
+    Candidate,
+    Ranking,
+    asked_cost,
+    run_cost,
+    why_none,
+)
 from microfold.kernels.selection.decide import decide, decide_with_nested
 from microfold.kernels.selection.flash_budget import constant_bytes
 from microfold.kernels.selection.flash_shares import PricedWay, estimated_flash
@@ -22,7 +28,6 @@ from microfold.lowering.stream_search import Search
 from microfold.lowering.streamed import Streamed
 from microfold.options import Options
 from microfold.passes.context import ArenaEstimate
-from microfold.plan.overlap import align
 from microfold.plan.schedule import Schedule, SchedulePlanner
 from microfold.target import Target
 
@@ -78,7 +83,7 @@ class Selected:
             InputError: none of them fit the flash or the RAM that the options allow.
         """
         self.require_kernels()
-        state = sum(align(state.value.type.nbytes) for state in self.graph.state)
+        state = self.scope.state_size
         if self.scope.inner:
             return decide_with_nested(self.rankings, self.scope.model, self.options, self.memory, state)
         return decide(self.rankings, self.scope.model, self.options, self.planner, state)
@@ -138,9 +143,8 @@ class Selected:
         options = self.options
         if options.ram is None or options.optimize == "size" or options.why_whole or self.scope.inner:
             return False
-        fastest = run_cost(self.rankings, [ranking.candidates[0] for ranking in self.rankings])
         whole = run_cost(self.rankings, self.chosen)
-        if whole <= SLOW * fastest:
+        if whole <= SLOW * asked_cost(self.rankings):
             return False
         found = self.rows
         return isinstance(found, Streamed) and WORTHWHILE * found.cost < whole

@@ -25,6 +25,7 @@ from microfold.options import Options
 from microfold.plan.carried import updated_in_place, whole_outputs
 from microfold.plan.liveness import computing_nodes
 from microfold.plan.memory import Memory, plan_memory
+from microfold.plan.overlap import align
 from microfold.target import Target
 
 
@@ -94,6 +95,11 @@ class Scope:
         self.ranges = analyze(graph)
         self.model = Model(graph, costs)
         self.nodes = computing_nodes(graph)
+
+    @property
+    def state_size(self) -> int:
+        """Bytes that are kept from run to run."""
+        return sum(align(state.value.type.nbytes) for state in self.graph.state)
 
     @cached_property
     def inner(self) -> Mapping[int, tuple[Scope, ...]]:

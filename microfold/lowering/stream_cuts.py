@@ -20,7 +20,6 @@ from microfold.lowering.pixel_sums import means_of_sums, with_means_of_sums
 from microfold.lowering.scope import Scope
 from microfold.options import Options
 from microfold.plan.liveness import alive_between, storages
-from microfold.plan.overlap import align
 from microfold.plan.stream.planner import StreamPlanner
 from microfold.plan.stream.region import Region, region_of
 from microfold.plan.stream.row_node import Form, RowNode, by_rows, sums_by_rows
@@ -58,7 +57,7 @@ class Cuts:
         graph = scope.graph
         self.scope = scope
         self.options = options
-        self.state = sum(align(state.value.type.nbytes) for state in graph.state)
+        self.state = scope.state_size
         self.reason = ""
         views = Views(graph)
         self.pushed = pushed_inputs(graph, options)

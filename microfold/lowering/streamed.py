@@ -9,7 +9,7 @@ from functools import cached_property
 from microfold.analysis.ranges import Ranges
 from microfold.ir.node import Node, Value
 from microfold.kernels.call import KernelCall
-from microfold.kernels.selection.cheapest import Candidate, Ranking, run_cost
+from microfold.kernels.selection.cheapest import Candidate, Ranking, asked_cost, run_cost
 from microfold.kernels.selection.flash_budget import constant_bytes
 from microfold.kernels.selection.flash_shares import PricedWay, estimated_flash
 from microfold.plan.stream.memory import StreamMemory
@@ -63,8 +63,7 @@ class Streamed:
     @property
     def is_slow(self) -> bool:
         """Whether the RAM made it take slower kernels than those that the options ask for."""
-        asked = run_cost(self.rankings, [ranking.candidates[0] for ranking in self.rankings])
-        return run_cost(self.rankings, self.chosen) > SLOW * asked
+        return run_cost(self.rankings, self.chosen) > SLOW * asked_cost(self.rankings)
 
     @cached_property
     def flash(self) -> int:

@@ -33,7 +33,6 @@ from microfold.passes.context import Decision, PassContext
 from microfold.passes.kinds import Pass
 from microfold.pipeline import chosen_pipeline, default_pipeline, slide
 from microfold.plan.memory import plan_memory
-from microfold.plan.overlap import align
 from microfold.plan.parts import check_parts, plan_parts
 from microfold.program import Buffer, Program, StateSlot
 from microfold.target import Target
@@ -213,7 +212,7 @@ class Way:
         if self.scope.inner or self.sliding is not None or self.options.why_whole:
             return None
         search = Search(Cuts(self.scope, replace(self.options, io=io)))
-        return int(search.leanest) + self._state if search.cuts.promising else None
+        return int(search.leanest) + self.scope.state_size if search.cuts.promising else None
 
     @cached_property
     def calls(self) -> list[KernelCall]:
@@ -255,17 +254,12 @@ class Way:
     def _check_ram(self, arena: int, how: str) -> None:
         """Raises InputError if this arena is larger than the options allow."""
         limit = self.options.ram
-        needed = arena + self._state
+        needed = arena + self.scope.state_size
         if limit is not None and needed > limit:
             raise InputError(
                 f"arena and state must fit {limit} bytes; {how}, they have {needed}: allow more, or give the "
                 "target larger memories"
             )
-
-    @property
-    def _state(self) -> int:
-        """Bytes that are kept from run to run."""
-        return sum(align(state.value.type.nbytes) for state in self.graph.state)
 
     @property
     def parts_fit(self) -> bool:
@@ -274,7 +268,7 @@ class Way:
             _, sizes = self._in_parts(self.planned)
         except InputError:
             return False
-        return self.options.ram is None or sum(sizes) + self._state <= self.options.ram
+        return self.options.ram is None or sum(sizes) + self.scope.state_size <= self.options.ram
 
     def in_parts(self, planned: _Planned) -> tuple[_Planned, tuple[int, ...]]:
         """The same with the arena in the memories of the target, and the bytes of its parts.
@@ -283,7 +277,7 @@ class Way:
             InputError: the target has no memories for that, layers run others, or it takes more RAM than the
                 options allow.
         """
-        allowed = None if self.options.ram is None else self.options.ram - self._state
+        allowed = None if self.options.ram is None else self.options.ram - self.scope.state_size
         found = self._in_parts(planned, allowed)
         self._check_ram(found[0].memory.size, "in parts")
         return found

@@ -6,7 +6,7 @@ accesses trap if they do on the core.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -68,6 +68,12 @@ def check(first: int, core: str, *, limited: bool = True, nets: type[Nets] = Net
     assert checked >= TOGETHER // 2
 
 
+def on_cores(firsts: Sequence[int], every: int) -> pytest.MarkDecorator:
+    """Networks that go together, by their first ones, on all cores."""
+    rows = [(core, first) for first in firsts for core in CORES]
+    return pytest.mark.parametrize(("core", "first"), sampled_rows(rows, every))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", sampled(FIRST, 16))
 def test_host(first: int) -> None:
@@ -84,9 +90,7 @@ def test_more_kinds_of_layers(first: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("core", "first"), sampled_rows([(core, first) for first in FIRST[:4] for core in CORES], 14)
-)
+@on_cores(FIRST[:4], 14)
 def test_more_kinds_of_layers_on_simulated_cores(core: str, first: int) -> None:
     need_tools(*CROSS_TOOLS)
     check(first, core, nets=Varied)
@@ -95,7 +99,7 @@ def test_more_kinds_of_layers_on_simulated_cores(core: str, first: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("all_rings")
-@pytest.mark.parametrize(("core", "first"), sampled_rows([(core, FIRST[2]) for core in CORES], 3))
+@on_cores(FIRST[2:3], 3)
 def test_rings_on_simulated_cores(core: str, first: int) -> None:
     need_tools(*CROSS_TOOLS)
     check(first, core, limited=False)
@@ -120,7 +124,7 @@ def test_carried_rows(first: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("all_carried")
-@pytest.mark.parametrize(("core", "first"), sampled_rows([(core, FIRST[1]) for core in CORES], 3))
+@on_cores(FIRST[1:2], 3)
 def test_carried_rows_on_simulated_cores(core: str, first: int) -> None:
     need_tools(*CROSS_TOOLS)
     check(first, core, limited=False)
@@ -128,10 +132,7 @@ def test_carried_rows_on_simulated_cores(core: str, first: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("core", "first"),
-    sampled_rows([(core, first) for first in FIRST[:4] for core in CORES], 14),
-)
+@on_cores(FIRST[:4], 14)
 def test_simulated_cores(core: str, first: int) -> None:
     need_tools(*CROSS_TOOLS)
     check(first, core)

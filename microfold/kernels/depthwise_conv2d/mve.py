@@ -1,23 +1,22 @@
-"""Depthwise convolution kernels for Helium.
-
-Four rows of a column and channel make a word, so that a vector of four words holds 16 taps. One kernel
-gathers the words of a channel's window; in the other one, for small windows, one vector serves four
-neighbouring outputs.
-"""
+"""A depthwise convolution kernel for Helium that gathers the words of a channel's window."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
-
 import numpy as np
 
-from microfold.ir.types import Array, TensorType
+from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.cost.terms import Terms
+from microfold.kernels.depthwise_conv2d.mve_bands import (
+    OUTSIDE,
+    ROWS,
+    SLACK,
+    is_pipelined,
+    load_terms,
+    requantization,
+)
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_multiplier,
-    depthwise_matrix,
     depthwise_types,
     unsupported_integer_depthwise,
 )
@@ -25,22 +24,10 @@ from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import band_overlap
-from microfold.kernels.packing import mve, product_sum
+from microfold.kernels.packing import mve
 from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
-from microfold.ops.window import Window
-
-_ROWS = 4  # rows that are interleaved: a word holds 4 of them, of one column and channel
-_OUTSIDE = 16  # bytes before the band that stand for what lies outside of the image
-_SLACK = 64  # bytes behind the band: the last interleaved vectors are written whole
-
-
-# Asked for by the planner, too: by how many rows a band serves.
-@lru_cache(maxsize=8)
-def _requantization(layer: LayerContext) -> tuple[mve.MveForm, Array]:
-    multipliers = product_sum.channel_multipliers(layer)
-    return mve.requantization(layer, depthwise_matrix(layer), multipliers)
 
 
 def _rows_of_band(layer: LayerContext) -> int:
@@ -49,7 +36,7 @@ def _rows_of_band(layer: LayerContext) -> int:
     Only of code that is fast otherwise: the more rows, the more functions differ.
     """
     window = depthwise_types(layer)[3]
-    free = _ROWS - window.size[0]
+    free = ROWS - window.size[0]
     if free < 0 or window.dilations[0] > 1 or not _rows_pipelined(layer):
         return 1
     return free // window.strides[0] + 1
@@ -57,16 +44,11 @@ def _rows_of_band(layer: LayerContext) -> int:
 
 def _rows_pipelined(layer: LayerContext) -> bool:
     """Whether sums are made beside the requantisation of those before, of patches of one vector."""
-    form, _ = _requantization(layer)
+    form, _ = requantization(layer)
     clamp, _ = mve.output_parameters(layer)
     _, _, out, window = depthwise_types(layer)
-    single = -(-window.size[0] // _ROWS) * window.size[1] <= 4 and channel_multiplier(layer) == 1
-    return _pipelined(layer, form, clamp) and single and out.shape[3] % mve.BLOCK == 0
-
-
-def _load_terms(x: TensorType, groups: int) -> Terms:
-    """Of the filling of a band."""
-    return Terms(band_row=groups, loaded=groups * x.shape[2] * x.shape[3] / mve.LANES)
+    single = -(-window.size[0] // ROWS) * window.size[1] <= 4 and channel_multiplier(layer) == 1
+    return is_pipelined(layer, form, clamp) and single and out.shape[3] % mve.BLOCK == 0
 
 
 @register
@@ -108,13 +90,13 @@ class DepthwiseConv2DMve(Kernel):
 
     def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = depthwise_types(layer)
-        form, _ = _requantization(layer)
-        groups = -(-window.size[0] // _ROWS)
+        form, _ = requantization(layer)
+        groups = -(-window.size[0] // ROWS)
         vectors = -(-groups * window.size[1] // 4)
         blocks = -(-out.shape[3] // mve.BLOCK)
         rows = out.shape[0] * out.shape[1]
         bands = out.shape[0] * -(-out.shape[1] // _rows_of_band(layer))
-        filled = Terms(call=1) + bands * _load_terms(x, groups)
+        filled = Terms(call=1) + bands * load_terms(x, groups)
         if _rows_pipelined(layer):
             return filled + rows * Terms(beside_row=1, beside=blocks, beside_output=blocks * out.shape[2])
         single = vectors == 1 and channel_multiplier(layer) == 1
@@ -138,13 +120,13 @@ class DepthwiseConv2DMve(Kernel):
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(layer)
         assert x.quant is not None
-        form, records = _requantization(layer)
+        form, records = requantization(layer)
         clamp, fields = mve.output_parameters(layer)
-        groups = -(-window.size[0] // _ROWS)
+        groups = -(-window.size[0] // ROWS)
         pad_left = window.padding[1][0]
         span = (out.shape[2] - 1) * window.strides[1] + window.extent[1]
         columns = max(span, pad_left + x.shape[2])
-        band = columns * x.shape[3] * 4 + _SLACK
+        band = columns * x.shape[3] * 4 + SLACK
         words = [(group, column) for group in range(groups) for column in range(window.size[1])]
         offsets = [g * band + j * window.dilations[1] * x.shape[3] * 4 for g, j in words]
         vectors = -(-len(words) // 4)
@@ -178,7 +160,7 @@ class DepthwiseConv2DMve(Kernel):
             ("pipelined", _rows_pipelined(layer)),
         )
         # The last block of channels may reach behind the last pixel.
-        scratch = _OUTSIDE + groups * band
+        scratch = OUTSIDE + groups * band
         described = describe(
             self.fields,
             weights="[blocks of 4 channels]" + (f"[{vectors}]" if vectors > 1 else "") + "[4][16]",
@@ -188,11 +170,6 @@ class DepthwiseConv2DMve(Kernel):
         return KernelCall(
             CFunction("depthwise_conv2d/mve.c.j2", self.name, spec, described), parameters, scratch
         )
-
-
-def _pipelined(layer: LayerContext, form: mve.MveForm, clamp: bool) -> bool:
-    """Whether sums are made beside the requantisation of those before, by code that is longer."""
-    return form is mve.MveForm.RELU and not clamp and not layer.compiled_for_size
 
 
 def _pack(filters: Array | None, vectors: int, rows: int, stride: int) -> Array:
@@ -205,285 +182,9 @@ def _pack(filters: Array | None, vectors: int, rows: int, stride: int) -> Array:
     assert filters is not None
     _, height, width, channels = filters.shape
     above = (rows - 1) * stride
-    taps = np.pad(filters[0], ((above, -(above + height) % _ROWS), (0, 0), (0, -channels % mve.BLOCK)))
-    words = taps.reshape(-1, _ROWS, width, taps.shape[2]).transpose(3, 0, 2, 1)
+    taps = np.pad(filters[0], ((above, -(above + height) % ROWS), (0, 0), (0, -channels % mve.BLOCK)))
+    words = taps.reshape(-1, ROWS, width, taps.shape[2]).transpose(3, 0, 2, 1)
     flat = words.reshape(words.shape[0], -1)
     flat = np.pad(flat, ((0, 0), (0, vectors * mve.LANES - flat.shape[1])))
     blocks = np.ascontiguousarray(flat.reshape(-1, mve.BLOCK, vectors, mve.LANES).swapaxes(1, 2))
     return blocks if rows == 1 else np.pad(blocks.reshape(-1), (0, above))
-
-
-@dataclass(frozen=True)
-class _Tile:
-    """Outputs that one vector of taps gives, and where the vector comes from.
-
-    Attributes:
-        shape: rows, columns of outputs: 4 in all.
-        band_rows: input rows under the tile's windows.
-        columns: input columns that the taps take, from the tile's first one.
-    """
-
-    shape: tuple[int, int]
-    band_rows: int
-    columns: tuple[int, ...]
-
-    @property
-    def groups(self) -> int:
-        return -(-self.band_rows // _ROWS)
-
-    def along(self, columns: int) -> int:
-        """How many tiles a row of outputs takes, the last of which may cover some of the one before."""
-        return -(-columns // self.shape[1])
-
-
-def _find_tile(out: TensorType, window: Window) -> _Tile | None:
-    """The tile of 4 outputs whose windows fit in one vector; None if there is none.
-
-    The last tiles may cover outputs of the ones above and to the left: the fewest tiles are best, and of as
-    many those that fill the rows.
-    """
-    found: list[tuple[tuple[int, bool], _Tile]] = []
-    for shape in ((2, 2), (4, 1), (1, 4)):
-        if shape[0] > out.shape[1] or shape[1] > out.shape[2]:
-            continue
-        columns = {
-            x * window.strides[1] + j * window.dilations[1]
-            for x in range(shape[1])
-            for j in range(window.size[1])
-        }
-        tile = _Tile(shape, (shape[0] - 1) * window.strides[0] + window.extent[0], tuple(sorted(columns)))
-        if tile.groups * len(columns) <= _ROWS:
-            tiles = -(-out.shape[1] // shape[0]) * tile.along(out.shape[2])
-            found.append(((tiles, out.shape[2] % shape[1] > 0), tile))
-    return min(found, key=lambda pair: pair[0])[1] if found else None
-
-
-@register
-class DepthwiseConv2DMveTile(Kernel):
-    """Small windows: one vector of 4 words has the taps of 4 neighbouring outputs of a channel.
-
-    Each output has its vector of weights, moved to where the patch has its taps: `channels` are int32
-    [channels][2], see `mve.pack_records`, `weights` the bytes in which these vectors are found, see
-    `_pack_tile`. The form is one of `mve.requantization`, but for the general one.
-    """
-
-    name = "s8_depthwise_conv2d__mve_tile"
-    op = DepthwiseConv2D
-    features = frozenset({"mve"})
-    code = 500
-    fields = declare(
-        Field("channels", "[channels]: 256 * bias + shift, multiplier"),
-        Field("weights", "of each channel: its taps in the words of a patch, with zeros around them"),
-        Field("taps", "[4]: where the words of a patch lie in the band"),
-        Field("targets", "[4]: where the outputs of a tile lie"),
-        *IMAGE_FIELDS,
-        Field("band_rows", "under the windows of a tile"),
-        "stride_height",
-        "stride_width",
-        "pad_top",
-        "pad_left",
-        Field("columns", "of the band, with padding"),
-        Field("band", "bytes from one group of 4 rows to the next"),
-        "input_zero_point",
-        "output_zero_point",
-        *output_range.LIMIT_FIELDS,
-    )
-
-    def supports(self, layer: LayerContext) -> str | None:
-        if reason := unsupported_integer_depthwise(layer):
-            return reason
-        _, _, out, window = depthwise_types(layer)
-        if channel_multiplier(layer) != 1:
-            return "it needs one output channel per input channel"
-        if _find_tile(out, window) is None:
-            return "no tile of 4 outputs is within the image and has its windows in 4 words of 4 rows"
-        form, records = _requantization(layer)
-        if form is mve.MveForm.GENERAL:
-            return "it needs multipliers below one half"
-        return mve.unshared_biases(records)
-
-    def terms(self, layer: LayerContext) -> Terms:
-        x, _, out, window = depthwise_types(layer)
-        tile = _find_tile(out, window)
-        assert tile is not None
-        form, _ = _requantization(layer)
-        tiles, overlapped = tile.along(out.shape[2]), out.shape[2] % tile.shape[1] > 0
-        if not _tiles_pipelined(layer, tile):
-            channel = Terms(channel=1, overlapped=overlapped) + tiles * (
-                Terms(tile=1) + mve.finish_terms(form)
-            )
-        elif tiles == 1:
-            channel = Terms(alone=1, alone_plain=form is mve.MveForm.PLAIN)
-        else:
-            channel = Terms(beside=1, beside_tile=tiles, beside_overlapped=overlapped)
-        bands = out.shape[0] * -(-out.shape[1] // tile.shape[0])
-        band = Terms(band=1) + _load_terms(x, tile.groups) + out.shape[3] * channel
-        return Terms(call=1) + bands * band
-
-    def overlap(self, layer: LayerContext, index: int) -> int | None:
-        x, _, out, window = depthwise_types(layer)
-        tile = _find_tile(out, window)
-        assert tile is not None
-        return _rows_overlap(x, out, window, tile.shape[0])
-
-    def row_granularity(self, layer: LayerContext) -> int:
-        _, _, out, window = depthwise_types(layer)
-        tile = _find_tile(out, window)
-        assert tile is not None
-        return tile.shape[0]
-
-    def reads_rows(self, layer: LayerContext) -> bool:
-        return True
-
-    def rows_held(self, layer: LayerContext) -> int:
-        return self.row_granularity(layer)
-
-    def lower(self, layer: LayerContext) -> KernelCall:
-        x, _, out, window = depthwise_types(layer)
-        tile = _find_tile(out, window)
-        assert tile is not None and x.quant is not None
-        form, records = _requantization(layer)
-        weights = _pack_tile(layer.array(1), tile, window)
-        clamp, fields = mve.output_parameters(layer)
-        channels = x.shape[3]
-        pad_left = window.padding[1][0]
-        span = (out.shape[2] - 1) * window.strides[1] + window.extent[1]
-        columns = max(span, pad_left + x.shape[2])
-        band = columns * channels * 4 + _SLACK
-        taps = [g * band + column * channels * 4 for g in range(tile.groups) for column in tile.columns]
-        taps += [0] * (4 - len(taps))
-        targets = [
-            (i * out.shape[2] + j) * channels for i in range(tile.shape[0]) for j in range(tile.shape[1])
-        ]
-        parameters: dict[str, Parameter] = {
-            "channels": Constant("channels", mve.pack_records(records)),
-            "weights": Constant("weights", weights.array),
-            "taps": Constant("taps", np.array(taps, np.uint32)),
-            "targets": Constant("targets", np.array(targets, np.uint32)),
-            **image_parameters(x, out),
-            "band_rows": tile.band_rows,
-            "stride_height": window.strides[0],
-            "stride_width": window.strides[1],
-            "pad_top": window.padding[0][0],
-            "pad_left": pad_left,
-            "columns": columns,
-            "band": band,
-            "input_zero_point": x.quant.zero_point,
-            **fields,
-        }
-        # A row has one tile.
-        single = out.shape[2] == tile.shape[1]
-        pipelined = _tiles_pipelined(layer, tile)
-        if single or pipelined:
-            del parameters["stride_width"]
-        spec = (
-            ("requantize", form.value),
-            ("clamp", clamp),
-            ("tile_height", tile.shape[0]),
-            ("tile_width", tile.shape[1]),
-            ("starts", weights.starts),
-            ("step", weights.step),
-            ("single", single),
-            ("pipelined", pipelined),
-            ("overlapped", out.shape[2] % tile.shape[1] > 0),
-        )
-        scratch = _OUTSIDE + tile.groups * band
-        return KernelCall(
-            CFunction("depthwise_conv2d/mve_tile.c.j2", self.name, spec, self.fields), parameters, scratch
-        )
-
-
-def _tiles_pipelined(layer: LayerContext, tile: _Tile) -> bool:
-    """Whether sums of a tile are made beside the requantisation of the one before.
-
-    That is the one in front of it, or, in rows of one tile, that of the channel before.
-    """
-    form, _ = _requantization(layer)
-    clamp, _ = mve.output_parameters(layer)
-    _, _, out, window = depthwise_types(layer)
-    if out.shape[2] == tile.shape[1]:
-        # There are registers for ties of negative numbers, too.
-        return form is not mve.MveForm.GENERAL and not clamp and not layer.compiled_for_size
-    # Two steps, one of which were no multiple of the other, would take more registers than there are.
-    return _pipelined(layer, form, clamp) and window.strides[1] == 1
-
-
-def _tile_vectors(filters: Array | None, tile: _Tile, window: Window) -> Array:
-    """int8 [channels, 4, 16]: for each output of a tile its taps among the patch's words.
-
-    Args:
-        filters: [1, KH, KW, channels].
-    """
-    assert filters is not None
-    packed = np.zeros((filters.shape[3], *tile.shape, tile.groups, len(tile.columns), _ROWS), np.int8)
-    for y, x, i, j in np.ndindex(*tile.shape, *window.size):
-        group, row = divmod(y * window.strides[0] + i * window.dilations[0], _ROWS)
-        column = tile.columns.index(x * window.strides[1] + j * window.dilations[1])
-        packed[:, y, x, group, column, row] = filters[0, i, j]
-    flat = packed.reshape(filters.shape[3], 4, -1)
-    return np.pad(flat, ((0, 0), (0, 0), (0, mve.LANES - flat.shape[2])))
-
-
-@dataclass(frozen=True)
-class _TileWeights:
-    """Where the vectors of a tile's outputs are found.
-
-    Attributes:
-        array: int8.
-        starts: of the four vectors of the first channel.
-        step: from a channel to the next; all in bytes.
-    """
-
-    array: Array
-    starts: tuple[int, ...]
-    step: int
-
-
-def _pack_tile(filters: Array | None, tile: _Tile, window: Window) -> _TileWeights:
-    """The taps of each channel once, with zeros around them, where all four vectors are moved by bytes.
-
-    A vector that begins some bytes before the taps has them so many bytes further on.
-    """
-    vectors = _tile_vectors(filters, tile, window)
-    channels = vectors.shape[0]
-    (places,) = _tile_vectors(np.ones((1, *window.size, 1), np.int8), tile, window)
-    used = int(np.flatnonzero(places[0]).max()) + 1
-    moves = [_moved_by(places[0], used, places[k]) for k in range(4)]
-    found = [move for move in moves if move is not None]
-    if len(found) < len(moves):
-        return _TileWeights(vectors, (0, 16, 32, 48), vectors[0].size)
-    before = max(found)
-    # Behind the taps, a vector from the first of them on has zeros: the next channel's are some of them.
-    step = max(before + used, mve.LANES)
-    packed = np.zeros((channels - 1) * step + before + mve.LANES, np.int8)
-    for channel, taps in enumerate(vectors[:, 0, :used]):
-        packed[channel * step + before :][:used] = taps
-    return _TileWeights(packed, tuple(before - move for move in found), step)
-
-
-def _moved_by(first: Array, used: int, other: Array) -> int | None:
-    """By how many bytes a vector of `used` bytes is moved to give another; None if that does not."""
-    for move in range(mve.LANES - used + 1):
-        if np.array_equal(np.pad(first, (move, 0))[: mve.LANES], other):
-            return move
-    return None
-
-
-def _rows_overlap(x: TensorType, out: TensorType, window: Window, rows: int) -> int:
-    """Smallest ``input address - output address`` for a kernel that copies what `rows` output rows read.
-
-    The last rows are moved up if fewer are left. Then all reads of a step come before its writes.
-    """
-    starts = [min(i, out.shape[1] - rows) for i in range(0, out.shape[1], rows)]
-    row_in, row_out = x.nbytes // (x.shape[0] * x.shape[1]), out.nbytes // (out.shape[0] * out.shape[1])
-    steps = [
-        (
-            (n * x.shape[1] + max(start * window.strides[0] - window.padding[0][0], 0)) * row_in,
-            (n * out.shape[1] + start + rows) * row_out,
-        )
-        for n in range(x.shape[0])
-        for start in starts
-    ]
-    reads, writes = (list(part) for part in zip(*steps, strict=True))
-    # Starts are in order: no later step reads below the next one.
-    return max((write - read for write, read in zip(writes, reads[1:], strict=False)), default=-x.nbytes)

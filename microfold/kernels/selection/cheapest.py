@@ -97,6 +97,11 @@ def run_cost(layers: Sequence[Ranking], chosen: Sequence[Candidate]) -> float:
     return sum((c.cost or 0.0) * r.runs for r, c in zip(layers, chosen, strict=True))
 
 
+def asked_cost(layers: Sequence[Ranking]) -> float:
+    """The same with the best kernels by what the options ask for, whatever the budgets."""
+    return run_cost(layers, [ranking.candidates[0] for ranking in layers])
+
+
 def lowered_calls(
     layers: Sequence[Ranking], chosen: Sequence[Candidate]
 ) -> tuple[list[Kernel], list[KernelCall]]:

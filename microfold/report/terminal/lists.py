@@ -10,9 +10,8 @@ from microfold.options import Options
 from microfold.report.data import Report
 from microfold.report.tables import Column, Table, number
 from microfold.report.terminal.figures import console, number_text, print_cycles_note
+from microfold.report.tradeoffs import Tradeoff
 from microfold.target import Target
-
-_BUDGETS = (("ram", "ram_budget"), ("flash", "flash_budget"))
 
 
 def print_inspection(inspection: Report) -> None:
@@ -44,15 +43,13 @@ def print_inspection(inspection: Report) -> None:
         )
 
 
-def print_tradeoffs(rows: Sequence[Report], target: Target) -> None:
+def print_tradeoffs(front: Sequence[Tradeoff], target: Target) -> None:
     """Ways to compile a model, a line for each: what they take, and the options that lead there."""
     columns = (number("RAM"), number("flash"), number("instructions"), number("cycles", rank=1))
     table = Table("tradeoffs", (*columns, Column("options of build")))
-    for row in rows:
-        options = [f"--optimize {row['optimize']}"]
-        options += [f"--{name} {row[key]}" for name, key in _BUDGETS if row[key] is not None]
-        numbers = (row[key] for key in ("ram", "flash", "estimated_instructions", "estimated_cycles"))
-        table.add(*map(number_text, numbers), " ".join(options))
+    for each in front:
+        numbers = (each.ram, each.flash, each.estimated_instructions, each.estimated_cycles)
+        table.add(*map(number_text, numbers), each.arguments)
     console.show(table)
     console.print("no way that was tried has less of one and no more of the others; RAM: arena and state;")
     console.print("flash: constants and an estimate of the kernels' code; time: estimates, nothing was run")

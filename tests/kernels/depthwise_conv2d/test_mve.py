@@ -13,7 +13,7 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.types import DType
-from microfold.kernels.depthwise_conv2d.mve import DepthwiseConv2DMveTile
+from microfold.kernels.depthwise_conv2d.mve_tile import DepthwiseConv2DMveTile
 from microfold.kernels.packing import mve
 from microfold.options import Options
 from tests.codegen.builds import STRICT, write_sources
