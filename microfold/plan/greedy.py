@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from microfold.ir.views import ALIGNMENT
 from microfold.plan.liveness import Storage, alive
 from microfold.plan.overlap import Overlap, align
+from microfold.plan.problem import units
 
-_Ranges = tuple[tuple[int, int], ...]
+# Units that a storage may not begin in: the first one, and the one behind the last.
+_Range = tuple[int, int]
 
 # Steps of `climb`, of which each places all storages once, and what they may take: neighbours looked at.
 CLIMB_ROUNDS = 300
@@ -44,31 +47,41 @@ class Conflicts:
     def __init__(self, blocks: Sequence[Storage], overlaps: Sequence[Overlap]):
         self.blocks = blocks
         self.overlaps = {(o.source, o.target): o for o in overlaps}
-        self.neighbours: dict[Storage, list[Storage]] = {block: [] for block in blocks}
-        self._forbidden: dict[Storage, list[tuple[Storage, _Ranges]]] = {}
+        self.index = {block: index for index, block in enumerate(blocks)}
+        self.units = [units(block.size) for block in blocks]
+        self._neighbours: list[list[int]] = [[] for _ in blocks]
+        self._forbidden: list[list[tuple[int, int, int]] | None] = [None for _ in blocks]
         alive: list[Storage] = []
         for block in sorted(blocks, key=lambda b: b.first):
+            index = self.index[block]
             alive = [other for other in alive if other.last >= block.first]
             for other in alive:
                 if block.lives_with(other):
-                    self.neighbours[block].append(other)
-                    self.neighbours[other].append(block)
+                    self._neighbours[index].append(self.index[other])
+                    self._neighbours[self.index[other]].append(index)
             alive.append(block)
 
-    def forbidden(self, block: Storage) -> list[tuple[Storage, _Ranges]]:
-        """Neighbours, with ranges [low, high) of offsets from theirs that the block may not take.
+    @property
+    def links(self) -> int:
+        """How many neighbours all blocks have."""
+        return sum(map(len, self._neighbours))
+
+    def forbidden(self, index: int) -> list[tuple[int, int, int]]:
+        """Neighbours of a block, with ranges [low, high) of units from theirs that it may not begin in.
 
         They are the same for every order of placement, and so worked out once.
         """
-        found = self._forbidden.get(block)
+        found = self._forbidden[index]
         if found is None:
-            found = [(other, self._ranges(block, other)) for other in self.neighbours[block]]
-            self._forbidden[block] = found
+            block = self.blocks[index]
+            neighbours = self._neighbours[index]
+            found = [(n, *ends) for n in neighbours for ends in self._ranges(block, self.blocks[n])]
+            self._forbidden[index] = found
         return found
 
-    def _ranges(self, block: Storage, other: Storage) -> _Ranges:
+    def _ranges(self, block: Storage, other: Storage) -> Iterator[_Range]:
         low, high = 1 - block.size, other.size
-        allowed_from, allowed_to = low, low  # [from, to) is allowed although it overlaps
+        allowed_from, allowed_to = low, low  # bytes [from, to) are allowed although they overlap
         if (other, block) in self.overlaps:  # block is computed from other
             overlap = self.overlaps[other, block]
             allowed_to = 1 - overlap.distance
@@ -77,85 +90,50 @@ class Conflicts:
             overlap = self.overlaps[block, other]
             allowed_from = overlap.distance
             allowed_to = allowed_from + 1 if overlap.exact else high
-        sides = ((low, min(allowed_from, high)), (max(allowed_to, low), high))
-        return tuple((begin, end) for begin, end in sides if begin < end)
+        for begin, end in ((low, min(allowed_from, high)), (max(allowed_to, low), high)):
+            if units(begin) < units(end):
+                yield units(begin), units(end)
 
 
-class _Placement:
-    """Greedy placement: storages one by one, each to the best place that is left."""
+def _smallest_growth(ranges: Sequence[_Range], bottom: int, top: int, size: int) -> int:
+    """Where an arena from bottom to top grows least by a block of this size; the lowest one of equals.
 
-    def __init__(self, conflicts: Conflicts, *, grow_down: bool):
-        self.conflicts = conflicts
-        self.grow_down = grow_down
-        self.offsets: dict[Storage, int] = {}
-        self.bottom = self.top = 0
-
-    def forbidden(self, block: Storage) -> list[tuple[int, int]]:
-        """Ranges of offsets, [low, high), that `block` may not take, by where they begin."""
-        offsets = self.offsets
-        return sorted(
-            (offset + low, offset + high)
-            for other, ranges in self.conflicts.forbidden(block)
-            if (offset := offsets.get(other)) is not None
-            for low, high in ranges
-        )
-
-    def place(self, block: Storage) -> None:
-        """Put a block at the lowest free place or, growing down, where the whole grows least.
-
-        Growing down makes offsets negative: an output may have to start before an input that already lies at
-        the bottom. `result` moves everything up.
-        """
-        ranges = self.forbidden(block)
-        chosen = self._smallest_growth(ranges, block.size) if self.grow_down else _lowest(ranges)
-        self.offsets[block] = chosen
-        self.bottom, self.top = min(self.bottom, chosen), max(self.top, align(chosen + block.size))
-
-    def _smallest_growth(self, ranges: Sequence[tuple[int, int]], size: int) -> int:
-        """Of the ends of all gaps and the bottom, where the arena grows least; the lowest one of equals."""
-        bottom, top = self.bottom, self.top
-        begin: int | None = None  # of the gap that the next range ends; None: there is no lower range
-        places: list[int] = []
-        for low, high in ranges:
-            if begin is None or begin < low:
-                last = align(low) - ALIGNMENT
-                if begin is None or last >= begin:
-                    places.append(last)
-                if begin is not None and (first := align(begin)) < low:
-                    places.append(first)
-                if bottom < low and (begin is None or bottom >= begin):
-                    places.append(bottom)
-            if begin is None or high > begin:
-                begin = high
-        places.append(bottom if begin is None else align(begin))
-        if begin is not None and bottom >= begin:
-            places.append(bottom)
-        best, least = places[0], None
-        for offset in places:
-            above, below = align(offset + size), offset
-            growth = (above if above > top else top) - (below if below < bottom else bottom)
-            if least is None or (growth, offset) < (least, best):
-                best, least = offset, growth
-        return best
-
-    @property
-    def size(self) -> int:
-        return self.top - self.bottom
-
-    def result(self) -> dict[Storage, int]:
-        """Offsets from the start of the arena."""
-        return {block: offset - self.bottom for block, offset in self.offsets.items()}
-
-
-def _lowest(ranges: Sequence[tuple[int, int]]) -> int:
-    """The lowest place from 0 on in none of the ranges, which come by where they begin."""
-    offset = 0
+    Only the ends of all gaps between the ranges, which come by where they begin, and the bottom may be best.
+    """
+    if not ranges:
+        return bottom
+    begin = ranges[0][0]
+    places = [begin - 1]
+    if bottom < begin:
+        places.append(bottom)
     for low, high in ranges:
-        if offset < low:
+        if begin < low:
+            places += (low - 1, begin)
+            if begin <= bottom < low:
+                places.append(bottom)
+        if high > begin:
+            begin = high
+    places.append(begin)
+    if bottom >= begin:
+        places.append(bottom)
+    best, least = 0, None
+    for place in places:
+        above = place + size
+        growth = (above if above > top else top) - (place if place < bottom else bottom)
+        if least is None or growth < least or (growth == least and place < best):
+            best, least = place, growth
+    return best
+
+
+def _lowest(ranges: Sequence[_Range]) -> int:
+    """The lowest unit from 0 on in none of the ranges, which come by where they begin."""
+    place = 0
+    for low, high in ranges:
+        if place < low:
             break
-        if offset < high:
-            offset = align(high)
-    return offset
+        if place < high:
+            place = high
+    return place
 
 
 def _orders(blocks: Sequence[Storage]) -> list[list[Storage]]:
@@ -192,13 +170,35 @@ def _promote_peak(blocks: Sequence[Storage]) -> list[list[Storage]]:
 def place_in_order(
     conflicts: Conflicts, order: Sequence[Storage], *, grow_down: bool, limit: int | None = None
 ) -> Placed | None:
-    """Place storages one after the other; None if the arena reaches the limit, bytes."""
-    placement = _Placement(conflicts, grow_down=grow_down)
-    for block in order:
-        placement.place(block)
-        if limit is not None and placement.size >= limit:
+    """Place storages one after the other; None if the arena reaches the limit, bytes.
+
+    Each comes to the lowest free place or, growing down, to where the whole grows least. Then places may be
+    below 0: an output may have to start before an input that already lies at the bottom.
+    """
+    most = math.inf if limit is None else units(limit)
+    places: list[int | None] = [None] * len(conflicts.blocks)
+    chosen_places: list[int] = []
+    bottom = top = 0
+    for index in map(conflicts.index.__getitem__, order):
+        ranges = [
+            (place + low, place + high)
+            for other, low, high in conflicts.forbidden(index)
+            if (place := places[other]) is not None
+        ]
+        ranges.sort()
+        size = conflicts.units[index]
+        chosen = _smallest_growth(ranges, bottom, top, size) if grow_down else _lowest(ranges)
+        places[index] = chosen
+        chosen_places.append(chosen)
+        if chosen < bottom:
+            bottom = chosen
+        if chosen + size > top:
+            top = chosen + size
+        if top - bottom >= most:
             return None
-    return Placed(placement.result(), placement.size, order, grow_down)
+    found = zip(order, chosen_places, strict=True)
+    offsets = {block: (place - bottom) * ALIGNMENT for block, place in found}
+    return Placed(offsets, (top - bottom) * ALIGNMENT, order, grow_down)
 
 
 def place_greedily(conflicts: Conflicts, enough: int = 0) -> Placed:
@@ -227,9 +227,8 @@ def climb(conflicts: Conflicts, start: Placed, enough: int, rounds: int = CLIMB_
     """
     # Of a generator, only `random` is the same in all versions of Python.
     draw = random.Random(0).random
-    links = sum(map(len, conflicts.neighbours.values()))
     best = now = start
-    for _ in range(min(rounds, CLIMB_LIMIT // max(links, 1))):
+    for _ in range(min(rounds, CLIMB_LIMIT // max(conflicts.links, 1))):
         if best.size <= enough:
             break
         tops = [b for b, offset in now.offsets.items() if align(offset + b.size) == now.size]
