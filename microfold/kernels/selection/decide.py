@@ -36,7 +36,7 @@ def decide(
         layers: each with at least one kernel that fits.
         planner: the arena of a choice.
         state: bytes of RAM that the model keeps from run to run.
-        most: `Candidate.cost` from which on the caller takes another choice: its flash need not be saved.
+        most: `run_cost` from which on the caller takes another choice: under a limit of RAM none is made.
 
     Raises:
         InputError: no kernels fit what the options allow.
@@ -45,8 +45,8 @@ def decide(
     if options.ram is not None:
         budget = RamBudget(options.ram, state)
         choose = partial(_of_fitting, model, options)
-        chosen = select_within_ram(budget, layers, model, planner, options.optimize, choose)
-        if not balanced or run_cost(layers, chosen) >= most:
+        chosen = select_within_ram(budget, layers, model, planner, options.optimize, choose, most)
+        if not balanced:
             return chosen
         policy = Policy(options.optimize, model, ram_limited=True)
         return balance_shares(layers, chosen, policy, planner, budget.arena)

@@ -9,6 +9,7 @@ none is, kernels that need more for their own call are tried, one by one: they m
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +19,7 @@ from microfold.errors import BudgetError, InputError
 from microfold.kernels.band import lowered
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
-from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates, in_order
+from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates, in_order, run_cost
 from microfold.kernels.selection.least_flash import Memory
 from microfold.kernels.selection.model import Model
 from microfold.kernels.selection.policy import Policy
@@ -284,6 +285,7 @@ def select_within_ram(
     planner: ArenaPlanner,
     level: str,
     choose: Callable[[Fitting], list[Candidate]],
+    most: float = math.inf,
 ) -> list[Candidate]:
     """The choice for each layer whose arena fits: the fastest that orders of calls lead to.
 
@@ -291,9 +293,10 @@ def select_within_ram(
         layers: each with at least one kernel that fits the target.
         level: that is asked for.
         choose: the selection among the kernels whose calls fit; raises InputError if it refuses all of them.
+        most: `run_cost` from which on the caller takes another choice: for that, no plan is looked for.
 
     Raises:
-        InputError: no plan that was found fits; or what `choose` raises.
+        InputError: no plan that was found fits, and takes less than that; or what `choose` raises.
     """
     given = _Needs(layers, model, planner)
     orders = [given]
@@ -305,49 +308,65 @@ def select_within_ram(
     refusals: list[InputError] = []
     for needs in orders:
         try:
-            choice = _fitting_choice(needs, budget.arena, level, choose)
+            choice = _fitting_choice(needs, budget.arena, level, choose, most)
         except InputError as refusal:
             refusals.append(refusal)
         else:
             found += [choice] if choice is not None else []
+    if not found and not refusals and math.isfinite(most):
+        raise InputError("no kernels that fit take less time")
     if not found:
         raise refusals[0] if refusals else _why_none(orders, budget)
     return min(found, key=lambda choice: sum(candidate.cost or 0.0 for candidate in choice))
 
 
 def _fitting_choice(
-    needs: _Needs, limit: int, level: str, choose: Callable[[Fitting], list[Candidate]]
+    needs: _Needs,
+    limit: int,
+    level: str,
+    choose: Callable[[Fitting], list[Candidate]],
+    most: float,
 ) -> list[Candidate] | None:
-    """A choice whose plan fits.
+    """A choice whose plan fits, and that takes less than `most`.
 
     If the limit alone does not make it fit, the highest one that does is looked for by bisection; then layers
     get the first limit back, one by one, where plans still fit.
     """
     layers = range(len(needs.layers))
 
-    def attempt(limits: Sequence[int]) -> list[Candidate] | None:
-        chosen = choose(Fitting(needs, limits))
+    def choice(limits: Sequence[int]) -> list[Candidate]:
+        return choose(Fitting(needs, [max(each, needs.least(i)[0]) for i, each in enumerate(limits)]))
+
+    def is_slow(chosen: Sequence[Candidate]) -> bool:
+        return run_cost(needs.layers, chosen) >= most
+
+    def fitting(chosen: list[Candidate]) -> list[Candidate] | None:
         kernels = [candidate.kernel for candidate in chosen]
         calls = [needs.lowered(kernel, index) for index, kernel in enumerate(kernels)]
         return chosen if needs.planner.fits(kernels, calls, limit) else None
 
-    def attempt_at(limits: Sequence[int]) -> list[Candidate] | None:
-        return attempt([max(each, needs.least(index)[0]) for index, each in enumerate(limits)])
-
     if not all(needs.has_fitting(index, limit, level) for index in layers):
         return None
-    chosen = attempt([limit for _ in layers])
+    fastest = choose(Fitting(needs, [limit for _ in layers]))
+    if is_slow(fastest):
+        return None
+    chosen = fitting(fastest)
     if chosen is not None:
         return chosen
     lower = needs.limits(limit)
     fails, fits = 0, len(lower) - 1
-    chosen = attempt_at([lower[fits] for _ in layers])
-    if chosen is None and needs.agreeing[0] <= limit:
-        return choose(Fitting(needs, [limit for _ in layers], [c.kernel for c in needs.agreeing[1]]))
-    while chosen is not None and fits - fails > 1:
+    leanest = choice([lower[fits] for _ in layers])
+    if not is_slow(leanest):
+        chosen = fitting(leanest)
+        if chosen is None:
+            return _agreeing_choice(needs, limit, choose)
+    while fits - fails > 1:
         middle = (fails + fits) // 2
-        better = attempt_at([lower[middle] for _ in layers])
-        if better is not None:
+        tried = choice([lower[middle] for _ in layers])
+        # Below a limit that makes kernels slow, they are slower still.
+        slow = is_slow(tried)
+        better = None if slow else fitting(tried)
+        if slow or better is not None:
             chosen, fits = better, middle
         else:
             fails = middle
@@ -355,10 +374,20 @@ def _fitting_choice(
         return None
     limits = [lower[fits] for _ in layers]
     for index in needs.affected(limit, lower[fits]):
-        better = attempt_at([*limits[:index], limit, *limits[index + 1 :]])
+        better = fitting(choice([*limits[:index], limit, *limits[index + 1 :]]))
         if better is not None:
             chosen, limits[index] = better, limit
     return chosen
+
+
+def _agreeing_choice(
+    needs: _Needs, limit: int, choose: Callable[[Fitting], list[Candidate]]
+) -> list[Candidate] | None:
+    """That of kernels that need more for their own calls, but agree better, if their plan fits."""
+    size, agreeing = needs.agreeing
+    if size > limit:
+        return None
+    return choose(Fitting(needs, [limit for _ in needs.layers], [each.kernel for each in agreeing]))
 
 
 def _why_none(orders: Sequence[_Needs], budget: RamBudget) -> BudgetError:
