@@ -22,7 +22,7 @@ from microfold.kernels.selection.flash_shares import PricedWay, estimated_flash
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.smaller_arena import dearer_within_ram, too_dear
 from microfold.lowering.scope import Scope, ScopeMemory
-from microfold.lowering.stream import in_rows, in_tiles, not_slow
+from microfold.lowering.stream import in_rows, in_tiles
 from microfold.lowering.stream_cuts import Cuts
 from microfold.lowering.stream_search import Search
 from microfold.lowering.streamed import Streamed
@@ -121,11 +121,11 @@ class Selected:
             InputError: nothing fits the flash or the RAM that the options allow.
         """
         found = self.rows
-        return not_slow(self._search, found) if isinstance(found, Streamed) else in_tiles(self._search, found)
+        return found if isinstance(found, Streamed) else in_tiles(self._search, found)
 
     @cached_property
     def rows(self) -> Streamed | list[InputError]:
-        """The same by rows of full width, or the reasons why nothing fits.
+        """The same by rows of full width, or in faster tiles; or the reasons why no rows fit.
 
         Raises:
             UnsupportedModelError: some layers have no kernel.

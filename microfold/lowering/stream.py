@@ -15,12 +15,15 @@ from microfold.support.memo import Remembered
 # With a limit of RAM, cuts whose calls are tried with more rows: so many, and others than the best one only
 # if they take less than so many times as long.
 FINALISTS, NEARLY = 3, 1.05
-# Tiles are taken where rows of full width fit, too, if these take so many times as long.
-WORTHWHILE = 1.05
+# Tiles are taken where rows of full width fit, too, if these take so many times as long; if that is clear,
+# calls with more rows do not make up for it.
+WORTHWHILE, CLEARLY = 1.05, 1.2
 
 
 def in_rows(search: Search) -> Streamed | list[InputError]:
     """The cut with the smallest arena; with a limit of RAM, a faster one that fits, if it pays.
+
+    Where rows take slow kernels to fit, it may be in tiles of columns.
 
     Returns:
         It, or the reasons why nothing fits.
@@ -44,29 +47,37 @@ def in_rows(search: Search) -> Streamed | list[InputError]:
 
 def _best_rows(search: Search) -> Streamed | list[InputError]:
     """See `in_rows`: under a limit, the fastest one."""
-    options = search.options
     refusals: list[InputError] = []
     looked_at = search.looked_at(search.cuts.promising, refusals)
-    if options.ram is not None:
+    if search.options.ram is not None:
         looked_at += search.looked_at(search.with_rows_apart, refusals)
     if not looked_at:
         return refusals
     best = min(looked_at, key=search.order)
-    if options.ram is None:
+    if search.options.ram is None:
         best = search.widened(search.with_fewer_rows_apart(search.with_free_rows_apart(best)))
         if not best.memory.arena.proved:
             kernels = [candidate.kernel for candidate in best.chosen]
             best = replace(best, memory=best.planner.plan(kernels, best.calls, thorough=True))
     else:
-        near = sorted((found for found in looked_at if found.cost < NEARLY * best.cost), key=search.order)
-        # Kernels that read no rings may gain more by computing several rows than rings save.
-        plain = [found for found in near if not found.rings]
-        others = dict.fromkeys([*near[1:FINALISTS], *plain[:1]])
-        others.pop(best, None)
-        best = search.widened(search.with_fewer_rows_apart(best))
-        best = min([best, *(search.widened(each, OTHER_WIDER_LOOKS) for each in others)], key=search.order)
+        tiled = _Tiles(search).fitting() if best.is_slow and _may_be_tiles(search) else None
+        if tiled is None or CLEARLY * tiled.cost > best.cost:
+            best = _fastest(search, best, looked_at)
+        if tiled is not None and WORTHWHILE * tiled.cost <= best.cost:
+            return tiled
     check_memory(best.memory, [candidate.kernel for candidate in best.chosen])
     return best
+
+
+def _fastest(search: Search, best: Streamed, looked_at: Sequence[Streamed]) -> Streamed:
+    """The best cut by rows, or another one, with calls that compute more rows where that is faster."""
+    near = sorted((found for found in looked_at if found.cost < NEARLY * best.cost), key=search.order)
+    # Kernels that read no rings may gain more by computing several rows than rings save.
+    plain = [found for found in near if not found.rings]
+    others = dict.fromkeys([*near[1:FINALISTS], *plain[:1]])
+    others.pop(best, None)
+    best = search.widened(search.with_fewer_rows_apart(best))
+    return min([best, *(search.widened(each, OTHER_WIDER_LOOKS) for each in others)], key=search.order)
 
 
 def in_tiles(search: Search, refusals: Sequence[InputError]) -> Streamed:
@@ -87,14 +98,6 @@ def in_tiles(search: Search, refusals: Sequence[InputError]) -> Streamed:
         if found is None:
             raise search.refusal(refusals, [tiles.searches[each] for each in leanest])
     return found
-
-
-def not_slow(search: Search, rows: Streamed) -> Streamed:
-    """A cut by rows that fits or, if it takes slow kernels to fit, one in tiles of columns that is faster."""
-    if not _may_be_tiles(search) or not rows.is_slow:
-        return rows
-    found = _Tiles(search).fitting()
-    return rows if found is None or WORTHWHILE * found.cost > rows.cost else found
 
 
 def _may_be_tiles(search: Search) -> bool:

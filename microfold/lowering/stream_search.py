@@ -202,7 +202,7 @@ class Search:
         """Kernels and places for a cut.
 
         Args:
-            most: cycles from which on it is not taken.
+            most: cycles of the calls from which on it is not taken.
 
         Raises:
             InputError: nothing fits the RAM or the flash that the options allow.
@@ -233,13 +233,16 @@ class Search:
         limit = self._limit(found)
         for nodes, width in self._worthwhile(found):
             planner = self._with_width(found.planner, nodes, width)
-            if planner is None or self._least_cost(planner, limit) >= found.cost - found.moves:
+            if planner is None:
+                continue
+            most = found.cost - MOVED_BYTE * planner.least_moved
+            if self._least_cost(planner, limit) >= most:
                 continue
             if looks == 0:
                 break
             looks -= 1
             try:
-                tried = self.decided(planner, found.cost)
+                tried = self.decided(planner, most)
             except InputError:
                 continue
             if tried.cost >= found.cost or tried.memory.size > limit:

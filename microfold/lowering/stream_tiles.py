@@ -7,6 +7,7 @@ whole until all are done; the layers behind take its rows together, and may be c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -163,17 +164,33 @@ class Tilings:
         For each region that may follow, with the number of nodes up to its end, the fewest bytes first.
         """
         if region not in self._behind:
-            found: list[tuple[int, int]] = []
-            for behind in self.cuts.regions_from(region.end):
-                planners = [self.cuts.planner([region, form]) for form in self._forms(behind)]
-                found.append((min(map(_alive_behind, planners)), behind.end))
-            self._behind[region] = sorted(found) or [(NEVER, region.end)]
+            self._behind[region] = self._find_needs_behind(region) or [(NEVER, region.end)]
         return self._behind[region]
 
+    def _find_needs_behind(self, region: Region) -> list[tuple[int, int]]:
+        """The same; of those that need more than the first `BEHIND_LOOKS`, not all."""
+        found: list[tuple[int, int]] = []
+        for behind in sorted(self.cuts.regions_from(region.end), key=_held_whole):
+            if _held_whole(behind) > _last_of_first(found, BEHIND_LOOKS):
+                break
+            planners = [self.cuts.planner([form]) for form in self._forms(behind)]
+            found.append((min(map(_alive_from_region, planners)), behind.end))
+        return sorted(found)
 
-def _alive_behind(planner: StreamPlanner) -> int:
-    """Bytes that are alive at most behind the first region."""
-    layers = (index for index, each in enumerate(planner.planned) if each.region > 0)
+
+def _last_of_first(found: Sequence[tuple[int, int]], count: int) -> float:
+    """Of the smallest needs, so many, the largest; infinite if there are fewer."""
+    return sorted(found)[count - 1][0] if len(found) >= count else math.inf
+
+
+def _held_whole(region: Region) -> int:
+    """Bytes that are alive before a region at least, or behind it."""
+    return max(sum(v.type.nbytes for v in values) for values in (region.sources, region.fronts))
+
+
+def _alive_from_region(planner: StreamPlanner) -> int:
+    """Bytes that are alive at most in a region and behind it."""
+    layers = (index for index, each in enumerate(planner.planned) if each.region >= 0)
     return max((planner.alive(index) for index in layers), default=0) * ALIGNMENT
 
 

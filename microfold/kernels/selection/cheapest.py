@@ -138,15 +138,8 @@ def in_order(found: Iterable[Candidate], policy: Policy) -> list[Candidate]:
 
 def consider(kernel: Kernel, layer: LayerContext, policy: Policy) -> Candidate:
     """The kernel with its choices made, or why it does not fit."""
-    missing = sorted(kernel.features - layer.target.features)
-    # Every kernel computes NHWC: `convert_layout` has brought the graph there.
-    layout = refuses_layout(layer.node.op)
-    reason = f"the target lacks {', '.join(missing)}" if missing else layout or kernel.supports(layer)
-    if reason is None and layer.row_table and not any(v.reads_rows(layer) for v in kernel.variants(layer)):
-        reason = "rows of its input must lie behind each other"
-    better = sorted(kernel.superseded_by & layer.target.features)
-    if reason is None and better:
-        reason = f"for cores with {', '.join(better)} there are better kernels"
+    # No level changes what it can compute.
+    reason = policy.model.remembered((unfit, kernel, layer), lambda: unfit(kernel, layer))
     if reason is not None:
         return Candidate(kernel, None, reason)
     offers = weigh_variants(kernel, layer, policy)
@@ -154,6 +147,21 @@ def consider(kernel: Kernel, layer: LayerContext, policy: Policy) -> Candidate:
     if best.reason is not None:
         return Candidate(kernel, None, best.reason, offers)
     return Candidate(best.case.kernel, best.case.cost, None, offers)
+
+
+def unfit(kernel: Kernel, layer: LayerContext) -> str | None:
+    """Why a kernel of its operator cannot compute a layer, or need not; None if it may."""
+    missing = sorted(kernel.features - layer.target.features)
+    if missing:
+        return f"the target lacks {', '.join(missing)}"
+    # Every kernel computes NHWC: `convert_layout` has brought the graph there.
+    reason = refuses_layout(layer.node.op) or kernel.supports(layer)
+    if reason is not None:
+        return reason
+    if layer.row_table and not any(v.reads_rows(layer) for v in kernel.variants(layer)):
+        return "rows of its input must lie behind each other"
+    better = sorted(kernel.superseded_by & layer.target.features)
+    return f"for cores with {', '.join(better)} there are better kernels" if better else None
 
 
 def why_none(layer: LayerContext, considered: Sequence[Candidate]) -> str:

@@ -131,7 +131,7 @@ class Shares:
 
     def written_out(self) -> list[PricedWay]:
         """The same with loops that are written out, where that pays."""
-        return self._made(self._longer, self._worth)
+        return self._made(self._longer, self._worth_of_time)
 
     def _made(
         self, changes: Callable[[], Iterator[_Change]], gain_of: Callable[[_Change, int, float], float]
@@ -232,13 +232,12 @@ class Shares:
         saved = flash - estimated_flash(after)
         if saved < FEWEST_BYTES or not self._affords(after):
             return 0.0
-        return self._worth(change, flash, time)
+        return _worth(saved, flash, _time(after) - time, time)
 
-    def _worth(self, change: _Change, flash: int, time: float) -> float:
-        """The part of the flash that a change saves, less what its time is worth."""
+    def _worth_of_time(self, change: _Change, flash: int, time: float) -> float:
+        """The same, however little it saves."""
         after = self._after(change)
-        saved = flash - estimated_flash(after)
-        return saved / flash - FLASH_FOR_TIME * (_time(after) - time) / time
+        return _worth(flash - estimated_flash(after), flash, _time(after) - time, time)
 
     def _affords(self, ways: Sequence[PricedWay]) -> bool:
         """Whether all changes together take little time."""
@@ -268,6 +267,11 @@ class Shares:
 
 def _calls(ways: Sequence[PricedWay]) -> list[KernelCall]:
     return [way.call for way in ways]
+
+
+def _worth(saved: int, flash: int, lost: float, time: float) -> float:
+    """The part of the flash that is saved, less what the time that is lost is worth."""
+    return saved / flash - FLASH_FOR_TIME * lost / time
 
 
 def _time(ways: Sequence[PricedWay]) -> float:

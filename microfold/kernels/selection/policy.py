@@ -49,7 +49,9 @@ class Case:
     @cached_property
     def cycles(self) -> float:
         """Estimate of a call, whatever was measured."""
-        return self.kernel.cycles_alone(self.layer) if self._alone else self.kernel.cycles(self.layer)
+        estimate = self.kernel.cycles_alone if self._alone else self.kernel.cycles
+        key = Case, self.kernel, self.layer
+        return self.policy.model.remembered(key, lambda: estimate(self.layer))
 
     @property
     def measured(self) -> int | None:

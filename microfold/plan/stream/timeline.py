@@ -234,6 +234,11 @@ class Timeline:
             found.append(layers.get(moment, found[-1]))
         return found[::-1]
 
+    @cached_property
+    def least_moved(self) -> int:
+        """Bytes that move wherever everything lies: within windows."""
+        return sum(op.size for windows, _, _ in self.streams for op in windows.slides if op.is_within)
+
     def moments_of(self, index: int) -> Sequence[int]:
         """When a layer runs."""
         return self.planned[index].moments
