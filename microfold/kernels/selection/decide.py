@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from microfold.errors import BudgetError
-from microfold.kernels.selection.cheapest import Candidate, Ranking, lowered_calls, run_cost
+from microfold.kernels.selection.cheapest import Candidate, Ranking, lowered_calls
 from microfold.kernels.selection.flash_budget import Considered, select_within
 from microfold.kernels.selection.flash_shares import balance_shares
 from microfold.kernels.selection.least_flash import (

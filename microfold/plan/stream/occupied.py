@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from microfold.plan.overlap import Overlap
 from microfold.plan.stream.blocks import Block, Occupied, moments_of
+from microfold.plan.stream.window import Held
 
 
-def occupied_bytes(block: Block, found: Mapping[int, tuple[int, int]], end: int) -> NDArray[np.int64]:
+def occupied_bytes(block: Block, found: Iterable[Held], end: int) -> NDArray[np.int64]:
     """What of a block holds something at each moment before `end`, see `Occupied`.
 
     Args:
-        found: bytes that do, from the first to before the last, by moment; default: all.
+        found: what does, one after the other; at other moments: all.
     """
     held = np.empty((2, end), np.int64)
     held[0], held[1] = 0, block.size
-    for moment, (first, last) in found.items():
-        held[:, moment] = first, last
+    for moments, own in found:
+        held[:, moments] = own
     return held
 
 

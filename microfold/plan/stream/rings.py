@@ -8,12 +8,13 @@ rows are given their addresses.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
+from microfold.ir.node import Value
 from microfold.ops.rows import Rows
 from microfold.plan.stream.keepers import Keeper
-from microfold.plan.stream.operations import Slide, Spot, Table
+from microfold.plan.stream.operations import Operation, RowsCall, Slide, Spot, Table
 
 
 @dataclass
@@ -21,12 +22,11 @@ class Ring(Keeper):
     """The rows of a value as they come and go.
 
     Attributes:
-        slots: rows that may stay; None: not known yet, any number.
-        kept: rows in slots that may still be needed, the oldest first, with their slots' numbers.
+        kept: rows in slots that may still be needed, the oldest first, with their slots' numbers, as if there
+            were a slot for each row; see `in_slots`.
         count: rows that were moved into slots so far.
     """
 
-    slots: int | None = None
     kept: deque[tuple[int, int]] = field(default_factory=deque[tuple[int, int]])
     count: int = 0
 
@@ -47,10 +47,9 @@ class Ring(Keeper):
         moves: list[Slide] = []
         first, last = self.newest
         for row in range(max(first, needed), last):
-            slot = self.count if self.slots is None else self.count % self.slots
             source = Spot(self.value, (row - first) * self.pitch, newest=True)
-            moves.append(Slide(source, Spot(self.value, slot * self.pitch), self.pitch))
-            self.kept.append((row, slot))
+            moves.append(Slide(source, Spot(self.value, self.count * self.pitch), self.pitch))
+            self.kept.append((row, self.count))
             self.count += 1
         self.most = max(self.most, len(self.kept))
         self.newest = last, last
@@ -83,3 +82,27 @@ class Ring(Keeper):
     @property
     def keeps(self) -> bool:
         return bool(self.kept)
+
+
+def in_slots(operation: Operation, rings: Mapping[Value, int]) -> Operation:
+    """An operation with the slots that there are, which are used again and again.
+
+    Args:
+        rings: bytes of the slots of each ring.
+    """
+
+    def spot(given: Spot) -> Spot:
+        size = rings.get(given.value)
+        if size is None or given.newest or given.offset < size:
+            return given
+        return Spot(given.value, given.offset % size)
+
+    if isinstance(operation, Slide):
+        return replace(operation, target=spot(operation.target))
+    if isinstance(operation, RowsCall) and any(each.value in rings for each in operation.inputs):
+        inputs = [
+            spot(each) if isinstance(each, Spot) else Table(tuple(map(spot, each.spots)))
+            for each in operation.inputs
+        ]
+        return replace(operation, inputs=(*inputs,))
+    return operation

@@ -26,6 +26,7 @@ from microfold.plan.stream.layers import PlannedLayer, band_layers
 from microfold.plan.stream.occupied import occupied_bytes
 from microfold.plan.stream.region import Region
 from microfold.plan.stream.row_node import Form, RowNode, pitch
+from microfold.plan.stream.window import Held
 from microfold.plan.stream.windows import Windows, windows_of
 
 
@@ -200,15 +201,14 @@ class Timeline:
     @cached_property
     def _occupied(self) -> Occupied:
         """What of the blocks holds something, where that is less than all."""
-        found: dict[Block, dict[int, tuple[int, int]]] = {}
+        found: dict[Block, list[Held]] = {}
         for windows, start, _ in self.streams:
-            for value, bytes_at in windows.occupied.items():
+            for value, held in windows.occupied.items():
                 if value in self._margins and not self._is_alone(value):
                     continue  # what else is in its storage may hold something
-                own = found.setdefault(self.window_blocks[value], {})
-                place = self.window_offset(value)
-                own |= {start + t: (first + place, last + place) for t, (first, last) in bytes_at.items()}
-        return {each: occupied_bytes(each, bytes_at, self.end + 1) for each, bytes_at in found.items()}
+                own = found.setdefault(self.window_blocks[value], [])
+                own.append(Held(held.moments + start, held.bytes + self.window_offset(value)))
+        return {each: occupied_bytes(each, own, self.end + 1) for each, own in found.items()}
 
     def _is_alone(self, value: Value) -> bool:
         """Whether a value that is held whole is all of its storage, and nothing else in it is held."""

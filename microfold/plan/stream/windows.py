@@ -14,41 +14,15 @@ from dataclasses import dataclass, field
 
 from microfold.ir.node import Value
 from microfold.ops.rows import ROWS
-from microfold.plan.stream.blocks import Block, block, span
+from microfold.plan.stream.blocks import Block, block
 from microfold.plan.stream.carried import Carried
 from microfold.plan.stream.events import Arrival, Compute, Event, Padding, events_of
 from microfold.plan.stream.keepers import Keeper
 from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
 from microfold.plan.stream.region import Region
-from microfold.plan.stream.rings import Ring
+from microfold.plan.stream.rings import Ring, in_slots
 from microfold.plan.stream.row_node import NEVER, RowNode, pitch
-
-
-@dataclass
-class _Window:
-    """The rows of a value as they come and go.
-
-    Attributes:
-        start: the row at the beginning of the window.
-        low: the first row that is written.
-        top: the first row that is not there yet.
-        capacity: rows that there are at most.
-        times: moments at which it holds something, as bits.
-        whole: nothing leaves it.
-        occupied: bytes that hold something at these moments: from the first to before the last.
-    """
-
-    pitch: int
-    start: int
-    low: int
-    top: int
-    whole: bool
-    capacity: int = 0
-    times: int = 0
-    occupied: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
-
-    def offset(self, row: int) -> int:
-        return (row - self.start) * self.pitch
+from microfold.plan.stream.window import Held, Window
 
 
 @dataclass(frozen=True)
@@ -71,7 +45,7 @@ class Windows:
     Attributes:
         operations: those of each moment: of an event, or of carried rows before or behind one.
         blocks: the windows.
-        occupied: of each window: bytes that hold something, at each moment of its life.
+        occupied: of each window.
         events: of each node, the moments at which it computes.
         reaches: of each node, by operand and event.
         margins: rows above row 0 of what is held whole.
@@ -83,7 +57,7 @@ class Windows:
     blocks: Mapping[Value, Block]
     events: Mapping[RowNode, Sequence[int]]
     reaches: Mapping[RowNode, Sequence[Mapping[int, Reach]]]
-    occupied: Mapping[Value, Mapping[int, tuple[int, int]]]
+    occupied: Mapping[Value, Held]
     margins: Mapping[Value, int]
     newest: Mapping[Value, Block]
 
@@ -108,14 +82,7 @@ def windows_of(region: Region, margins: Mapping[Value, tuple[int, int]] | None =
     Args:
         margins: rows above and below what is held whole, if other regions need more than this one.
     """
-    events = events_of(region)
-    slots: dict[Value, int] = {}
-    if region.rings:
-        # How many rows stay is known when all has happened once.
-        first = _Recorder(region, margins or {}, events, slots)
-        first.record()
-        slots = {value: max(first.keepers[value].most, 1) for value in region.rings}
-    return _Recorder(region, margins or {}, events, slots).record()
+    return _Recorder(region, margins or {}, events_of(region)).record()
 
 
 @dataclass
@@ -123,24 +90,23 @@ class _Recorder:
     """What has happened so far.
 
     Attributes:
-        slots: rows of rings.
         touches: see `_touches`.
         done: parts that are computed.
         held: what reads a value, with the first row that each of its parts still needs.
         needed: the first row that is still needed.
-        live: whose windows may hold something now.
+        used: whose windows operations of the next moment read or write.
+        changed: those of the last moment, which may hold less now.
     """
 
     region: Region
     given: Mapping[Value, tuple[int, int]]
     all_events: Sequence[Event]
-    slots: Mapping[Value, int]
     touches: Mapping[Value, Sequence[tuple[int, bool]]] = field(
         default_factory=dict[Value, Sequence[tuple[int, bool]]]
     )
     keepers: dict[Value, Keeper] = field(default_factory=dict[Value, Keeper])
     operations: list[list[Operation]] = field(default_factory=list[list[Operation]])
-    windows: dict[Value, _Window] = field(default_factory=dict[Value, _Window])
+    windows: dict[Value, Window] = field(default_factory=dict[Value, Window])
     done: dict[RowNode, int] = field(default_factory=dict[RowNode, int])
     events: dict[RowNode, list[int]] = field(default_factory=dict[RowNode, list[int]])
     reaches: dict[RowNode, list[Mapping[int, Reach]]] = field(
@@ -150,7 +116,8 @@ class _Recorder:
         default_factory=dict[Value, Sequence[tuple[RowNode, Sequence[int]]]]
     )
     needed: dict[Value, int] = field(default_factory=dict[Value, int])
-    live: dict[Value, None] = field(default_factory=dict[Value, None])
+    used: dict[Value, None] = field(default_factory=dict[Value, None])
+    changed: dict[Value, None] = field(default_factory=dict[Value, None])
 
     def record(self) -> Windows:
         region = self.region
@@ -158,7 +125,7 @@ class _Recorder:
             value: self.given.get(value, (region.above(value), region.below(value))) for value in region.held
         }
         for value in region.rings:
-            self.keepers[value] = Ring(value, pitch(value), -region.above(value), slots=self.slots.get(value))
+            self.keepers[value] = Ring(value, pitch(value), -region.above(value))
         for value in region.carried:
             self.keepers[value] = Carried(value, pitch(value), -region.above(value))
         for value in (*region.inputs, *region.sources, *region.producers):
@@ -166,12 +133,12 @@ class _Recorder:
                 continue
             above, below = margins.get(value, (region.above(value), 0))
             low = -region.above(value)
-            window = _Window(pitch(value), -above, low, low, value in margins)
+            window = Window(pitch(value), -above, low, low, value in margins)
             if value in margins:
                 window.capacity = above + value.type.shape[ROWS] + below
             if value in region.sources:
                 window.top = value.type.shape[ROWS]
-                self.live[value] = None
+                self.changed[value] = None
             self.windows[value] = window
         for value in (*self.keepers, *self.windows):
             readers = region.readers.get(value, ())
@@ -183,39 +150,35 @@ class _Recorder:
         end = len(self.operations)
         for value in region.fronts:
             # From the first row to the end.
-            self._hold(value, (self.windows[value].times & -self.windows[value].times).bit_length() - 1, end)
+            self.windows[value].keep(self.windows[value].first, end)
         for value in region.sources:
             # From the beginning to the last row that is read.
-            last = end if value in region.outlives else self.windows[value].times.bit_length()
-            self._hold(value, 0, last)
+            window = self.windows[value]
+            window.keep(0, end if value in region.outlives else window.behind(end))
+        used = {value: window for value, window in self.windows.items() if window.changes}
         blocks = {
-            value: block(value.name, window.capacity * window.pitch, window.times)
-            for value, window in self.windows.items()
-            if window.times
+            value: block(value.name, window.capacity * window.pitch, window.times(end))
+            for value, window in used.items()
         }
         newest: dict[Value, Block] = {}
         for value, keeper in self.keepers.items():
             times = keeper.newest_times or keeper.times
             blocks[value] = block(value.name, keeper.size, keeper.times or times)
             newest[value] = block(f"{value.name}, newest", max(keeper.width, 1) * keeper.pitch, times)
+        # How many rows stay is known now that all has happened.
+        rings = {value: self.keepers[value].size for value in region.rings}
         return Windows(
             region,
-            self.operations,
+            [[in_slots(operation, rings) for operation in moment] for moment in self.operations]
+            if rings
+            else self.operations,
             blocks,
             self.events,
             self.reaches,
-            {value: window.occupied for value, window in self.windows.items() if value in blocks},
+            {value: window.held(end) for value, window in used.items()},
             {value: above for value, (above, _) in margins.items()},
             newest,
         )
-
-    def _hold(self, value: Value, first: int, end: int) -> None:
-        """A window is in use from an event to before another one."""
-        window = self.windows[value]
-        window.times = span(first, end - 1)
-        now = window.occupied.get(first, (0, window.capacity * window.pitch))
-        for time in range(first, end):
-            now = window.occupied.setdefault(time, now)
 
     def _event(self, number: int, event: Event) -> None:
         made: list[Operation] = []
@@ -234,8 +197,7 @@ class _Recorder:
                 made += self._compute(node, part, number)
                 value = node.output
         if value in self.windows:
-            self.windows[value].times |= 1 << len(self.operations)
-            self.live[value] = None
+            self.used[value] = None
         self._moment(made, begun)
         self._keep_newest(number)
 
@@ -253,14 +215,12 @@ class _Recorder:
         self.operations.append(made)
         for keeper in self.keepers.values():
             keeper.mark(time)
-        for value in [*self.live]:
+        # Of all others, the same bytes hold something.
+        for value in self.changed | self.used:
             window = self.windows[value]
-            if self.needed[value] < window.top:
-                window.times |= 1 << time
-            if window.times >> time & 1:
-                window.occupied[time] = self._occupied(value, begun.get(value, window.start))
-            else:
-                del self.live[value]
+            holds = value in self.used or self.needed[value] < window.top
+            window.hold(time, self._occupied(value, begun.get(value, window.start)) if holds else None)
+        self.changed, self.used = self.used, {}
 
     def _keep_newest(self, number: int) -> None:
         """Newest rows that a call has read, or will not read soon, move to where they are kept."""
@@ -308,7 +268,7 @@ class _Recorder:
             window = self.windows[operand]
             if not window.start <= first < last <= window.top:
                 raise AssertionError(f"rows {first} to {last} of {operand!r} are not there")
-            window.times |= 1 << time
+            self.used[operand] = None
             spots.append(self._spot(operand, first))
         self.done[node] = part + 1
         for operand, _ in reads:
