@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 import jinja2
+import platformdirs
 from jinja2.bccache import Bucket
 
 from microfold.codegen.declarations import Rendered, Uses, split, trim
@@ -18,7 +20,7 @@ from microfold.support import resources
 
 
 class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
-    """Compiled templates beside their texts, as Python keeps its modules'; none where that fails."""
+    """Compiled templates, kept as Python keeps its modules'; none where that fails."""
 
     def load_bytecode(self, bucket: Bucket) -> None:
         try:
@@ -28,7 +30,7 @@ class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
 
     def dump_bytecode(self, bucket: Bucket) -> None:
         with contextlib.suppress(OSError):
-            Path(self.directory).mkdir(exist_ok=True)
+            Path(self.directory).mkdir(mode=0o700, parents=True, exist_ok=True)
             super().dump_bytecode(bucket)
 
 
@@ -48,7 +50,7 @@ def environment(folder: Path | None = None) -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
         extensions=[Uses],
-        bytecode_cache=None if sys.dont_write_bytecode else _CompiledTemplates(str(_compiled_folder())),
+        bytecode_cache=_CompiledTemplates(str(_compiled_folder())),
     )
     env.filters["trim"] = trim
     env.filters |= {"literal": literal, "comment": comment_block}
@@ -57,7 +59,14 @@ def environment(folder: Path | None = None) -> jinja2.Environment:
 
 
 def _compiled_folder() -> Path:
-    return resources.template_dir() / "__pycache__"
+    """Beside the texts; the user's own where nothing can be written there, or Python is told not to.
+
+    To compile the templates takes as long as to compile a model.
+    """
+    beside = resources.template_dir()
+    if os.access(beside, os.W_OK) and not sys.dont_write_bytecode:
+        return beside / "__pycache__"
+    return platformdirs.user_cache_path("microfold", appauthor=False) / "templates"
 
 
 def render(template: str, variables: Mapping[str, object], folder: Path | None = None) -> Rendered:

@@ -1,4 +1,4 @@
-"""Compiled templates are kept beside their texts; nothing hangs on them."""
+"""Compiled templates are kept beside their texts, or with the user's own files; nothing hangs on them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from microfold.support import resources
 @pytest.fixture
 def templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with one template, as if all were there."""
-    (tmp_path / "one.j2").write_text("{{ 6 * 7 }}")
-    monkeypatch.setattr(resources, "template_dir", lambda: tmp_path)
+    folder = tmp_path / "templates"
+    folder.mkdir()
+    (folder / "one.j2").write_text("{{ 6 * 7 }}")
+    monkeypatch.setattr(resources, "template_dir", lambda: folder)
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    return tmp_path
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return folder
 
 
 def render() -> str:
@@ -50,7 +53,17 @@ def test_folder_that_cannot_be_made(templates: Path) -> None:
     assert render() == "42"
 
 
-def test_python_is_told_to_keep_nothing(templates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_is_told_to_keep_nothing_there(templates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     assert render() == "42"
     assert not (templates / "__pycache__").exists()
+    monkeypatch.setattr("jinja2.environment.Environment.compile", None)
+    assert render() == "42"
+    (folder,) = templates.parent.glob("cache/microfold/templates")
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_user_without_a_folder(templates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (templates.parent / "cache").write_text("")
+    assert render() == "42"
