@@ -17,13 +17,17 @@ from microfold.ir.types import Array
 Function = Callable[[Array], Array]
 
 _SAMPLES = 64
+# How far from where they are expected steps are looked for first.
+_NEAR = 4
 
 
-def steps(stairs: Function, low: Array, high: Array) -> Array:
+def steps(stairs: Function, low: Array, high: Array, expected: Function | None = None) -> Array:
     """The sums at which each channel of a never falling function reaches each of its values.
 
     Args:
         low, high: int64 [channels]; the sums to look at.
+        expected: from values, int64 [steps, 1], to about where they are reached: it takes a few looks then,
+            where all of [low, high] takes as many as it has bits.
 
     Returns:
         int64 [steps, channels]: for each value between the smallest and the largest of all channels, the
@@ -33,6 +37,11 @@ def steps(stairs: Function, low: Array, high: Array) -> Array:
     values = np.arange(int(bottom.min()) + 1, int(top.max()) + 1)[:, np.newaxis]
     first = np.broadcast_to(low, (values.size, low.size)).copy()
     last = np.broadcast_to(high, first.shape).copy()
+    if expected is not None:
+        middle = expected(values)
+        before, behind = np.clip(middle - _NEAR, low, high), np.clip(middle + _NEAR, low, high)
+        first = np.where(stairs(before) < values, np.minimum(before + 1, high), first)
+        last = np.where(stairs(behind) >= values, behind, last)
     while bool((first < last).any()):
         middle = first + (last - first) // 2
         reached = stairs(middle) >= values

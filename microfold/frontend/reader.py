@@ -257,10 +257,7 @@ class _Reader:
         length = self.length(table.DataLength(), what, element_size=1)
         if length == 0:
             return None
-        raw = np.asarray(table.DataAsNumpy())
-        if raw.dtype != np.uint8 or raw.size != length:
-            raise ValueError(f"{what}: its buffer is cut off")
-        return raw
+        return _vector(table.DataAsNumpy(), length, what)
 
     def quantization(
         self, table: Any, dtype: DType | None, shape: tuple[int, ...], data: Array | None, what: str
@@ -279,9 +276,9 @@ class _Reader:
         count = self.length(table.ScaleLength(), what)
         if count == 0:
             return None, ""
-        scales = tuple(float(table.Scale(i)) for i in range(count))
+        scales = _numbers(table.ScaleAsNumpy(), count, what)
         points = self.length(table.ZeroPointLength(), what, element_size=8)
-        zero_points = tuple(int(table.ZeroPoint(i)) for i in range(points))
+        zero_points = _numbers(table.ZeroPointAsNumpy(), points, what)
         if zero_points and not any(scales) and data is not None and (data == zero_points[0]).all():
             # What was zero in every run has the scale 0. The least one gives the same products.
             scales = (MIN_SCALE,) * count
@@ -309,6 +306,19 @@ def _elements(raw: Array, dtype: DType) -> Array:
     if dtype is DType.BOOL:
         return raw != 0
     return np.frombuffer(raw.tobytes(), dtype.numpy.newbyteorder("<")).astype(dtype.numpy)
+
+
+def _vector(found: Any, length: int, what: str) -> Array:
+    """A vector of numbers as the `tflite` package gives it: no array, if it is missing."""
+    array = np.asarray(found)
+    if array.shape != (length,):
+        raise ValueError(f"{what}: a vector of {length} numbers is cut off")
+    return array
+
+
+def _numbers(found: Any, length: int, what: str) -> tuple[Any, ...]:
+    """The same as Python's numbers."""
+    return tuple(_vector(found, length, what).tolist()) if length else ()
 
 
 def _int32_field(table: Any, slot: int) -> int:

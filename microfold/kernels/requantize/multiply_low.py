@@ -121,6 +121,11 @@ def find_steps(
         scaled = numerics.multiply_by_quantized_multiplier(x, mantissas, shifts).astype(np.int64)
         return np.clip(scaled + zero_point, *limits)
 
+    def expected(values: Array) -> Array:
+        # Half-way between two outputs.
+        scale = np.ldexp(np.maximum(mantissas, 1).astype(np.float64), shifts - 31)
+        return np.clip((values - zero_point - 0.5) / scale, low, high).astype(np.int64)
+
     # Left shifts might overflow in the reference.
     if (shifts > 0).any() or max(np.abs(low).max(), np.abs(high).max()) >= 1 << 30:
         return None
@@ -129,7 +134,7 @@ def find_steps(
     below, above = int(first.min() > limits[0]), int(last.max() < limits[1])
     lowest, highest = int(first.min()) + 1 - below, int(last.max()) + above
     values = np.arange(lowest, highest + 1, dtype=np.int64)[:, np.newaxis]
-    reached = np.pad(steps(stairs, low, high), ((below, above), (0, 0)))
+    reached = np.pad(steps(stairs, low, high, expected), ((below, above), (0, 0)))
     # Steps that are in the bounds have an accumulator on each side; the others only have a bound.
     within = (values > first) & (values <= last)
     at, before = np.where(within, reached, low), np.where(within, reached - 1, high)

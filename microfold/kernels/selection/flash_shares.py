@@ -54,9 +54,25 @@ class PricedWay:
     time: float
     flash: int
 
-    @property
+    @cached_property
     def function(self) -> CFunction:
         return self.call.function
+
+    @cached_property
+    def constants_key(self) -> tuple[Node, str]:
+        """Ways with equal ones have the same constants."""
+        return self.node, self.candidate.kernel.name
+
+    @cached_property
+    def own_code(self) -> int:
+        """Bytes of the function that no other one of the kernel shares."""
+        return int(self.candidate.kernel.function_bytes * OWN_CODE)
+
+    @cached_property
+    def shared_code(self) -> int:
+        """Bytes of what the kernel's functions share."""
+        code = self.candidate.kernel.code
+        return code - int(code * OWN_CODE)
 
     @property
     def wide(self) -> bool:
@@ -285,11 +301,12 @@ def estimated_flash(ways: Sequence[PricedWay]) -> int:
     rows of a node have the same constants.
     """
     constants: dict[tuple[Node, str], int] = {}
+    functions: dict[CFunction, PricedWay] = {}
     for way in ways:
-        key = way.node, way.candidate.kernel.name
-        constants[key] = max(constants.get(key, 0), way.flash)
-    functions = {way.function: way.candidate.kernel for way in ways}
-    kernels = {kernel.name: kernel.code for kernel in functions.values()}
-    own = sum(int(kernel.function_bytes * OWN_CODE) for kernel in functions.values())
-    shared = sum(code - int(code * OWN_CODE) for code in kernels.values())
-    return sum(constants.values()) + own + shared
+        key = way.constants_key
+        if way.flash > constants.get(key, 0):
+            constants[key] = way.flash
+        functions[way.function] = way
+    shared = {way.candidate.kernel.name: way.shared_code for way in functions.values()}
+    own = sum(way.own_code for way in functions.values())
+    return sum(constants.values()) + own + sum(shared.values())
