@@ -298,7 +298,7 @@ def register(kernel: type[KernelType]) -> type[KernelType]:
     """
     added = kernel()
     check_name(added.name)
-    if any(other.name == added.name for other in KERNELS):
+    if added.name in [other.name for other in KERNELS]:
         raise ValueError(f"{kernel.__name__}: a kernel's name must be its own; there is a {added.name}")
     unknown = sorted(added.features - FEATURES.keys())
     if unknown:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array, TensorType
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.ops.window import Window
+
+
+def overlap_of(kernel: Kernel, layer: LayerContext, index: int) -> int | None:
+    """`Kernel.overlap`, worked out once for each layer: planners ask again and again."""
+    return layer.remembered((overlap_of, kernel, index), lambda: kernel.overlap(layer, index))
 
 
 def window_overlap(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from microfold.arithmetic import numerics
@@ -79,9 +81,16 @@ def check_symmetric(op: str, filters: TensorType, axis: int) -> None:
 def output_multipliers(x: Quant, weights: Quant, out: Quant, channels: int) -> tuple[Array, Array]:
     """Mantissas and shifts, int32 [channels]: effective scale ``in * weights[c] / out`` in double."""
     scales = weights.scales if weights.axis is not None else weights.scales * channels
-    pairs = [numerics.effective_multiplier([x.scale, s], out.scale) for s in scales]
-    mantissas, shifts = zip(*pairs, strict=True)
-    return np.array(mantissas, np.int32), np.array(shifts, np.int32)
+    return _multipliers(x.scale, scales, out.scale)
+
+
+# Kernels, and rows of a layer, ask for the same ones.
+@functools.lru_cache(maxsize=256)
+def _multipliers(x: float, scales: tuple[float, ...], out: float) -> tuple[Array, Array]:
+    pairs = [numerics.effective_multiplier([x, s], out) for s in scales]
+    found = np.array(pairs, np.int32).reshape(len(scales), 2).T.copy()
+    found.flags.writeable = False
+    return found[0], found[1]
 
 
 def requantize(acc: Array, mantissas: Array, shifts: Array, out: ElementType) -> Array:

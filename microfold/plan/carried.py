@@ -9,6 +9,7 @@ from microfold.ir.node import Value
 from microfold.ir.views import Views
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
+from microfold.kernels.overlap import overlap_of
 
 
 def whole_outputs(graph: Graph) -> dict[int, Value]:
@@ -77,5 +78,5 @@ def _may_replace(
     value = node.inputs[index]
     assert value is not None
     shift = views[node.outputs[0]].offset - views[value].offset
-    distance = kernel.overlap(layer, index)
+    distance = overlap_of(kernel, layer, index)
     return distance + shift <= 0 if distance is not None else shift == 0 and kernel.in_place(layer, index)

@@ -11,6 +11,7 @@ from microfold.ir.views import ALIGNMENT, Views
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
+from microfold.kernels.overlap import overlap_of
 from microfold.plan.arena import ArenaPlan, plan_arena
 from microfold.plan.bound import call_need
 from microfold.plan.coarse import plan_coarsely
@@ -126,7 +127,7 @@ def leave_of(
             continue
         # Kernels speak of values, the planner of storages.
         shift = views[output].offset - views[value].offset
-        distance = kernel.overlap(layer, position)
+        distance = overlap_of(kernel, layer, position)
         if distance is not None:
             found.append(Leave(source, distance + shift, exact=False))
         elif kernel.in_place(layer, position):

@@ -9,6 +9,7 @@ from typing import ClassVar
 from microfold.ir.views import ALIGNMENT
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
+from microfold.kernels.overlap import overlap_of
 from microfold.plan.arena import ArenaPlan, plan_within
 from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage
@@ -87,7 +88,7 @@ class StreamPlanner(Timeline):
             places = {self.window_offset(value) + reaches[moment][index].offset for moment in met}
             if not places or index not in kernel.data_inputs(layer.band.layer):
                 continue
-            distance = kernel.overlap(layer.band.layer, index)
+            distance = overlap_of(kernel, layer.band.layer, index)
             if distance is not None:
                 found.append(Overlap(source, target, distance - min(places)))
             elif len(places) == 1 and kernel.in_place(layer.band.layer, index):
