@@ -242,7 +242,7 @@ class Search:
                 break
             looks -= 1
             try:
-                tried = self.decided(planner, most)
+                tried = self.decided(planner, found.cost)
             except InputError:
                 continue
             if tried.cost >= found.cost or tried.memory.size > limit:

@@ -26,6 +26,9 @@ from microfold.kernels.selection.policy import Policy
 from microfold.kernels.selection.variants import Offer
 from microfold.options import OPTIMIZE
 
+# Of the time that a choice must stay below, what the fastest kernels must take at most before others are looked
+# for where their plan does not fit.
+CLEARLY = 0.96
 # Plans that are made to find kernels which agree on where tensors lie.
 AGREEING_PLANS = 100
 
@@ -293,7 +296,8 @@ def select_within_ram(
         layers: each with at least one kernel that fits the target.
         level: that is asked for.
         choose: the selection among the kernels whose calls fit; raises InputError if it refuses all of them.
-        most: `run_cost` from which on the caller takes another choice: for that, no plan is looked for.
+        most: `run_cost` from which on the caller takes another choice: where kernels would have to be slower
+            to fit, none are looked for that hardly take less.
 
     Raises:
         InputError: no plan that was found fits, and takes less than that; or what `choose` raises.
@@ -327,7 +331,7 @@ def _fitting_choice(
     choose: Callable[[Fitting], list[Candidate]],
     most: float,
 ) -> list[Candidate] | None:
-    """A choice whose plan fits, and that takes less than `most`.
+    """A choice whose plan fits; None if there is none, or the caller takes another one, see `most`.
 
     If the limit alone does not make it fit, the highest one that does is looked for by bisection; then layers
     get the first limit back, one by one, where plans still fit.
@@ -337,9 +341,6 @@ def _fitting_choice(
     def choice(limits: Sequence[int]) -> list[Candidate]:
         return choose(Fitting(needs, [max(each, needs.least(i)[0]) for i, each in enumerate(limits)]))
 
-    def is_slow(chosen: Sequence[Candidate]) -> bool:
-        return run_cost(needs.layers, chosen) >= most
-
     def fitting(chosen: list[Candidate]) -> list[Candidate] | None:
         kernels = [candidate.kernel for candidate in chosen]
         calls = [needs.lowered(kernel, index) for index, kernel in enumerate(kernels)]
@@ -348,30 +349,22 @@ def _fitting_choice(
     if not all(needs.has_fitting(index, limit, level) for index in layers):
         return None
     fastest = choose(Fitting(needs, [limit for _ in layers]))
-    if is_slow(fastest):
-        return None
-    chosen = fitting(fastest)
-    if chosen is not None:
+    cost = run_cost(needs.layers, fastest)
+    chosen = fitting(fastest) if cost < most else None
+    if chosen is not None or cost > CLEARLY * most:
         return chosen
     lower = needs.limits(limit)
     fails, fits = 0, len(lower) - 1
-    leanest = choice([lower[fits] for _ in layers])
-    if not is_slow(leanest):
-        chosen = fitting(leanest)
-        if chosen is None:
-            return _agreeing_choice(needs, limit, choose)
+    chosen = fitting(choice([lower[fits] for _ in layers]))
+    if chosen is None:
+        return _agreeing_choice(needs, limit, choose)
     while fits - fails > 1:
         middle = (fails + fits) // 2
-        tried = choice([lower[middle] for _ in layers])
-        # Below a limit that makes kernels slow, they are slower still.
-        slow = is_slow(tried)
-        better = None if slow else fitting(tried)
-        if slow or better is not None:
+        better = fitting(choice([lower[middle] for _ in layers]))
+        if better is not None:
             chosen, fits = better, middle
         else:
             fails = middle
-    if chosen is None:
-        return None
     limits = [lower[fits] for _ in layers]
     for index in needs.affected(limit, lower[fits]):
         better = fitting(choice([*limits[:index], limit, *limits[index + 1 :]]))
