@@ -12,6 +12,7 @@ from microfold.frontend.tflite import import_model
 from microfold.host.session import compile
 from microfold.ir.interpret import Interpreter
 from microfold.ir.types import DType, ElementType, Quant
+from microfold.ops import accumulate
 from tests import oracle
 from tests.needs import need_modules
 from tests.ops import deciding
@@ -68,6 +69,7 @@ def test_float32_steps_show() -> None:
             continue
         with pytest.MonkeyPatch.context() as patch, np.errstate(over="ignore"):
             patch.setattr(numerics, "effective_scale", rounded)
+            patch.setattr(accumulate, "_multipliers", accumulate._multipliers.__wrapped__)
             wrong = Interpreter(graph).run(*inputs)[0].reshape(-1).tolist()
         assert numerics.effective_scale is exact
         assert wrong != list(case.expected), case
