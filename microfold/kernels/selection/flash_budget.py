@@ -133,10 +133,11 @@ def _worthwhile(choices: Iterable[Choice]) -> list[Choice]:
 
 
 def _units(layers: Sequence[LayerContext]) -> list[list[int]]:
-    """The layers by the constants of the model that they read; those that read none by themselves."""
+    """Rows and columns by the constants of the model that they read; all else by itself."""
     found: dict[Hashable, list[int]] = {}
     for index, layer in enumerate(layers):
-        read = tuple(value for value in layer.whole.operands if value in layer.constants)
+        whole = layer.band_of
+        read = tuple(v for v in whole.operands if v in layer.constants) if whole is not None else ()
         found.setdefault(read or index, []).append(index)
     return [*found.values()]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from microfold import target
@@ -58,9 +60,10 @@ def test_the_cheapest_exchange_comes_first() -> None:
 
 
 def test_what_layers_share_counts_once() -> None:
-    """Layers that read the same weights, as rows of one do, take the flash of one; others do not."""
+    """Rows of a layer, which read the same weights, take the flash of one; others do not."""
     program = _compiled(optimize="speed")
-    one, model = layer_of(program.graph), Model(program.graph)
+    layer, model = layer_of(program.graph), Model(program.graph)
+    one = replace(layer, band_of=layer.node)
     choices = select_within(program.weight_bytes, [one, one], model)
     assert not isinstance(choices, int)
     assert [choice.kernel.name for choice in choices] == [WINOGRAD4, WINOGRAD4]
