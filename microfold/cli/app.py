@@ -24,6 +24,7 @@ from microfold.cli.groups import OutputClosedError, UsageError, expand_groups
 from microfold.cli.inspect import inspect
 from microfold.cli.ir import ir
 from microfold.cli.kernels import kernels
+from microfold.cli.notices import say
 from microfold.cli.opt import opt
 from microfold.cli.passes import passes
 from microfold.cli.report import report
@@ -133,8 +134,7 @@ def _fail(arguments: Sequence[str], data: Mapping[str, Any], message: str, statu
             message = f"cannot write the output: {reason(error)}"
         else:
             return status
-    with contextlib.suppress(OSError):  # there is no other place to say it
-        print(f"microfold: {message}", file=sys.stderr)
+    say(message)
     return status
 
 

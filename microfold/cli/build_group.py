@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from microfold.cli.command_line import build_command
 from microfold.cli.common import compile_model, print_json, report_files, to_json, working
 from microfold.cli.options import CodeOptions
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
+
+if TYPE_CHECKING:
+    from microfold.options import Options
+    from microfold.program import Program
 
 # What the common files are called if nothing else is said.
 NAME = "models"
@@ -20,9 +26,11 @@ _OF_ONE = {
     "place_code": "--place-code names a layer of one model",
     "labels": "--labels are those of one model",
     "database": "--database is of one model's kernels",
-    "flash": "--flash is a limit of one model",
-    "ram": "--ram is a limit of one model",
     "taps": "--taps are compared with one model",
+}
+_OTHER_MEMORY = {
+    "context": "--memory context gives each model an arena of its own, and these share one",
+    "parts": "--memory parts is of one model",
 }
 
 
@@ -43,14 +51,12 @@ def build_group(
     reasons = [reason for option, reason in _OF_ONE.items() if getattr(code, option)]
     if passes.signature is not None:
         reasons.append("--signature is of one model")
-    if code.memory == "parts":
-        reasons.append("--memory parts is of one model")
+    reasons += [_OTHER_MEMORY[code.memory]] if code.memory in _OTHER_MEMORY else []
     if code.weights == "blob":
         reasons.append("--weights blob would have to know of kernels that the models share")
     if reasons:
         raise InputError(f"{'; '.join(reasons)}: leave it away, or build the models one by one")
-    one = replace(code, name="", memory="split")
-    compiled = [compile_model(model, target, one, passes, as_json) for model in models]
+    compiled = _compile(models, target, replace(code, name="", memory="split"), passes, as_json)
     with working("measuring code size", as_json):
         from microfold.codegen.group import arena_size, emit_group
         from microfold.codegen.names import model_identifier
@@ -88,3 +94,20 @@ def build_group(
         print_json(report)
     else:
         print_group(shared, report, output)
+
+
+def _compile(
+    models: Sequence[Path], target: str, code: CodeOptions, passes: PassOptions, quiet: bool
+) -> list[Program]:
+    """The programs of models; limits are those of all of them together."""
+    from microfold.lowering.group_budget import build_within
+
+    watching = dict.fromkeys(models, passes)
+
+    def build(model: Path, options: Options, explain: bool) -> Program:
+        own = replace(code, ram=options.ram, flash=options.flash, io=options.io)
+        # Models may be built many times; one of these is seen.
+        watched = watching.pop(model, passes.unwatched)
+        return compile_model(model, target, own, watched, quiet, explain)
+
+    return build_within([(model.stem, partial(build, model)) for model in models], code.options())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from microfold.cli.notices import say
 from microfold.cli.options import CodeOptions
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
@@ -200,7 +200,7 @@ def measured_costs(code: CodeOptions, target: Target, options: Options) -> Measu
 
     found = load_costs(code.database, target, options, code.board)
     if found is None:
-        print(f"microfold: {what_applies(code.database, target, options)}", file=sys.stderr)
+        say(what_applies(code.database, target, options))
     return found
 
 

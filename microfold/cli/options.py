@@ -70,7 +70,8 @@ Flash = Annotated[
         "--flash",
         min=0,
         metavar="BYTES",
-        help="Use the fastest kernels whose weights and tables fit, whatever --optimize says.",
+        help="Use the fastest kernels whose weights and tables fit, whatever --optimize says; of several "
+        "models those of all together.",
         show_default=False,
     ),
 ]
@@ -80,7 +81,8 @@ Ram = Annotated[
         "--ram",
         min=0,
         metavar="BYTES",
-        help="Use only kernels with which arena and state fit.",
+        help="Use only kernels with which arena and state fit; of several models the shared arena and all "
+        "states.",
         show_default=False,
     ),
 ]
@@ -171,14 +173,16 @@ class CodeOptions:
         ),
     ] = ALIGN[0]
     memory: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--memory",
             help="The arena is part of the context; or split: it is handed in with each run, so that models "
-            "can share one; or parts: also in several objects, for memories of the target.",
+            "can share one; or parts: also in several objects, for memories of the target. Default: context; "
+            "of several models split.",
             autocompletion=words(*MEMORY),
+            show_default=False,
         ),
-    ] = MEMORY[0]
+    ] = None
     io_layout: Annotated[
         str,
         typer.Option(
@@ -288,7 +292,7 @@ class CodeOptions:
             ram=self.ram,
             io=self.io,
             align=self.align,
-            memory=self.memory,
+            memory=self.memory or MEMORY[0],
             io_layout=self.io_layout,
             sliding=self.sliding,
             sliding_step=self.sliding_step,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -71,6 +71,12 @@ class PassOptions:
     verify_each: Annotated[
         bool, typer.Option("--verify-each", help="Check the graph after every pass; name one that breaks it.")
     ] = False
+
+    @property
+    def unwatched(self) -> PassOptions:
+        """The same passes, which nothing watches."""
+        defaults: dict[str, Any] = {f.name: f.default for f in fields(self) if f.name in WATCHING}
+        return replace(self, **defaults)
 
     @contextmanager
     def context(self) -> Generator[PassContext]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import gc
 import os
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from microfold.cli.exit_codes import CLOSED_OUTPUT
+from microfold.cli.notices import say
 from microfold.support.signals import ignore_signals, raise_on_signals, received
 
 # How many more objects there may be before Python looks for cycles among them. Searches keep what they find,
@@ -71,8 +71,7 @@ def _flush(status: int) -> int:
             if stream is sys.stdout and status < 2:
                 from microfold.support.files import reason
 
-                with contextlib.suppress(OSError):
-                    print(f"microfold: cannot write the output: {reason(error)}", file=sys.stderr)
+                say(f"cannot write the output: {reason(error)}")
             status = status or 2
             _discard(stream)
     return status

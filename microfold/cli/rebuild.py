@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from microfold import __version__
 from microfold.cli.common import compile_model
 from microfold.cli.groups import UsageError, expand_groups
 from microfold.cli.options import CodeOptions, Model, TargetName
-from microfold.cli.pass_options import WATCHING, PassOptions
+from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
 from microfold.support.files import read_file
 
@@ -96,7 +96,7 @@ def compile_as(text: BuildText, model: Path, quiet: bool) -> Program:
         custom=None,  # what it names would be run
         taps=True,
     )
-    passes = replace(passes, **{f.name: f.default for f in fields(PassOptions) if f.name in WATCHING})
+    passes = passes.unwatched
     if Path(target).suffix == ".toml":
         target = str(_beside(model, Path(target)))
     program = compile_model(model, target, code, passes, quiet)

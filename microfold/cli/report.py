@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +11,7 @@ import typer
 
 from microfold.cli.common import compile_model, print_json, working
 from microfold.cli.options import CodeOptions, Json, TargetName
-from microfold.cli.pass_options import WATCHING, PassOptions
+from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError, MicrofoldError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _tradeoffs(
 
     free = replace(code, optimize=CodeOptions().optimize, flash=None, ram=None)
     with working("tradeoffs: levels and budgets", quiet):
-        return front_of(model, target, free, _unwatched(passes))
+        return front_of(model, target, free, passes.unwatched)
 
 
 def _try_alternatives(
@@ -126,7 +126,7 @@ def _try_alternatives(
     from microfold.report.what_if import alternative, alternatives, impossible
     from microfold.verification.measure import measure
 
-    passes = _unwatched(passes)
+    passes = passes.unwatched
     tried = alternatives()
     for number, (core, level) in enumerate(tried, 1):
         with working(f"what if: {core}, {level}: {number} of {len(tried)}", quiet):
@@ -137,9 +137,3 @@ def _try_alternatives(
                 yield alternative(program, measure(program))
             except MicrofoldError as error:
                 yield impossible(core, level, str(error))
-
-
-def _unwatched(passes: PassOptions) -> PassOptions:
-    """The same passes, which nothing watches."""
-    defaults: dict[str, Any] = {f.name: f.default for f in fields(passes) if f.name in WATCHING}
-    return replace(passes, **defaults)

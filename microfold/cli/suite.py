@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from textwrap import shorten
 from typing import Any
 
 from microfold.cli.common import progress_bar, to_json
+from microfold.cli.notices import say
 from microfold.cli.options import CodeOptions, SuiteOptions
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import (
@@ -74,7 +74,7 @@ def models_of(folder: Path) -> list[Path]:
     others = [str(path.relative_to(folder)) for path in sorted(folder.rglob(f"*{SUFFIX}"))]
     if others:
         shown = ", ".join(others[:_SHOWN]) + (", …" if others[_SHOWN:] else "")
-        print(f"microfold: left out of the suite, whose models are .tflite: {shown}", file=sys.stderr)
+        say(f"left out of the suite, whose models are .tflite: {shown}")
     return found
 
 

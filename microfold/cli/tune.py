@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from microfold.cli.common import print_json, progress_bar, read_graph, working
+from microfold.cli.notices import say
 from microfold.cli.options import CodeOptions, Json, Scheduler, TargetName, Workers
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError, ToolError
@@ -113,7 +113,7 @@ def tune(
                 f"{error}; what was measured is in {path}: the same command goes on from there"
             ) from None
         except KeyboardInterrupt:
-            print(f"microfold: what was measured is in {path}; the same command goes on", file=sys.stderr)
+            say(f"what was measured is in {path}; the same command goes on")
             raise
         finally:
             executor.close()

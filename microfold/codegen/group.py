@@ -15,12 +15,24 @@ from microfold.errors import InputError
 from microfold.plan.overlap import align
 from microfold.program import Program
 
+# Bytes that say which program has the arena.
+WORD = 4
+
 
 def arena_size(programs: Sequence[Program]) -> int:
     """sizeof the arena that programs share: that of the largest, and a word that says who has it."""
     models = [Model(program) for program in programs]
     unit = models[0].alignment
-    return align(max(model.arena_bytes for model in models) + 4, unit)
+    return align(max(model.arena_bytes for model in models) + WORD, unit)
+
+
+def arena_room(size: int, unit: int) -> int:
+    """Bytes that the arena of each program may have so that the one they share takes no more than a size.
+
+    Args:
+        unit: bytes at whose multiples it starts.
+    """
+    return max(size // unit * unit - align(WORD, unit), 0)
 
 
 def emit_group(shared: Shared) -> Build:

@@ -20,6 +20,8 @@ import re
 import string
 from collections.abc import Callable
 
+from microfold.ir.node import primary_name
+
 # Characters of identifiers.
 WORD = string.ascii_letters + string.digits + "_"
 # What helpers of templates begin with.
@@ -87,15 +89,10 @@ _GENERIC = re.compile(
 def short_name(text: str, operator: str = "") -> str:
     """The telling part of a tensor name.
 
-    TensorFlow joins the names of everything that was fused into an operator by ``;``. The one with the bias
-    is named after the layer; without it, the first is the operator's own.
-
     Args:
         operator: the name where the tensor's says nothing; default: what it says.
     """
-    joined = [part for part in text.split(";") if part and not part.isdigit()] or [""]
-    chosen = next((part for part in joined if part.endswith("/BiasAdd")), joined[0])
-    parts = [part for part in chosen.split(":")[0].split("/") if part]
+    parts = [part for part in primary_name(text).split(":")[0].split("/") if part]
     # The first of many is the model's own name.
     parts = parts[1:] if len(parts) > 2 else parts
     step = parts[-1] if len(parts) > 1 and _STEPS.fullmatch(parts[-1]) else ""

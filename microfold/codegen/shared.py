@@ -17,7 +17,7 @@ from microfold.codegen.functions import RenderedFunction, render_named
 from microfold.codegen.heads import exported
 from microfold.codegen.names import HELPERS, rename
 from microfold.codegen.requirements import closure_names
-from microfold.codegen.shared_constants import SharedConstants, shared_constants
+from microfold.codegen.shared_constants import SharedConstants, constant_bytes, shared_constants
 from microfold.codegen.structs import definitions
 from microfold.kernels.call import CFunction
 from microfold.program import Program
@@ -95,7 +95,7 @@ class Shared:
     @property
     def weight_bytes(self) -> int:
         """Bytes of constants in flash."""
-        return sum(program.weight_bytes for program in self.programs) - self.constants.saved
+        return constant_bytes(self.programs)
 
     @cached_property
     def types(self) -> frozenset[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from microfold.codegen.literals import c_type
 from microfold.codegen.names import Namer
 from microfold.codegen.parts import ConstantArray
+from microfold.ir.types import Array
 from microfold.kernels.call import Constant
 from microfold.program import ConstantKey, Layer, Program, constant_key
 
@@ -31,8 +32,7 @@ class SharedConstants:
     @property
     def saved(self) -> int:
         """Bytes that programs of their own would have more."""
-        sizes = {key: array.array.nbytes for key, array in self.by_key.items()}
-        return sum(size * (len(self.readers[key]) - 1) for key, size in sizes.items())
+        return sum(_saved(array.array, self.readers[key]) for key, array in self.by_key.items())
 
     def read_by(self, program: str) -> int:
         """Bytes of those that a program reads."""
@@ -46,15 +46,8 @@ def shared_constants(name: str, programs: Sequence[Program], own: Callable[[str]
         name: what their names in C begin with.
         own: types of the templates as those of the build.
     """
-    if any(program.regions is not None and program.regions.constants for program in programs):
-        return SharedConstants({}, {})
-    found: dict[ConstantKey, list[tuple[Program, Layer, Constant]]] = {}
-    for program in programs:
-        for layer in program.calls:
-            for constant in layer.call.constants.values():
-                key = constant_key(constant.array, constant.record)
-                found.setdefault(key, []).append((program, layer, constant))
-    readers = {key: [*dict.fromkeys(program.name for program, _, _ in uses)] for key, uses in found.items()}
+    found = _uses(programs)
+    readers = {key: _readers(uses) for key, uses in found.items()}
     namer = Namer(name)
     arrays: dict[ConstantKey, ConstantArray] = {}
     for key, uses in found.items():
@@ -70,3 +63,37 @@ def shared_constants(name: str, programs: Sequence[Program], own: Callable[[str]
                 max(each.alignment for _, _, each in uses),
             )
     return SharedConstants(arrays, readers)
+
+
+def constant_bytes(programs: Sequence[Program]) -> int:
+    """Bytes of constants in flash of programs in one build: what several read is counted once."""
+    uses = _uses(programs).values()
+    saved = sum(_saved(each[0][2].array, _readers(each)) for each in uses)
+    return sum(program.weight_bytes for program in programs) - saved
+
+
+# Where a constant is read.
+_Uses = Sequence[tuple[Program, Layer, Constant]]
+
+
+def _uses(programs: Sequence[Program]) -> Mapping[ConstantKey, _Uses]:
+    """All constants of calls that programs may share."""
+    if any(program.regions is not None and program.regions.constants for program in programs):
+        return {}
+    found: dict[ConstantKey, list[tuple[Program, Layer, Constant]]] = {}
+    for program in programs:
+        for layer in program.calls:
+            for constant in layer.call.constants.values():
+                key = constant_key(constant.array, constant.record)
+                found.setdefault(key, []).append((program, layer, constant))
+    return found
+
+
+def _readers(uses: _Uses) -> list[str]:
+    """Names of the programs."""
+    return [*dict.fromkeys(program.name for program, _, _ in uses)]
+
+
+def _saved(array: Array, readers: Sequence[str]) -> int:
+    """Bytes that these would have more, each with an array of its own."""
+    return array.nbytes * (len(readers) - 1)

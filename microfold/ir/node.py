@@ -9,6 +9,18 @@ from functools import cached_property
 from microfold.ir.op import NO_FUNCTIONS, Function, Op
 from microfold.ir.types import Tensor, TensorType
 
+# Characters of names in messages.
+BRIEF = 60
+
+
+def primary_name(text: str) -> str:
+    """The name of the layer among those that TensorFlow joins by ``;`` of all that it fused.
+
+    The one with the bias is named after the layer; without it, the first is the operator's own.
+    """
+    joined = [part for part in text.split(";") if part and not part.isdigit()] or [""]
+    return next((part for part in joined if part.endswith("/BiasAdd")), joined[0])
+
 
 @dataclass(frozen=True, eq=False)
 class Value:
@@ -16,6 +28,12 @@ class Value:
 
     name: str
     type: TensorType
+
+    @property
+    def brief(self) -> str:
+        """What messages call it: the primary one of joined names, long ones cut in the middle."""
+        name = primary_name(self.name) or self.name
+        return name if len(name) <= BRIEF else f"{name[: BRIEF // 2]}…{name[-(BRIEF // 2 - 1) :]}"
 
     def __repr__(self) -> str:
         return f"%{self.name}: {self.type}"
@@ -90,7 +108,7 @@ class Node:
 
 def describe(node: Node) -> str:
     """How messages call a node: its operator and what it computes."""
-    return " ".join([node.op.name, *(f"%{value.name}" for value in node.outputs)])
+    return " ".join([node.op.name, *(f"%{value.brief}" for value in node.outputs)])
 
 
 def resolve(value: Value, replaced: Mapping[Value, Value]) -> Value:

@@ -61,7 +61,7 @@ class Selected:
         """The layers that no kernel computes."""
         return [
             Problem(
-                f"layer {index} ({layer.node.op.name}) {layer.node.outputs[0].name!r}",
+                f"layer {index} ({layer.node.op.name}) {layer.node.outputs[0].brief!r}",
                 f"no kernel for {layer.target.name} computes it: {why_none(layer, found)}",
                 "choose another target or other types; `microfold kernels` has the reasons of all kernels",
             )

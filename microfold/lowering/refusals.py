@@ -16,8 +16,7 @@ Build = Callable[[Options], Program]
 LeastByRows = Callable[[str], int | None]
 # Tiles of columns are tried where the RAM has such a part of what rows of full width need.
 TILES = 0.5
-# Times the bytes that might do which are tried: the least RAM may need more flash than is allowed, and under
-# a limit of flash, what tiles of columns share is counted for each of them.
+# Times the bytes that might do which are tried: the least RAM may need more flash than is allowed.
 MORE = (1, 9 / 8, 5 / 4, 2)
 
 

@@ -147,7 +147,7 @@ class Cuts:
                     yield from self._with_sums(graph, node, parts, rows, start)
             found = self._by_rows(node)
             if isinstance(found, str):
-                self.reason = self.reason or f"{node.op.name} %{node.outputs[0].name}: {found}"
+                self.reason = self.reason or f"{node.op.name} %{node.outputs[0].brief}: {found}"
                 break
             rows.append(found)
             if not ends or index + 1 in ends:
@@ -168,7 +168,7 @@ class Cuts:
         elsewhere = next((v for v in region.sources if views[v].root in self._elsewhere), None)
         if elsewhere is not None:
             self.reason = (
-                self.reason or f"%{elsewhere.name} is in the caller's memory, without room for padding"
+                self.reason or f"%{elsewhere.brief} is in the caller's memory, without room for padding"
             )
             return None
         return region if self._outputs.isdisjoint(region.fronts) else None
@@ -263,7 +263,7 @@ class Cuts:
             found = candidates(layer, Policy(self.options.optimize, self.scope.model))
             if not found or found[0].cost is None:
                 raise InputError(
-                    f"rows of {node.node.op.name} %{node.output.name} need a kernel for images of "
+                    f"rows of {node.node.op.name} %{node.output.brief} need a kernel for images of "
                     f"{layer.node.operands[0].type}; there is none: {why_none(layer, found)}"
                 )
             self._ranked[node, form] = Ranking(layer, found, runs=runs)

@@ -219,7 +219,7 @@ class Search:
         for kernel, each in zip(kernels, planner.planned, strict=True):
             reason = unsupported_rows(kernel, each.band.band) if each.band is not None else None
             if reason is not None:
-                name = each.layer.node.output.name
+                name = each.layer.node.output.brief
                 raise InputError(f"{kernel.name} cannot compute %{name} by rows: {reason}")
         memory = planner.plan(kernels, calls)
         return Streamed(planner, rankings, chosen, calls, memory, self.cuts.ranges)

@@ -83,7 +83,7 @@ def tile_columns(graph: Graph, start: int, end: int, bounds: Sequence[int]) -> T
         tile = _Columns(graph, nodes, f".{number}")
         for value in fronts:
             if value.type.rank != 4 or value.type.shape[COLUMNS] != bounds[-1]:
-                return f"%{value.name} is no image of {bounds[-1]} columns"
+                return f"%{value.brief} is no image of {bounds[-1]} columns"
             tile.needed[value] = columns
         reason = tile.find()
         if reason is not None:
@@ -146,9 +146,9 @@ class _Columns:
             return found
         for value, columns in zip(node.inputs, found.operands, strict=True):
             if value is not None and (value in self.graph.constants) != (columns is None):
-                return f"it reads %{value.name} in another way than column by column"
+                return f"it reads %{value.brief} in another way than column by column"
             if columns is not None and value is not None and value.type.rank != 4:
-                return f"columns are those of images [1, H, W, C]; it reads %{value.name} as {value.type}"
+                return f"columns are those of images [1, H, W, C]; it reads %{value.brief} as {value.type}"
         return found
 
     def build(self) -> None:

@@ -95,8 +95,6 @@ class Way:
         context: what the passes were told.
         decisions: what they decided.
         scope: of `graph`, with those of the graphs that it runs.
-
-    Args:
         unlimited: passes and kernels are chosen as without a limit of RAM.
     """
 
@@ -120,6 +118,7 @@ class Way:
         admit(graph)
         self.target = target
         self.options = options
+        self.unlimited = unlimited
         self.revise = revise
         node_costs = NodeCosts(target, options.optimize)
         self.context = replace(
@@ -265,10 +264,15 @@ class Way:
     def parts_fit(self) -> bool:
         """Whether the parts of the arena fit the RAM with all that fast memories can hold in these."""
         try:
-            _, sizes = self._in_parts(self.planned)
+            _, sizes = self._free_parts
         except InputError:
             return False
         return self.options.ram is None or sum(sizes) + self.scope.state_size <= self.options.ram
+
+    @cached_property
+    def _free_parts(self) -> tuple[_Planned, tuple[int, ...]]:
+        """The parts with any RAM."""
+        return self._in_parts(self.planned)
 
     def in_parts(self, planned: _Planned) -> tuple[_Planned, tuple[int, ...]]:
         """The same with the arena in the memories of the target, and the bytes of its parts.
@@ -277,6 +281,8 @@ class Way:
             InputError: the target has no memories for that, layers run others, or it takes more RAM than the
                 options allow.
         """
+        if self.unlimited and planned is self.planned and self.parts_fit:
+            return self._free_parts  # the limit would leave them as they are
         allowed = None if self.options.ram is None else self.options.ram - self.scope.state_size
         found = self._in_parts(planned, allowed)
         self._check_ram(found[0].memory.size, "in parts")

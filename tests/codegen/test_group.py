@@ -298,8 +298,7 @@ def test_how_one_of_them_is_run(io: str, line: str, tmp_path: Path) -> None:
     ("given", "message"),
     [
         (("--taps",), "--taps are compared with one model"),
-        (("--ram", "1000"), "--ram is a limit of one model"),
-        (("--flash", "1000"), "--flash is a limit of one model"),
+        (("--memory", "context"), "--memory context gives each model an arena of its own"),
         (("--weights", "blob"), "would have to know of kernels"),
         (("--place", "a=.b"), "--place names a layer of one model"),
         (("--signature", "x"), "--signature is of one model"),

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from microfold.lowering.one_run import check_one_run
 from microfold.options import Options
+from microfold.plan.parts import PartsPlan, plan_parts
 from microfold.program import Program
 from microfold.target import Target
 from microfold.target.memories import Memory
@@ -97,6 +99,24 @@ def test_with_constants_that_are_copied() -> None:
     program = compile_file(MODELS["digits"], core, PARTS)
     assert program.parts and any(layer.fetched is not None for layer in program.layers)
     check_bits(program, program.source)
+
+
+def test_a_limit_that_is_met_anyway_plans_parts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And they are those of no limit; below that, they are planned anew."""
+    limits: list[int | None] = []
+
+    def planned(*arguments: Any) -> PartsPlan:
+        limits.append(arguments[-1])
+        return plan_parts(*arguments)
+
+    monkeypatch.setattr("microfold.lowering.way.plan_parts", planned)
+    core = having(512)
+    free = compile_file(MODELS["digits"], core, PARTS)
+    ram = sum(free.parts) + free.state_size
+    assert compile_file(MODELS["digits"], core, replace(PARTS, ram=ram)).parts == free.parts
+    assert limits == [None, None]
+    less = compile_file(MODELS["digits"], core, replace(PARTS, ram=ram - 8))
+    assert sum(less.parts) <= ram - 8 and len(limits) > 3
 
 
 @pytest.mark.parametrize("name", ["digits", "cnn_int8"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -212,6 +213,8 @@ def test_weights_are_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
     options = Options(io="caller", ram=whole.arena.size, optimize="size")
     program = compile_graph(graph, target.load("host"), options, name="wide")
     assert program.weight_bytes < whole.weight_bytes * 5 // 4
+    limited = compile_graph(graph, target.load("host"), replace(options, flash=program.weight_bytes))
+    assert limited.weight_bytes <= program.weight_bytes
     source = emit(program)["wide.c"]
     assert "rows = input_0;" in source
     assert "memcpy(" in source and "rows + " in source

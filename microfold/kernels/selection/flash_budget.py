@@ -1,15 +1,18 @@
 """Kernels under a budget of flash: the fastest choice whose constants fit.
 
 Every layer starts with its fastest kernel. While the constants exceed the budget, the one exchange is
-made that costs the fewest cycles per byte saved.
+made that costs the fewest cycles per byte saved. Layers that compute rows or columns of one read the same
+weights: they are exchanged together, and what they share is counted once.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
+from microfold.ir.types import Array
 from microfold.kernels.band import lowered
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
@@ -22,14 +25,15 @@ from microfold.options import OPTIMIZE
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to compute a layer.
+    """One way to compute layers that read the same constants of the model.
 
     Attributes:
+        candidates: by the layers' indices.
         cost: of a run of the model, `Case.cost`.
         flash: bytes of constants.
     """
 
-    candidate: Candidate
+    candidates: Mapping[int, Candidate]
     cost: float
     flash: int
 
@@ -63,10 +67,10 @@ def select_within(
 
     considered = considered or all_candidates
     runs = [1] * len(layers) if runs is None else runs
-    options = [_worthwhile(layer, i, runs[i], considered) for i, layer in enumerate(layers)]
+    options = [_worthwhile(_choices(unit, layers, runs, considered)) for unit in _units(layers)]
     chosen = [choices[0] for choices in options]
     needed = sum(choice.flash for choice in chosen)
-    best = [exchange for index in range(len(layers)) if (exchange := _exchange(index, chosen, options))]
+    best = [exchange for index in range(len(options)) if (exchange := _exchange(index, chosen, options))]
     heapq.heapify(best)
     while needed > flash:
         if not best:
@@ -77,7 +81,8 @@ def select_within(
         if exchange := _exchange(index, chosen, options):
             heapq.heappush(best, exchange)
     _spend(flash - needed, chosen, options)
-    return [choice.candidate for choice in chosen]
+    found = {index: candidate for choice in chosen for index, candidate in choice.candidates.items()}
+    return [found[index] for index in range(len(layers))]
 
 
 def _spend(left: int, chosen: list[Choice], options: Sequence[Sequence[Choice]]) -> None:
@@ -106,7 +111,7 @@ def _spend(left: int, chosen: list[Choice], options: Sequence[Sequence[Choice]])
 def _exchange(
     index: int, chosen: Sequence[Choice], options: Sequence[Sequence[Choice]]
 ) -> tuple[float, int, int] | None:
-    """The exchange of one layer's choice that costs the fewest cycles per byte: cost, layer, option."""
+    """The exchange of one choice that costs the fewest cycles per byte: cost, index, option."""
     now = chosen[index]
     return min(
         (
@@ -118,27 +123,99 @@ def _exchange(
     )
 
 
-def _worthwhile(layer: LayerContext, index: int, runs: int, considered: Considered) -> list[Choice]:
-    """The choices of a layer that no other one beats in both respects, fastest and largest first."""
-    found = sorted(_choices(layer, index, runs, considered), key=lambda choice: (choice.cost, choice.flash))
+def _worthwhile(choices: Iterable[Choice]) -> list[Choice]:
+    """The choices that no other one beats in both respects, fastest and largest first."""
     kept: list[Choice] = []
-    for choice in found:
+    for choice in sorted(choices, key=lambda choice: (choice.cost, choice.flash)):
         if not kept or choice.flash < kept[-1].flash:
             kept.append(choice)
     return kept
 
 
-def _choices(layer: LayerContext, index: int, runs: int, considered: Considered) -> Iterator[Choice]:
-    """What any level would consider."""
+def _units(layers: Sequence[LayerContext]) -> list[list[int]]:
+    """Rows and columns by the constants of the model that they read; all else by itself."""
+    found: dict[Hashable, list[int]] = {}
+    for index, layer in enumerate(layers):
+        whole = layer.band_of
+        read = tuple(v for v in whole.operands if v in layer.constants) if whole is not None else ()
+        found.setdefault(read or index, []).append(index)
+    return [*found.values()]
+
+
+def _choices(
+    unit: Sequence[int], layers: Sequence[LayerContext], runs: Sequence[int], considered: Considered
+) -> Iterator[Choice]:
+    """What any level would consider.
+
+    Of several layers, the fastest and the smallest choice of each; and with each set of constants the fastest
+    ones that read it, where there are any.
+    """
+    own = [[*_own_choices(index, layers[index], runs[index], considered)] for index in unit]
+    if len(own) == 1:
+        yield from own[0]
+        return
+    sets = [
+        [(_constants(choice, layers[i]), choice) for choice in each]
+        for i, each in zip(unit, own, strict=True)
+    ]
+    fastest = [min(each, key=lambda pair: pair[1].cost) for each in sets]
+    smallest = [min(each, key=lambda pair: (pair[1].flash, pair[1].cost)) for each in sets]
+    reading = [_fastest_of_each(each) for each in sets]
+    for others in (fastest, smallest):
+        yield _together(others)
+        for key in dict.fromkeys(key for each in reading for key in each):
+            yield _together([each.get(key, other) for each, other in zip(reading, others, strict=True)])
+
+
+# Bytes of constants by their contents.
+_Constants = Mapping[Hashable, int]
+
+
+def _fastest_of_each(sets: Sequence[tuple[_Constants, Choice]]) -> dict[Hashable, tuple[_Constants, Choice]]:
+    """The fastest choice with each set of constants."""
+    found: dict[Hashable, tuple[_Constants, Choice]] = {}
+    for constants, choice in sorted(sets, key=lambda pair: pair[1].cost):
+        found.setdefault(frozenset(constants), (constants, choice))
+    return found
+
+
+def _together(chosen: Sequence[tuple[_Constants, Choice]]) -> Choice:
+    """Choices of several layers as one."""
+    candidates = {i: candidate for _, choice in chosen for i, candidate in choice.candidates.items()}
+    constants = {key: size for each, _ in chosen for key, size in each.items()}
+    return Choice(candidates, sum(choice.cost for _, choice in chosen), sum(constants.values()))
+
+
+def _own_choices(index: int, layer: LayerContext, runs: int, considered: Considered) -> Iterator[Choice]:
+    """Those of one layer."""
     for level in OPTIMIZE:
         for candidate in considered(index, level):
             if candidate.cost is not None:
                 size = constant_bytes(candidate.kernel, layer, lowered(candidate.kernel, layer))
-                yield Choice(candidate, candidate.cost * runs, size)
+                yield Choice({index: candidate}, candidate.cost * runs, size)
+
+
+def _constants(choice: Choice, layer: LayerContext) -> _Constants:
+    """What the choice for one layer reads."""
+    (candidate,) = choice.candidates.values()
+    kernel = candidate.kernel
+
+    def find() -> _Constants:
+        return {
+            (record, array.dtype.str, blake2b(array.tobytes(), digest_size=16).digest()): array.nbytes
+            for record, array in _arrays(kernel, layer, lowered(kernel, layer))
+        }
+
+    return layer.remembered((_constants, kernel), find)
+
+
+def _arrays(kernel: Kernel, layer: LayerContext, call: KernelCall) -> Iterator[tuple[str, Array]]:
+    """A call's own constants, with their C types, and those that its kernel takes as the model has them."""
+    yield from ((constant.record, constant.array) for constant in call.constants.values())
+    plain = (layer.array(index) for index in kernel.data_inputs(layer))
+    yield from (("", array) for array in plain if array is not None)
 
 
 def constant_bytes(kernel: Kernel, layer: LayerContext, call: KernelCall) -> int:
     """Of a call's own constants, and of those that its kernel takes as the model has them."""
-    plain = (layer.array(index) for index in kernel.data_inputs(layer))
-    arrays = (*(constant.array for constant in call.constants.values()), *plain)
-    return sum(array.nbytes for array in arrays if array is not None)
+    return sum(array.nbytes for _, array in _arrays(kernel, layer, call))

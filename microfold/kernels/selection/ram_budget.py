@@ -393,7 +393,7 @@ def _why_none(orders: Sequence[_Needs], budget: RamBudget) -> BudgetError:
     layer, (need, leanest, _) = given.layers[index].layer, least[index]
     found = (
         f"the state takes {budget.state}, layer {index} ({layer.node.op.name}) "
-        f"{layer.node.outputs[0].name!r} alone needs {need} with the leanest kernel, "
+        f"{layer.node.outputs[0].brief!r} alone needs {need} with the leanest kernel, "
         f"{leanest.kernel.name}, and the smallest arena found has {smallest}"
     )
     if max(any_order) > budget.arena:

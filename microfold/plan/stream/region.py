@@ -147,11 +147,12 @@ def region_of(
     first = (node for node in graph.nodes[:start] if not needs_no_code(node))
     before = {views[v].root for node in first for v in node.operands}
     if len(inputs) > 1:
-        return f"rows are those of one image; %{inputs[0].name} and %{inputs[1].name} would be handed in"
+        return f"rows are those of one image; %{inputs[0].brief} and %{inputs[1].brief} would be handed in"
     for value in inputs:
         if not taken[value].columns and views[value].root in behind | before:
             return (
-                f"the input %{value.name} is also read outside of the region: it would have to be there whole"
+                f"the input %{value.brief} is also read outside of the region: it would have to be there "
+                "whole"
             )
     fronts = tuple(each.output for each in nodes if each.output in behind)
     outlives = frozenset(value for value in sources if views[value].root in behind)
@@ -181,20 +182,18 @@ def _why_none(
     for value, found in readers.items():
         fills = {node.readings[index].fill for node, index in found} - {None}
         if len(fills) > 1:
-            return f"%{value.name} is padded in {len(fills)} different ways"
+            return f"%{value.brief} is padded in {len(fills)} different ways"
         if views[value].root in state:
-            return f"%{value.name} is kept from run to run: it is there whole"
+            return f"%{value.brief} is kept from run to run: it is there whole"
     for value in sources:
         padded = any(node.readings[index].fill is not None for node, index in readers[value])
         if padded and not _is_all(value, views):
-            return (
-                f"%{value.name} is a part of %{views[value].root.name}, and its rows have no room around them"
-            )
+            whole = views[value].root
+            return f"%{value.brief} is a part of %{whole.brief}, and its rows have no room around them"
     for each in nodes:
-        if views[each.output].root is not each.output:
-            return (
-                f"%{each.output.name} is computed into %{views[each.output].root.name}, which is there whole"
-            )
+        whole = views[each.output].root
+        if whole is not each.output:
+            return f"%{each.output.brief} is computed into %{whole.brief}, which is there whole"
     return None
 
 

@@ -175,19 +175,19 @@ def _in_parts(layer: LayerContext, parts: Sequence[Rows]) -> RowNode | str:
             continue
         if value in layer.constants:
             if len(bands) > 1 and bands[0].operands[index] is not None:
-                return f"for each row it reads other rows of the constant %{value.name}"
+                return f"for each row it reads other rows of the constant %{value.brief}"
             continue
         rows = [part for found in bands if (part := found.operands[index]) is not None]
         if len(rows) != len(bands):
-            return f"it reads all of %{value.name}, which is computed, for every row"
+            return f"it reads all of %{value.brief}, which is computed, for every row"
         height = value.type.shape[value.type.rank - 3]
         fills = {part.fill for part in rows if part.padded}
         if value.type.rank != 4 or len(fills) > 1:
-            return f"rows are those of images [1, H, W, C]; it reads %{value.name} as {value.type}"
+            return f"rows are those of images [1, H, W, C]; it reads %{value.brief} as {value.type}"
         spans = tuple((p.start - p.above, p.stop + p.below) for p in rows)
         # Without rows of its own above or below padding, these would not follow each other.
         if any((p.above and p.start) or (p.below and p.stop != height) for p in rows):
-            return f"it reads padding apart from the rows of %{value.name}"
+            return f"it reads padding apart from the rows of %{value.brief}"
         readings[index] = Reading(spans, height, fills.pop() if fills else None)
     if not readings:
         return "it reads nothing that is computed or handed in"

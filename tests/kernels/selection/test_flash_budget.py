@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from microfold import target
@@ -55,3 +57,20 @@ def test_the_cheapest_exchange_comes_first() -> None:
     choices = select_within(one + 4_000, both, Model(large.graph))
     assert not isinstance(choices, str)
     assert [choice.kernel.name for choice in choices] == [FPU, WINOGRAD4]
+
+
+def test_what_layers_share_counts_once() -> None:
+    """Rows of a layer, which read the same weights, take the flash of one; others do not."""
+    program = _compiled(optimize="speed")
+    layer, model = layer_of(program.graph), Model(program.graph)
+    one = replace(layer, band_of=layer.node)
+    choices = select_within(program.weight_bytes, [one, one], model)
+    assert not isinstance(choices, int)
+    assert [choice.kernel.name for choice in choices] == [WINOGRAD4, WINOGRAD4]
+    other = graphs.conv2d_graph(16, 16, 16, 16, padding=((1, 1), (1, 1)))
+    apart = [one, layer_of(compile_graph(other, TARGET, Options(optimize="speed")).graph)]
+    choices = select_within(program.weight_bytes, apart, model)
+    assert not isinstance(choices, int)
+    assert [choice.kernel.name for choice in choices] != [WINOGRAD4, WINOGRAD4]
+    assert isinstance(select_within(8, [one, one], model), int)
+    assert select_within(8, [one, one], model) == select_within(8, [one], model)

@@ -109,7 +109,7 @@ class Tracking:
         rates: set[Fraction] = set()
         for value, reads in zip(node.inputs, answer.reads, strict=True):
             if value in self._changing:
-                return f"it reads %{value.name}, which follows from all rows"
+                return f"it reads %{value.brief}, which follows from all rows"
             if value is not None and reads is not None:
                 rates.add(self.tracks[value].rate * reads.group / reads.stride)
         return answer if len(rates) == 1 else "its operands move on by different numbers of rows"
