@@ -154,7 +154,7 @@ def memories_report(regions: Regions) -> list[Report]:
 # Fields of the passes' context that follow from the target and the options, or only watch.
 _NOT_CHOSEN = frozenset({
     "instruments", "numerics", "unroll", "channel_block", "half_precision", "externals", "sink", "pass_name",
-    "running", "spare_ram", "spare_flash", "node_cost", "node_scratch", "arenas"
+    "running", "spare_ram", "spare_flash", "node_cost", "node_scratch", "arenas", "choices"
 })  # fmt: skip
 
 
