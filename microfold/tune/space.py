@@ -236,7 +236,8 @@ def proposals(layer: TunedLayer, most: int) -> list[str]:
 def rounds(layers: Mapping[int, TunedLayer], known: set[tuple[str, str]], most: int) -> list[dict[int, str]]:
     """Choices for all layers at once such that everything proposed is measured: as few as possible.
 
-    Layers of one kind share what is to be measured of it. Each round is a forced choice, see `Compiled`.
+    Layers of one kind share what is to be measured of it, as far as they have the same variants: constants may
+    decide that. Each round is a forced choice, see `Compiled`.
 
     Args:
         known: pairs of a layer's and a variant's key that are measured already.
@@ -247,7 +248,12 @@ def rounds(layers: Mapping[int, TunedLayer], known: set[tuple[str, str]], most: 
         pending.setdefault(layer.key, proposed)
     found: list[dict[int, str]] = []
     while any(pending.values()):
-        found.append(
-            {number: pending[layer.key].pop(0) for number, layer in layers.items() if pending[layer.key]}
-        )
+        forced: dict[int, str] = {}
+        for number, layer in layers.items():
+            left = pending[layer.key]
+            variant = next((each for each in left if each in layer.variants), None)
+            if variant is not None:
+                left.remove(variant)
+                forced[number] = variant
+        found.append(forced)
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from microfold.ir.text import parse
 from microfold.tune.costs import load_costs
 from microfold.tune.database import Database
 from microfold.tune.measure import Runner
-from microfold.tune.space import Compiled, Subject, proposals
+from microfold.tune.space import Compiled, Subject, proposals, rounds
 from microfold.tune.text import print_tuning
 from microfold.tune.tune import Tuner, Tuning
 from microfold.workers.dispatch import STRIKES
@@ -178,8 +179,6 @@ def test_budgets_hold_throughout(tmp_path: Path) -> None:
 
 def test_layers_of_one_kind_share_their_rounds() -> None:
     """Two equal layers: half as many programs."""
-    from microfold.tune.space import rounds
-
     layers = Compiled(MODEL).layers
     twice = dict(enumerate([*layers.values(), *layers.values()]))
     alone, shared = rounds(layers, set(), 99), rounds(twice, set(), 99)
@@ -187,3 +186,12 @@ def test_layers_of_one_kind_share_their_rounds() -> None:
     assert sorted(itertools.chain(*[each.values() for each in shared])) == sorted(
         itertools.chain(*[each.values() for each in alone])
     )
+
+
+def test_layers_are_given_variants_that_they_have() -> None:
+    """Of two layers of one kind, one lacks all but the first variant: its constants do not allow them."""
+    (layer,) = Compiled(MODEL).layers.values()
+    fewer = replace(layer, variants=dict([*layer.variants.items()][:1]))
+    found = rounds({0: layer, 1: fewer}, set(), 99)
+    assert {each[1] for each in found if 1 in each} <= fewer.variants.keys()
+    assert sorted(itertools.chain(*[each.values() for each in found])) == sorted(proposals(layer, 99))
