@@ -236,8 +236,8 @@ def proposals(layer: TunedLayer, most: int) -> list[str]:
 def rounds(layers: Mapping[int, TunedLayer], known: set[tuple[str, str]], most: int) -> list[dict[int, str]]:
     """Choices for all layers at once such that everything proposed is measured: as few as possible.
 
-    Layers of one kind share what is to be measured of it, as far as they have the same variants: constants may
-    decide that. Each round is a forced choice, see `Compiled`.
+    Layers of one kind share what is to be measured of it, as far as they have the same variants: constants
+    may decide that. Each round is a forced choice, see `Compiled`.
 
     Args:
         known: pairs of a layer's and a variant's key that are measured already.

@@ -133,6 +133,7 @@ class Tuner:
         search = _Search(subject, setting, program, self._database, measuring, self._candidates)
         try:
             search.run()
+            measuring.finish()
         finally:
             self._lanes = measuring.lanes
             self._boards_lost |= measuring.lost
@@ -186,6 +187,8 @@ class _Search:
         self._choices = base.choices
         self._best = self._way({}, base)
         self._tune([self._best])
+        if not self._records:
+            return  # there is nothing to compare with
         others = [self._compiled(trace) for trace in alternatives(self._choices, self._candidates)]
         self._tune([self._way(other.trace, other) for other in others if other is not None])
         best = self._better_alone()
@@ -196,7 +199,6 @@ class _Search:
         trace = best_plan(self._records, self._subject.options).trace
         self._best = self._ways.get(trace_text(trace)) or self._way(trace, self._with(trace))
         self._tune([self._best])
-        self._measuring.finish()
 
     def result(self, boards_lost: Mapping[str, str]) -> Tuning:
         """What has come of it."""

@@ -117,7 +117,7 @@ def test_floats_have_one_order() -> None:
 
 def test_nodes_of_one_kind_have_one_answer() -> None:
     """Whatever they are called, and whatever is in their constants; others have others."""
-    other = TABLE.replace("%a", "%other").replace("-50", "77")
+    other = TABLE.replace("%y", "%other").replace("-50", "77")
     longer = TABLE.replace("[1,4]", "[1,8]").replace("3, 7]", "3, 7, 1, 2, 3, 4]")
     names: list[str] = []
     for text in (TABLE, other, longer):
