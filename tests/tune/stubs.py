@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from microfold import target
+from microfold.errors import RunError
 from microfold.ir.graph import Graph
 from microfold.ir.text import to_text
 from microfold.options import Options
@@ -45,6 +46,7 @@ class StubRunner:
         broken: what becomes of boards, by their names: ``fails``.
         poison: a word of what layers' calls are that no board runs; ``by rows``: layers by rows.
         die_once: workers end here as long as a file of this name does not exist.
+        faults: what boards fail with faults there, which is no board's fault.
         by_rows: cycles of a whole run of programs with layers by rows; None: those of their layers.
         unplugged: where this file exists, no board answers.
         unplugs: what boards fail with, too, makes this file.
@@ -53,6 +55,7 @@ class StubRunner:
     broken: Mapping[str, str] = field(default_factory=dict[str, str])
     poison: str = ""
     die_once: Path | None = None
+    faults: bool = False
     by_rows: int | None = None
     unplugged: Path | None = None
     unplugs: bool = False
@@ -75,7 +78,7 @@ class StubRunner:
         if self.poison and any(self.poison in each for each in layers):
             if self.unplugs and self.unplugged is not None:
                 self.unplugged.touch()
-            raise RunnerError("the board fails with it")
+            raise RunError("it faults") if self.faults else RunnerError("the board fails with it")
         cycles = [stub_cycles(describe(layer)) for layer in program.layers]
         total = sum(cycles) if self.by_rows is None or program.stream is None else self.by_rows
         return Times(total, [(each, each + 5) for each in cycles])
@@ -98,12 +101,14 @@ class InlineExecutor:
     Args:
         dying: how many of the first pieces of work are lost.
         interrupted: with which piece of work Ctrl-C comes.
+        deadly: a word of what pieces of work kill whatever does them.
     """
 
-    def __init__(self, lanes: int = 1, dying: int = 0, interrupted: int = -1):
+    def __init__(self, lanes: int = 1, dying: int = 0, interrupted: int = -1, deadly: str = ""):
         self.lanes = lanes
         self.dying = dying
         self.interrupted = interrupted
+        self.deadly = deadly
         self.done: list[str] = []
 
     def submit(self, lane: str, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
@@ -111,8 +116,8 @@ class InlineExecutor:
             raise KeyboardInterrupt
         self.done.append(lane)
         future: Future[Any] = Future()
-        if self.dying:
-            self.dying -= 1
+        if self.dying or (self.deadly and self.deadly in repr(arguments)):
+            self.dying = max(0, self.dying - 1)
             future.set_exception(WorkerLost("it has died"))
         else:
             future.set_result(function(*arguments))

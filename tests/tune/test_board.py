@@ -17,7 +17,7 @@ import pytest
 
 from microfold import target
 from microfold.compiler import compile_graph
-from microfold.errors import InputError, ToolError
+from microfold.errors import InputError, RunError
 from microfold.ir.text import to_text
 from microfold.options import Options
 from microfold.target import Target
@@ -111,7 +111,7 @@ def test_answers() -> None:
     still = re.sub(r"\d+\r", "5\r", ANSWER) + "microfold-tune end"
     with pytest.raises(RunnerError, match=r'its counter must count.*counter = "systick"'):
         read_times(still, 2, 2)
-    with pytest.raises(ToolError, match="fault"):
+    with pytest.raises(RunError, match="fault"):
         read_times("microfold-tune fault", 2, 2)
 
 

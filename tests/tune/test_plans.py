@@ -109,12 +109,20 @@ def test_choices_hold_for_what_was_measured_alone(tmp_path: Path) -> None:
     assert program_key(GRAPH, other, options, PassContext()) != program_key(GRAPH, M4, options, PassContext())
 
 
-def test_what_fails_as_a_whole_is_not_tried_again(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    runner = StubRunner(poison="by rows")
-    first, again = InlineExecutor(), InlineExecutor()
-    tuning = tune(path, model(), runner, first)
-    assert tuning.left_out == ["layers: by rows; the kernels as measured: the board fails with it, 3 times"]
+@pytest.mark.parametrize(
+    ("runner", "deadly", "reason"),
+    [
+        (StubRunner(poison="by rows"), "", "the board fails with it, 3 times"),
+        (StubRunner(poison="by rows", faults=True), "", "it faults"),
+        (StubRunner(), "by rows", "it has died, 3 times"),
+    ],
+)
+def test_what_fails_as_a_whole_is_not_tried_again(
+    tmp_path: Path, runner: StubRunner, deadly: str, reason: str
+) -> None:
+    path, again = tmp_path / "a.db", InlineExecutor()
+    tuning = tune(path, model(), runner, InlineExecutor(deadly=deadly))
+    assert tuning.left_out == [f"layers: by rows; the kernels as measured: {reason}"]
     assert tuning.choices[0].after == "whole"
     tuning = tune(path, model(), runner, again)
     assert (again.done, tuning.left_out, len(tuning.failed_before)) == ([], [], 1)
