@@ -109,7 +109,7 @@ def compile_graph(
         return with_regions(lower(way, name), lambda fetched: lower(way, name, fetched))
 
     def build(other: Options) -> Program:
-        quiet = replace(context, sink=None, instruments=()) if context is not None else None
+        quiet = replace(context, sink=None, instruments=(), choices=None) if context is not None else None
         return planned(find_way(graph, target, other, quiet, passes, costs, revise))
 
     way = find_way(graph, target, options, context, passes, costs, revise)

@@ -48,6 +48,10 @@ class ToolError(MicrofoldError):
     """An outside tool (compiler, simulator) is missing or failed."""
 
 
+class RunError(ToolError):
+    """A program that was built has failed where it ran: it faulted, or did not come to its end in time."""
+
+
 class InputError(MicrofoldError):
     """A value handed in by the caller has the wrong shape, type or range."""
 

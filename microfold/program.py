@@ -275,6 +275,7 @@ class Program:
         labels: what the classes of each output are called; empty where nothing says.
         labels_ignored: why labels that came with the model are not among them; empty if there is no such.
         measured_on: where the layers' measured cycles are from; empty: nothing was measured.
+        measured_run: cycles of a whole run there; None: it was not measured as it is.
         stream: how some layers are computed row by row; None: all compute whole tensors.
         sliding: the network over a window whose new frames a run takes; None: a run takes the whole input.
         parts: sizes of the objects that the arena consists of, one behind the other; empty: it is one.
@@ -299,6 +300,7 @@ class Program:
     labels: tuple[tuple[str, ...], ...] = ()
     labels_ignored: str = ""
     measured_on: str = ""
+    measured_run: int | None = None
     stream: StreamMemory | None = None
     sliding: Sliding | None = None
     parts: tuple[int, ...] = ()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from microfold.program import Program
     from microfold.report.structure import Report
     from microfold.target import Target
+    from microfold.tune.plans import Plan
 
 
 @contextmanager
@@ -157,19 +158,21 @@ def compile_model(
 
         with _prepared(model, target, code, passes) as (graph, data, core, options, context):
             costs = measured_costs(code, core, options)
+            plan = measured_plan(code, graph, core, options, context)
             origin = origin_of(model, data, build_command([model], target, code, passes))
             labels = labels_of_model(data) if code.labels is None else read_labels(code.labels)
-            return compile_graph(
+            program = compile_graph(
                 graph,
                 core,
                 options,
                 name=code.name,
-                context=context,
+                context=with_plan(context, plan),
                 origin=origin,
                 labels=labels,
                 costs=costs,
                 explain=explain,
             )
+            return program if plan is None else with_measured_run(program, plan)
 
 
 def explain_model(
@@ -181,6 +184,7 @@ def explain_model(
 
         with _prepared(model, target, code, passes) as (graph, _, core, options, context):
             costs = measured_costs(code, core, options)
+            context = with_plan(context, measured_plan(code, graph, core, options, context))
             return explain_kernels(graph, core, options, context=context, costs=costs)
 
 
@@ -202,6 +206,35 @@ def measured_costs(code: CodeOptions, target: Target, options: Options) -> Measu
     if found is None:
         say(what_applies(code.database, target, options))
     return found
+
+
+def measured_plan(
+    code: CodeOptions, graph: Graph, target: Target, options: Options, context: PassContext
+) -> Plan | None:
+    """The choices that the database has for a build of this model; None if there is no database.
+
+    Raises:
+        InputError: as `measured_costs`.
+    """
+    if code.database is None:
+        return None
+    from microfold.tune.costs import load_plan
+
+    return load_plan(code.database, graph, target, options, context, code.board)
+
+
+def with_plan(context: PassContext, plan: Plan | None) -> PassContext:
+    """A context in which the choices of a plan are made."""
+    from microfold.passes.choices import Choices
+
+    return context if plan is None or not plan.trace else replace(context, choices=Choices(plan.trace))
+
+
+def with_measured_run(program: Program, plan: Plan) -> Program:
+    """A program with what its whole runs were measured to take, if they were."""
+    from microfold.tune.identity import code_digest
+
+    return replace(program, measured_run=plan.cycles.get(code_digest(program)))
 
 
 @contextmanager

@@ -34,7 +34,8 @@ def tune(
     ] = None,
     target: TargetName = "cortex-m4",
     candidates: Annotated[
-        int, typer.Option("--candidates", min=1, help="Variants of a layer to measure at most.")
+        int,
+        typer.Option("--candidates", min=1, help="Variants of a layer, and other ways, to measure at most."),
     ] = 8,
     all_levels: Annotated[
         bool, typer.Option("--all-levels", help="Tune for size, balanced and speed, and compare them.")
@@ -67,6 +68,9 @@ def tune(
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.1, help="Seconds that a board may take for an answer.")
     ] = 120.0,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Measure what has failed in earlier runs, too.")
+    ] = False,
     workers: Workers = 0,
     scheduler: Scheduler = "",
     export: Annotated[
@@ -74,7 +78,7 @@ def tune(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure the kernels of a model's layers, and keep the figures in a database for later builds.
+    """Measure the kernels of a model's layers and the ways to run it, and keep the figures for later builds.
 
     They are measured on a simulated core, by the model of its cycles, or on boards of yours. What the
     database has is not measured again, so a command that was interrupted goes on where it was.
@@ -106,7 +110,15 @@ def tune(
         executor = open_executor(workers, scheduler)
         lanes = boards or [f"worker {number}" for number in range(executor.lanes)]
         try:
-            tuner = Tuner(executor, measuring, lanes, database, candidates=candidates, progress=progress)
+            tuner = Tuner(
+                executor,
+                measuring,
+                lanes,
+                database,
+                candidates=candidates,
+                retry=retry,
+                progress=progress,
+            )
             found = [tuner.tune(subject) for subject in subjects]
         except ExecutorLost as error:
             raise ToolError(
@@ -117,8 +129,9 @@ def tune(
             raise
         finally:
             executor.close()
-    if not any(each.programs for each in found):
-        reasons = "; ".join(dict.fromkeys(reason for each in found for reason in each.left_out[:_REASONS]))
+    if not any(each.programs or each.total_after is not None for each in found):
+        every = (reason for each in found for reason in [*each.left_out, *each.failed_before][:_REASONS])
+        reasons = "; ".join(dict.fromkeys(every))
         raise ToolError(f"tuning must measure something; nothing could be measured: {reasons}")
     if as_json:
         print_json([asdict(each) for each in found])

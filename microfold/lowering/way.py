@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,7 +16,7 @@ from microfold.ir.domain import admit
 from microfold.ir.graph import Graph
 from microfold.ir.limits import MAX_BYTES
 from microfold.kernels.call import KernelCall
-from microfold.kernels.selection.cheapest import Candidate, Ranking
+from microfold.kernels.selection.cheapest import Candidate, Ranking, run_cost
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.node_cost import NodeCosts
 from microfold.lowering.arenas import PlannedArenas
@@ -186,8 +187,10 @@ class Way:
         options = self.options
         if options.io == "rows":
             return True
-        if options.ram is None or self.scope.inner or self.sliding is not None:
+        if self.scope.inner or self.sliding is not None:
             return False
+        if options.ram is None:
+            return self._rows_are_chosen("whole")
         try:
             _ = self.chosen
         except BudgetError as refusal:
@@ -201,7 +204,19 @@ class Way:
             except (InputError, UnsupportedModelError):
                 raise refusal from None
             return True
-        return self.revise is None and self.selected.faster_by_rows
+        return self._rows_are_chosen("by rows" if self.selected.faster_by_rows else "whole")
+
+    def _rows_are_chosen(self, best: str) -> bool:
+        """Whether layers are computed by rows where whole tensors fit; `best`: what estimates say."""
+
+        def estimates() -> Mapping[str, float]:
+            found = {"whole": run_cost(self.rankings, self.selected.chosen)}
+            if not self.options.why_whole:
+                with suppress(InputError, UnsupportedModelError):
+                    found["by rows"] = self.streamed.cost
+            return found
+
+        return self.context.choose("layers", best, estimates) == "by rows"
 
     def least_by_rows(self, io: str) -> int | None:
         """Bytes of RAM that layers by rows of full width need at least, of what is found, with another io.

@@ -8,8 +8,11 @@ from typing import Literal, NamedTuple, Protocol
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
+from microfold.ir.kind import kind_of
 from microfold.ir.node import Node, Value, describe
 from microfold.ir.pattern_table import PatternTable
+from microfold.passes.choices import Choices, Estimates
+from microfold.support.digest import digest_of
 
 Numerics = Literal["exact", "relaxed"]
 Transform = Callable[[Graph, "PassContext"], Graph]
@@ -124,6 +127,7 @@ class PassContext:
         node_cost: what kernels of the target take; None: that is not known, and what depends on it is left.
         node_scratch: how many bytes of scratch these kernels take; None: that is not known.
         arenas: the arena that graphs have; None: that is not known, and what depends on it is left.
+        choices: answers where there are several ways to the same bits; None: estimates decide.
         half_precision: the target computes float16 faster than float32.
         externals: the external code generators in use, the preferred ones first.
         sink: receives every `Decision`, e.g. ``decisions.append``.
@@ -146,6 +150,7 @@ class PassContext:
     node_cost: NodeCost | None = None
     node_scratch: NodeCost | None = None
     arenas: Arenas | None = None
+    choices: Choices | None = None
     half_precision: bool = False
     externals: Sequence[PatternTable] = ()
     sink: Callable[[Decision], None] | None = None
@@ -173,6 +178,21 @@ class PassContext:
     def declined(self, where: Node | str, reason: str) -> None:
         """Record that the pass looked there and left it as it was, and why."""
         self._decide(where, False, reason)
+
+    def choose(self, what: Node | str, best: str, estimates: Estimates) -> str:
+        """Which of several ways to the same bits is taken.
+
+        Args:
+            what: it is about; nodes of one kind have one answer.
+            best: what estimates say.
+            estimates: see `Choices.take`.
+        """
+        if self.choices is None:
+            return best
+        if isinstance(what, Node):
+            kind, result = kind_of(what), what.outputs[0].type
+            what = f"{what.op.name} {result.dtype.value}{[*result.shape]} #{digest_of(kind)}"
+        return self.choices.take(" ".join(filter(None, [self.pass_name, what])), best, estimates)
 
     def reporting_to(self, sink: Callable[[Decision], None]) -> PassContext:
         """The same context, with one more receiver of decisions."""

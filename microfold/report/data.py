@@ -66,6 +66,8 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
         "cycles_error": model.error if model is not None and cycles is not None else None,
         "least_cycles": None,
         "measured_on": program.measured_on or None,
+        "measured_run": program.measured_run,
+        "measured_choices": measured_choices(program),
         "ram": {
             "arena": program.arena.size,
             "arena_bound": program.arena.bound,
@@ -154,7 +156,7 @@ def memories_report(regions: Regions) -> list[Report]:
 # Fields of the passes' context that follow from the target and the options, or only watch.
 _NOT_CHOSEN = frozenset({
     "instruments", "numerics", "unroll", "channel_block", "half_precision", "externals", "sink", "pass_name",
-    "running", "spare_ram", "spare_flash", "node_cost", "node_scratch", "arenas"
+    "running", "spare_ram", "spare_flash", "node_cost", "node_scratch", "arenas", "choices"
 })  # fmt: skip
 
 
@@ -282,6 +284,12 @@ def _relaxed(program: Program) -> Report | None:
         "input_sets": len(calls),
         "outputs": [deviation_report(d) for d in measure_deviation(program.source, program.graph, calls)],
     }
+
+
+def measured_choices(program: Program) -> dict[str, str]:
+    """The choices that were made by measurements, not by estimates."""
+    choices = program.context.choices
+    return {} if choices is None else {c.name: c.taken for c in choices.asked if c.name in choices.trace}
 
 
 def deviation_report(deviation: Deviation) -> Report:

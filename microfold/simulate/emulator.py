@@ -7,11 +7,11 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from microfold.errors import ToolError
+from microfold.errors import RunError, ToolError
 from microfold.simulate.boards import INSTRUCTION_SHIFT, Board
 from microfold.simulate.memory import PlacedSection
 from microfold.simulate.toolchain import EMULATOR, find_tool
-from microfold.support.tools import run_tool
+from microfold.support.tools import ToolTimeout, run_tool
 
 # Bits of the Configurable Fault Status Register (Armv8-M ARM, D1.2.28) that generated code could cause.
 _CFSR_BITS = {
@@ -28,6 +28,7 @@ _CFSR_BITS = {
     24: "unaligned access",
     25: "division by zero",
 }
+_LOCKUP = re.compile(r"Lockup: .*")
 _FAULT = re.compile(r"^fault: (.*)$", re.MULTILINE)
 
 
@@ -46,7 +47,8 @@ def run_image(
         sections: of the image, to name the function of a fault.
         plugin: QEMU's option for a plugin to run with; the counters count nothing then.
     Raises:
-        ToolError: QEMU is missing or fails; the image faults, reports a failure or does not end in time.
+        RunError: the image faults, or does not end in time.
+        ToolError: QEMU is missing or fails, or the image reports a failure.
     """
     command = [find_tool(EMULATOR), "-machine", board.machine, "-kernel", str(elf)]
     # sleep=off: virtual time follows the instructions alone, never the host's clock.
@@ -54,15 +56,19 @@ def run_image(
     command += ["-semihosting-config", "enable=on,target=native"]
     command += ["-display", "none", "-serial", "none", "-monitor", "none"]
     what = f"the simulation of {elf.stem} on {board.machine}"
-    done = run_tool(command, folder, timeout, what, "; allow more time, or fewer inputs")
+    try:
+        done = run_tool(command, folder, timeout, what, "; allow more time, or fewer inputs")
+    except ToolTimeout as error:
+        raise RunError(str(error)) from None
     if done.returncode != 0:
-        raise ToolError(f"{what} failed: {_reason(done, sections)}")
+        kind = RunError if _LOCKUP.search(done.stderr) or _FAULT.search(done.stderr) else ToolError
+        raise kind(f"{what} failed: {_reason(done, sections)}")
 
 
 def _reason(done: subprocess.CompletedProcess[str], sections: Sequence[PlacedSection]) -> str:
     lines = [line for line in done.stderr.splitlines() if line.strip() and ": warning: " not in line]
     text = "\n".join(lines)
-    if lockup := re.search(r"Lockup: .*", text):
+    if lockup := _LOCKUP.search(text):
         return f"the core locked up ({lockup[0]}); the stack pointer is probably outside the memory"
     if found := _FAULT.search(text):
         registers = dict(part.split("=", 1) for part in found[1].split() if "=" in part)

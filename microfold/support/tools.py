@@ -11,6 +11,10 @@ from microfold.errors import ToolError
 COMPILE_SECONDS = 300.0
 
 
+class ToolTimeout(ToolError):
+    """A tool did not end in time."""
+
+
 def run_tool(
     command: Sequence[str], folder: Path, timeout: float, what: str, advice: str = ""
 ) -> subprocess.CompletedProcess[str]:
@@ -21,7 +25,8 @@ def run_tool(
         what: the task, for the error.
         advice: what to do if it does not end in time.
     Raises:
-        ToolError: it cannot be started or does not end in time.
+        ToolTimeout: it does not end in time.
+        ToolError: it cannot be started.
     """
     try:
         return subprocess.run(
@@ -35,6 +40,6 @@ def run_tool(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise ToolError(f"{what} must end within {timeout:g} s; it did not{advice}") from None
+        raise ToolTimeout(f"{what} must end within {timeout:g} s; it did not{advice}") from None
     except OSError as error:
         raise ToolError(f"{what}: {command[0]} cannot be started: {error}") from None

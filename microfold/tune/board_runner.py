@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from microfold.errors import InputError, ToolError
+from microfold.errors import InputError, RunError
 from microfold.options import Options
 from microfold.program import Program
 from microfold.support.scratch import scratch_folder
@@ -151,10 +151,10 @@ def read_times(text: str, layers: int, runs: int) -> Times:
 
     Raises:
         RunnerError: they are not all there, or the counter stood still.
-        ToolError: the firmware has run into a fault.
+        RunError: the firmware has run into a fault.
     """
     if "microfold-tune fault" in text:
-        raise ToolError("the firmware has run into a fault: the stack may be too small, or the target wrong")
+        raise RunError("the firmware has run into a fault: the stack may be too small, or the target wrong")
     head = _HEAD.search(text)
     if head is None or (int(head[1]), int(head[2])) != (layers, runs):
         raise RunnerError(

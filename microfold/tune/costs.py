@@ -1,4 +1,4 @@
-"""The costs that a build takes from a database."""
+"""What a build takes from a database: the costs of kernels, and choices."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from microfold.errors import InputError
+from microfold.ir.graph import Graph
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.options import Options
+from microfold.passes.context import PassContext
 from microfold.target import Target
 from microfold.tune.database import Database
+from microfold.tune.identity import program_key
+from microfold.tune.plans import Plan, best_plan
 from microfold.tune.setting import SIMULATED, Setting, code_flags
 
 # Settings that a message lists at most.
@@ -32,19 +36,28 @@ def load_costs(path: Path, target: Target, options: Options, board: str = "") ->
         InputError: the database cannot be read, has several boards, or not the one that is named.
     """
     with Database(path) as database:
-        wanted = _wanted(target, options)
-        settings = database.settings()
-        found = [each for each in settings if _anywhere(each) == wanted]
-        if board and not any(_called(each, board) for each in found):
-            have = _have(settings, wanted)
-            raise InputError(
-                f"{path} must have what was measured on {board} for {_build(wanted)}; {have}: "
-                "measure with `microfold tune`, or leave --board away"
-            )
-        setting = _choose(found, board, path)
+        setting = _applying(database, target, options, board)
+        return None if setting is None else MeasuredCosts(database.figures(setting), setting.where)
+
+
+def load_plan(
+    path: Path, graph: Graph, target: Target, options: Options, context: PassContext, board: str = ""
+) -> Plan:
+    """The choices that were measured to be best for a build of this very model; none if it was not tuned.
+
+    Args:
+        graph: as it was imported.
+        path, board: as for `load_costs`.
+
+    Raises:
+        InputError: as `load_costs`.
+    """
+    with Database(path) as database:
+        setting = _applying(database, target, options, board)
         if setting is None:
-            return None
-        return MeasuredCosts(database.figures(setting), setting.where)
+            return Plan({}, {})
+        records = database.programs(setting, program_key(graph, target, options, context))
+        return best_plan(records, options)
 
 
 def what_applies(path: Path, target: Target, options: Options) -> str:
@@ -53,6 +66,20 @@ def what_applies(path: Path, target: Target, options: Options) -> str:
         wanted = _wanted(target, options)
         have = _have(database.settings(), wanted)
     return f"no record in {path} applies to {_build(wanted)}; {have}: kernels are chosen by estimates"
+
+
+def _applying(database: Database, target: Target, options: Options, board: str) -> Setting | None:
+    """The setting whose figures a build takes."""
+    wanted = _wanted(target, options)
+    settings = database.settings()
+    found = [each for each in settings if _anywhere(each) == wanted]
+    if board and not any(_called(each, board) for each in found):
+        have = _have(settings, wanted)
+        raise InputError(
+            f"{database.path} must have what was measured on {board} for {_build(wanted)}; {have}: "
+            "measure with `microfold tune`, or leave --board away"
+        )
+    return _choose(found, board, database.path)
 
 
 def _wanted(target: Target, options: Options) -> Setting:

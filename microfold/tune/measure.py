@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from microfold import __version__
-from microfold.errors import MicrofoldError
+from microfold.errors import MicrofoldError, RunError
+from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.options import Options
+from microfold.passes.choices import Trace
 from microfold.program import Program
 from microfold.simulate.program import simulator
 from microfold.target import Target
-from microfold.tune.database import Record
+from microfold.tune.records import Record
 from microfold.tune.setting import Setting, simulated_setting
 from microfold.tune.space import Compiled, Subject
 from microfold.verification.verify import input_sets
@@ -88,11 +90,17 @@ class Job:
     """A program to measure.
 
     Attributes:
-        forced: as for `Compiled`.
+        forced, trace, costs: as for `Compiled`.
+        kinds: keys of the layers whose variants are forced, by their numbers.
+        code: `Compiled.code` of a program as builds make it, of which whole runs count; empty: it is none.
     """
 
     subject: Subject
     forced: Mapping[int, str] = field(default_factory=dict[int, str])
+    trace: Trace = field(default_factory=dict[str, str])
+    costs: MeasuredCosts | None = None
+    kinds: Mapping[int, str] = field(default_factory=dict[int, str])
+    code: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,9 @@ class Outcome:
         problem: why there are no times; empty if there are.
         divisible: with fewer layers forced there may be some.
         runner_failed: it is not the program's fault.
+        program_failed: it was built, and has failed as it ran.
         total: cycles of a run.
+        ram, flash: see `Compiled`.
         records: of the layers that can be tuned.
         version: of the microfold that compiled it.
     """
@@ -111,14 +121,17 @@ class Outcome:
     problem: str = ""
     divisible: bool = False
     runner_failed: bool = False
+    program_failed: bool = False
     total: int = 0
+    ram: int = 0
+    flash: int = 0
     records: tuple[Record, ...] = ()
     version: str = __version__
 
 
 def measure(runner: Runner, job: Job, lane: str) -> Outcome:
     """Measures a program; what fails is part of the outcome."""
-    compiled = Compiled(job.subject, job.forced)
+    compiled = Compiled(job.subject, job.forced, job.costs, job.trace)
     try:
         too_large = compiled.too_large
         if too_large:
@@ -128,8 +141,10 @@ def measure(runner: Runner, job: Job, lane: str) -> Outcome:
         return Outcome(str(error), runner_failed=True)
     except MicrofoldError as error:
         # It may be too large for the board.
-        return Outcome(str(error), divisible=True)
-    return Outcome(total=times.total, records=_records(compiled, times))
+        return Outcome(str(error), divisible=True, program_failed=isinstance(error, RunError))
+    return Outcome(
+        total=times.total, ram=compiled.ram, flash=compiled.flash, records=_records(compiled, times)
+    )
 
 
 def _records(compiled: Compiled, times: Times) -> tuple[Record, ...]:

@@ -1,4 +1,7 @@
-"""What may be tuned in a model: of each layer the variants of kernels that its level admits."""
+"""What may be tuned in a model: of each layer the variants of kernels that its level admits, and choices.
+
+Choices are what `microfold.passes.choices` has of ways to compute a model: they are told apart by whole runs.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,11 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.measured import MeasuredCosts, VariantKeys
 from microfold.options import Options
+from microfold.passes.choices import Choice, Choices, Trace
 from microfold.passes.context import PassContext
 from microfold.program import Layer, Program
 from microfold.target import Target
+from microfold.tune.identity import code_digest, program_key
 
 # Of the best estimate: what is estimated to take longer is not measured.
 MOST_OF_BEST = 3.0
@@ -41,13 +46,34 @@ class Subject:
     required: tuple[str, ...] = ()
     custom: tuple[Path, ...] = ()
 
+    def context(self, choices: Choices | None = None) -> PassContext:
+        """What passes are told."""
+        return PassContext(
+            opt_level=self.opt_level,
+            numerics=self.options.numerics,  # type: ignore[arg-type]  # PassContext checks it
+            disabled_pass=self.disabled,
+            required_pass=self.required,
+            choices=choices,
+        )
+
+    @property
+    def key(self) -> str:
+        """`program_key`."""
+        self.load_custom()
+        return program_key(parse(self.text), self.target, self.options, self.context())
+
+    def load_custom(self) -> None:
+        """What its custom operators are."""
+        for file in self.custom:
+            load(file)
+
 
 @dataclass(frozen=True, eq=False)
 class TunedLayer:
     """A layer whose kernel can be chosen.
 
     Attributes:
-        key: `measured.layer_key`.
+        key: `VariantKeys.layer`.
         variants: what may compute it, the best estimate first, by `VariantKeys.variant`.
         chosen: the one that selection takes.
     """
@@ -68,17 +94,22 @@ class Compiled:
 
     Attributes:
         forced: the variants that layers must have, by the layers' numbers in the graph's order.
+        trace: the choices that are made whatever estimates say.
+        listing: all choices are listed, whatever time that takes.
         layers: those that can be tuned, by their numbers.
     """
 
     subject: Subject
     forced: Mapping[int, str] = field(default_factory=dict[int, str])
     costs: MeasuredCosts | None = None
+    trace: Trace = field(default_factory=dict[str, str])
+    listing: bool = False
     rankings: Sequence[Ranking] = ()
     chosen: Sequence[Candidate] = ()
 
     def __post_init__(self) -> None:
         self._keys = VariantKeys()
+        self._choices = Choices(self.trace, listing=self.listing)
 
     @cached_property
     def program(self) -> Program:
@@ -88,20 +119,13 @@ class Compiled:
             MicrofoldError: it cannot be compiled.
         """
         subject = self.subject
-        for file in subject.custom:
-            load(file)
-        context = PassContext(
-            opt_level=subject.opt_level,
-            numerics=subject.options.numerics,  # type: ignore[arg-type]  # PassContext checks it
-            disabled_pass=subject.disabled,
-            required_pass=subject.required,
-        )
+        subject.load_custom()
         return compile_graph(
             parse(subject.text),
             subject.target,
             subject.options,
             name=subject.name,
-            context=context,
+            context=subject.context(self._choices),
             costs=self.costs,
             revise=self._revise,
         )
@@ -130,8 +154,13 @@ class Compiled:
 
     @cached_property
     def numbers(self) -> Mapping[int, int]:
-        """The tunable layers' numbers in the graph's order, by their indices in the program."""
+        """The tunable layers' numbers in the graph's order, by their indices in the program.
+
+        None if some layers are computed by rows: their kernels are chosen together with the rows.
+        """
         layers = self.program.layers  # compiles
+        if self.program.stream is not None:
+            return {}
         places = {ranking.layer.node: index for index, ranking in enumerate(self.rankings)}
         free = {layer.index: places.get(layer.node) for layer in layers}
         return {i: n for i, n in free.items() if n is not None and not self.rankings[n].fixed}
@@ -161,11 +190,33 @@ class Compiled:
         return self._keys.variant(layer.kernel, ranking.layer)
 
     @property
+    def choices(self) -> list[Choice]:
+        """Those that there are, if they are listed, or else those of the trace."""
+        _ = self.program  # compiles
+        return self._choices.asked
+
+    @cached_property
+    def code(self) -> str:
+        """`code_digest`."""
+        return code_digest(self.program)
+
+    @property
+    def ram(self) -> int:
+        """Bytes of arena and state."""
+        return self.program.arena.size + self.program.state_size
+
+    @property
+    def flash(self) -> int:
+        """Bytes of constants, and of the functions' code by estimate."""
+        functions = {layer.call.function: layer.kernel.function_bytes for layer in self.program.calls}
+        return self.program.weight_bytes + sum(functions.values())
+
+    @property
     def too_large(self) -> str:
         """Which budget of the options the program does not fit; empty if it fits all."""
-        options, ram = self.subject.options, self.program.arena.size + self.program.state_size
-        if options.ram is not None and ram > options.ram:
-            return f"arena and state would take {ram} bytes of RAM, over {options.ram}"
+        options = self.subject.options
+        if options.ram is not None and self.ram > options.ram:
+            return f"arena and state would take {self.ram} bytes of RAM, over {options.ram}"
         if options.flash is not None and self.program.weight_bytes > options.flash:
             return f"constants would take {self.program.weight_bytes} bytes of flash, over {options.flash}"
         return ""
@@ -185,7 +236,8 @@ def proposals(layer: TunedLayer, most: int) -> list[str]:
 def rounds(layers: Mapping[int, TunedLayer], known: set[tuple[str, str]], most: int) -> list[dict[int, str]]:
     """Choices for all layers at once such that everything proposed is measured: as few as possible.
 
-    Layers of one kind share what is to be measured of it. Each round is a forced choice, see `Compiled`.
+    Layers of one kind share what is to be measured of it, as far as they have the same variants: constants
+    may decide that. Each round is a forced choice, see `Compiled`.
 
     Args:
         known: pairs of a layer's and a variant's key that are measured already.
@@ -196,7 +248,12 @@ def rounds(layers: Mapping[int, TunedLayer], known: set[tuple[str, str]], most: 
         pending.setdefault(layer.key, proposed)
     found: list[dict[int, str]] = []
     while any(pending.values()):
-        found.append(
-            {number: pending[layer.key].pop(0) for number, layer in layers.items() if pending[layer.key]}
-        )
+        forced: dict[int, str] = {}
+        for number, layer in layers.items():
+            left = pending[layer.key]
+            variant = next((each for each in left if each in layer.variants), None)
+            if variant is not None:
+                left.remove(variant)
+                forced[number] = variant
+        found.append(forced)
     return found

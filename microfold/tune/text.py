@@ -7,6 +7,7 @@ from pathlib import Path
 
 from microfold.report.console import Output
 from microfold.report.tables import Column, Table, number
+from microfold.report.terminal.figures import cycles_error
 from microfold.tune.tune import Tuning
 
 _console = Output()
@@ -27,8 +28,15 @@ def print_tuning(model: str, found: Sequence[Tuning], database: Path) -> None:
             after = "the same" if layer.before == layer.after else layer.after
             table.add(layer.name, layer.before, cycles[0], after, cycles[1], str(layer.variants))
         _console.show(table)
+        if tuning.choices:
+            _console.show(_choices(tuning))
         for reason in tuning.left_out:
             _console.print(f"not measured: {reason}")
+        if tuning.failed_before:
+            count = f"{len(tuning.failed_before)} program{'s' if len(tuning.failed_before) > 1 else ''}"
+            _console.print(f"not measured: {count} that failed before; --retry tries again:")
+            for reason in tuning.failed_before:
+                _console.print(f"  {reason}")
         for board, reason in tuning.boards_lost.items():
             _console.print(f"left out: board {board}: {reason}")
         before, after = tuning.total_before, tuning.total_after
@@ -37,10 +45,33 @@ def print_tuning(model: str, found: Sequence[Tuning], database: Path) -> None:
             _console.print(
                 f"a whole run: {before:,} cycles as estimated, {after:,} as measured ({gain} fewer)"
             )
+        if tuning.estimate is not None:
+            _console.print(_estimate(tuning))
         _console.print(f"RAM {tuning.ram:,} bytes, constants {tuning.flash:,} bytes\n")
     if len(found) > 1:
         _print_comparison(model, found)
     _console.print(f"for builds: --database {database}")
+
+
+def _estimate(tuning: Tuning) -> str:
+    """What the cost model says of the tuned program, and how far that is to be trusted."""
+    return (
+        f"the cost model had said {_number(tuning.estimate)} cycles: an estimate, off by "
+        f"{cycles_error(tuning.error)}, besides what its counts are; without wait states, caches and buses"
+    )
+
+
+def _choices(tuning: Tuning) -> Table:
+    """Choices of the whole program: each alternative with the cycles of its runs."""
+    columns = (Column("choice"), Column("as estimated"), number("cycles"), Column("as measured"))
+    table = Table("whole runs", (*columns, number("cycles"), Column("others", rank=1)))
+    for choice in tuning.choices:
+        before, after = (choice.cycles.get(way) for way in (choice.before, choice.after))
+        taken = "the same" if choice.before == choice.after else choice.after
+        others = [way for way in choice.cycles if way not in (choice.before, choice.after)]
+        told = ", ".join(f"{way} {choice.cycles[way]:,}" for way in others)
+        table.add(choice.name, choice.before, _number(before), taken, _number(after), told)
+    return table
 
 
 def _print_comparison(model: str, found: Sequence[Tuning]) -> None:
@@ -53,6 +84,8 @@ def _print_comparison(model: str, found: Sequence[Tuning]) -> None:
         how = "measured" if measured else "estimated"
         table.add(tuning.optimize, _number(cycles), how, f"{tuning.flash:,}", f"{tuning.ram:,}")
     _console.show(table)
+    if any(tuning.total_after is None and tuning.estimate is not None for tuning in found):
+        _console.print(f"estimates are off by {cycles_error(found[0].error)}, besides what their counts are")
     known = [(tuning.total_after, tuning.optimize) for tuning in found if tuning.total_after is not None]
     if known:
         cycles, _ = min(known, key=lambda each: each[0])

@@ -1,22 +1,23 @@
-"""Tuning a model: the cost model proposes variants, measurement decides between them."""
+"""Tuning a model: the cost model proposes variants and choices, measurement decides between them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import partial
 
-from microfold import __version__
-from microfold.errors import ToolError
+from microfold.errors import MicrofoldError
 from microfold.kernels.selection.measured import MeasuredCosts
+from microfold.passes.choices import Choice, Trace, trace_text
 from microfold.tune.database import Database
-from microfold.tune.measure import Job, Outcome, Runner, measure
+from microfold.tune.measure import Job, Runner
+from microfold.tune.measuring import Measuring, Progress, silent
+from microfold.tune.plans import alternatives, best_plan, better, least_of
+from microfold.tune.records import ProgramRecord
 from microfold.tune.setting import Setting
-from microfold.tune.space import Compiled, Subject, rounds
-from microfold.workers.dispatch import Dispatcher, Done
+from microfold.tune.space import Compiled, Subject, TunedLayer, proposals, rounds
 from microfold.workers.executor import Executor
 
-# Variants of a layer that are measured at most.
+# Variants of a layer that are measured at most, and so many other ways to compute the model.
 CANDIDATES = 8
 # How often the choice is made anew with what was measured of the last one.
 DECISIONS = 4
@@ -39,16 +40,33 @@ class TunedKernel:
 
 
 @dataclass(frozen=True)
+class TunedChoice:
+    """A choice before and after.
+
+    Attributes:
+        cycles: of whole runs with each alternative that was measured, all else as estimated but for kernels.
+    """
+
+    name: str
+    before: str
+    after: str
+    cycles: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class Tuning:
     """What tuning a model at one level has led to.
 
     Attributes:
+        choices: with several alternatives.
         total_before, total_after: cycles of whole runs, measured: as estimates choose, and as measurements
             do; None if that failed.
         ram, flash: bytes of arena and state, and of constants, of the tuned program.
         estimate: cycles of a whole run of the tuned program, by the cost model, if the target has one.
+        error: percent that this may be off besides what its counts are; None: nobody says.
         programs: that were measured.
         left_out: what could not be measured, and why.
+        failed_before: what was not tried, since it had failed in an earlier tuning, and why.
         boards_lost: those that failed, and why.
     """
 
@@ -59,18 +77,13 @@ class Tuning:
     total_after: int | None
     ram: int
     flash: int
+    choices: Sequence[TunedChoice] = ()
     estimate: int | None = None
+    error: int | None = None
     programs: int = 0
     left_out: Sequence[str] = ()
+    failed_before: Sequence[str] = ()
     boards_lost: Mapping[str, str] = field(default_factory=dict[str, str])
-
-
-# Called with how many programs have been measured, and how many there are as far as is known.
-Progress = Callable[[int, int], None]
-
-
-def silent(_done: int, _total: int) -> None:
-    """Progress that nobody sees."""
 
 
 class Tuner:
@@ -79,7 +92,8 @@ class Tuner:
     Args:
         database: what is measured goes there at once, and what is there is not measured again.
         lanes: of the executor, or boards of the runner.
-        candidates: variants of a layer that are measured at most.
+        candidates: variants of a layer that are measured at most, and so many other ways.
+        retry: what has failed before is measured, too.
     """
 
     def __init__(
@@ -90,6 +104,7 @@ class Tuner:
         database: Database,
         *,
         candidates: int = CANDIDATES,
+        retry: bool = False,
         progress: Progress | None = None,
     ):
         self._executor = executor
@@ -97,6 +112,7 @@ class Tuner:
         self._lanes = list(lanes)
         self._database = database
         self._candidates = candidates
+        self._retry = retry
         self._progress = progress or silent
         self._boards_lost: dict[str, str] = {}
 
@@ -108,49 +124,196 @@ class Tuner:
             ToolError: no board is left.
         """
         self._runner.check(subject.target, subject.options)
-        setting = self._runner.setting(subject.target, subject.options)
-        before = Compiled(subject)
-        known = set(self._database.figures(setting))
-        plain = Job(subject)
-        jobs = [Job(subject, forced) for forced in rounds(before.layers, known, self._candidates)]
-        outcomes, left_out = self._measure(setting, [plain, *jobs])
-        after = self._decide(setting, subject)
-        last = plain
-        for _ in range(DECISIONS):
-            if after.selected == before.selected:
-                last = plain
-                break
-            last = Job(subject, after.selected)
-            more, problems = self._measure(setting, [last])
-            outcomes, left_out = [*outcomes, *more], [*left_out, *problems]
-            # What is measured of kernels that were estimated may change the choice.
-            decided = self._decide(setting, subject)
-            if decided.selected == after.selected:
-                break
-            after = decided
-        totals = {id(job): outcome.total for job, outcome in outcomes}
+        setting, program = self._runner.setting(subject.target, subject.options), subject.key
+        if self._retry:
+            self._database.forget_failures(setting, program)
+        measuring = Measuring(
+            self._executor, self._runner, self._lanes, self._database, setting, program, self._progress
+        )
+        search = _Search(subject, setting, program, self._database, measuring, self._candidates)
+        try:
+            search.run()
+            measuring.finish()
+        finally:
+            self._lanes = measuring.lanes
+            self._boards_lost |= measuring.lost
+        return search.result(self._boards_lost)
+
+
+@dataclass(eq=False)
+class _Way:
+    """Choices, with the kernels that are best for them.
+
+    Attributes:
+        before: with the kernels by estimates.
+        after: with those by what is measured.
+    """
+
+    trace: Trace
+    before: Compiled
+    after: Compiled
+
+
+class _Search:
+    """The search for the best of a subject's programs."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        setting: Setting,
+        program: str,
+        database: Database,
+        measuring: Measuring,
+        candidates: int,
+    ):
+        self._subject = subject
+        self._setting = setting
+        self._program = program
+        self._database = database
+        self._measuring = measuring
+        self._candidates = candidates
+        self._failed = {
+            (each.layer, each.variant): each.reason for each in database.failures(setting, program)
+        }
+        self._passed_over: dict[tuple[str, str], str] = {}
+        self._ways: dict[str, _Way] = {}
+        self._tried: set[tuple[str, str]] = set()
+        self._kernels_tried: set[tuple[str, str]] = set()
+        self._choices: Sequence[Choice] = ()
+
+    def run(self) -> None:
+        """Measures what estimates choose, each other alternative by itself, then the best ones together."""
+        base = Compiled(self._subject, listing=True)
+        self._choices = base.choices
+        self._best = self._way({}, base)
+        self._tune([self._best])
+        if not self._records:
+            return  # there is nothing to compare with
+        others = [self._compiled(trace) for trace in alternatives(self._choices, self._candidates)]
+        self._tune([self._way(other.trace, other) for other in others if other is not None])
+        best = self._better_alone()
+        together = self._compiled(best) if len(best) > 1 else None
+        if together is not None:
+            self._tune([self._way(best, together)])
+        # As a build makes it with all that is measured by now.
+        trace = best_plan(self._records, self._subject.options).trace
+        self._best = self._ways.get(trace_text(trace)) or self._way(trace, self._with(trace))
+        self._tune([self._best])
+
+    def result(self, boards_lost: Mapping[str, str]) -> Tuning:
+        """What has come of it."""
+        subject, base, best = self._subject, self._ways[""], self._best
+        cycles = best_plan(self._records, subject.options).cycles
+        model = subject.target.cycle_model
         return Tuning(
             subject.options.optimize,
-            setting.where,
-            self._compare(setting, before, after),
-            totals.get(id(plain)),
-            totals.get(id(last)),
-            after.program.arena.size + after.program.state_size,
-            after.program.weight_bytes,
-            after.program.estimated_cycles,
-            len(outcomes),
-            left_out,
-            dict(self._boards_lost),
+            self._setting.where,
+            self._compare(best.before, best.after),
+            cycles.get(base.before.code),
+            cycles.get(best.after.code),
+            best.after.ram,
+            best.after.program.weight_bytes,
+            [self._compare_choice(choice, best.trace) for choice in self._choices],
+            best.after.program.estimated_cycles,
+            model.error if model is not None else None,
+            self._measuring.measured,
+            self._measuring.left_out,
+            sorted(self._passed_over.values()),
+            dict(boards_lost),
         )
 
-    def _decide(self, setting: Setting, subject: Subject) -> Compiled:
-        """What a build makes of the measurements that there are."""
-        figures = self._database.figures(setting)
-        return Compiled(subject, costs=MeasuredCosts(figures, setting.where) if figures else None)
+    @property
+    def _records(self) -> list[ProgramRecord]:
+        """What whole programs were found to take."""
+        return self._database.programs(self._setting, self._program)
 
-    def _compare(self, setting: Setting, before: Compiled, after: Compiled) -> list[TunedKernel]:
+    def _way(self, trace: Trace, compiled: Compiled) -> _Way:
+        """A way that is not measured yet."""
+        way = _Way(trace, compiled, compiled)
+        self._ways[trace_text(trace)] = way
+        return way
+
+    def _with(self, trace: Trace) -> Compiled:
+        """The model with some choices, and the kernels by estimates."""
+        return Compiled(self._subject, trace=trace)
+
+    def _compiled(self, trace: Trace) -> Compiled | None:
+        """The model with some choices; None if that does not do, is too large, or has code that is known."""
+        found = self._with(trace)
+        try:
+            known = {way.before.code for way in self._ways.values()}
+            return None if found.too_large or found.code in known else found
+        except MicrofoldError:
+            return None
+
+    def _tune(self, ways: Sequence[_Way]) -> None:
+        """Measures the kernels of some ways, and each with the kernels that are best then."""
+        jobs = [job for way in ways if not way.trace for job in self._whole(way)]
+        known = {*self._database.figures(self._setting), *self._kernels_tried}
+        for way in ways:
+            layers = way.before.layers
+            for forced in rounds(layers, self._without_failed(layers, known), self._candidates):
+                kinds = {number: layers[number].key for number in forced}
+                jobs.append(Job(self._subject, forced, way.trace, kinds=kinds))
+                known |= {(kinds[number], variant) for number, variant in forced.items()}
+        self._kernels_tried |= known
+        self._measuring.measure(jobs)
+        figures: object = None
+        for _ in range(DECISIONS):
+            before, figures = figures, self._database.figures(self._setting)
+            if figures == before:
+                break
+            for way in ways:
+                way.after = self._decided(way.trace)
+            # What is measured of kernels that were estimated may change the choice.
+            jobs = [job for way in ways for job in self._whole(way)]
+            if not jobs:
+                break
+            self._measuring.measure(jobs)
+
+    def _whole(self, way: _Way) -> list[Job]:
+        """What measures a way as it is now, unless that is done, or has failed before."""
+        code = way.after.code
+        tried = trace_text(way.trace), code
+        if tried in self._tried or any((record.trace, record.code) == tried for record in self._records):
+            return []
+        self._tried.add(tried)
+        if ("", code) in self._failed:
+            self._passed_over["", code] = self._failed["", code]
+            return []
+        costs = self._costs() if way.after.costs is not None else None
+        return [Job(self._subject, {}, way.trace, costs, code=code)]
+
+    def _decided(self, trace: Trace) -> Compiled:
+        """What a build makes of the measurements that there are."""
+        return Compiled(self._subject, costs=self._costs(), trace=trace)
+
+    def _costs(self) -> MeasuredCosts | None:
+        """All that was measured of kernels, if anything was: figures alone, for other processes as well."""
+        figures = self._database.figures(self._setting)
+        return MeasuredCosts(figures, self._setting.where) if figures else None
+
+    def _without_failed(
+        self, layers: Mapping[int, TunedLayer], known: Set[tuple[str, str]]
+    ) -> set[tuple[str, str]]:
+        """What is known, and what was found out to fail."""
+        for layer in layers.values():
+            for variant in proposals(layer, self._candidates):
+                if (layer.key, variant) in self._failed:
+                    self._passed_over[layer.key, variant] = self._failed[layer.key, variant]
+        return {*known, *self._failed}
+
+    def _better_alone(self) -> Trace:
+        """Of each choice the other alternative that is better by itself, if one is."""
+        found: dict[str, str] = {}
+        for trace, _ in better(self._records, self._subject.options):
+            if len(trace) == 1:
+                found = {**trace, **found}
+        return found
+
+    def _compare(self, before: Compiled, after: Compiled) -> list[TunedKernel]:
         """All layers that can be tuned."""
-        figures = self._database.figures(setting)
+        figures = self._database.figures(self._setting)
         names = {after.numbers.get(layer.index): layer.name for layer in after.program.layers}
         found: list[TunedKernel] = []
         for number, layer in before.layers.items():
@@ -161,63 +324,10 @@ class Tuner:
             )
         return found
 
-    def _measure(self, setting: Setting, jobs: Sequence[Job]) -> tuple[list[tuple[Job, Outcome]], list[str]]:
-        """What becomes of jobs, and what could not be measured; those that are too large are divided."""
-        work: Dispatcher[Job, Outcome] = Dispatcher(
-            self._executor,
-            partial(measure, self._runner),
-            self._lanes,
-            lambda outcome: outcome.problem if outcome.runner_failed else "",
-            lambda outcome: not outcome.problem,
-        )
-        work.add(jobs)
-        found: list[tuple[Job, Outcome]] = []
-        left_out: list[str] = []
-        done, total = 0, len(jobs)
-        self._progress(done, total)
-        for each in work.results():
-            done += 1
-            outcome, parts, problem = _judge(each)
-            if outcome is not None:
-                self._database.add(setting, outcome.records)
-                found.append((each.task, outcome))
-            elif parts:
-                total += len(parts)
-                work.add(parts)
-            else:
-                left_out.append(problem)
-            self._progress(done, total)
-        self._lanes = [lane for lane in self._lanes if lane not in work.lost]
-        self._boards_lost |= work.lost
-        if work.left:
-            reasons = "; ".join(f"{lane}: {reason}" for lane, reason in self._boards_lost.items())
-            raise ToolError(
-                f"tuning needs a board that works; none is left ({reasons}); {len(found)} of {total} "
-                "programs are measured, and kept: mend it and run the command again"
-            )
-        return found, sorted(left_out)
-
-
-def _judge(done: Done[Job, Outcome]) -> tuple[Outcome | None, list[Job], str]:
-    """What a piece of work has given: an outcome, or smaller jobs, or why there is nothing."""
-    outcome, job = done.result, done.task
-    problem = done.problem
-    if outcome is not None:
-        if outcome.version != __version__:
-            problem = f"a worker has microfold {outcome.version}, not {__version__}"
-        elif not outcome.problem:
-            return outcome, [], ""
-        else:
-            problem = outcome.problem
-            if outcome.divisible and len(job.forced) > 1:
-                return None, _halves(job), ""
-    elif done.lanes_failed and len(job.forced) > 1:
-        return None, _halves(job), ""  # one of its kernels may be what boards fail with
-    variants = ", ".join(job.forced[number] for number in sorted(job.forced)) or "the kernels as estimated"
-    return None, [], f"{variants}: {problem}"
-
-
-def _halves(job: Job) -> list[Job]:
-    forced = sorted(job.forced.items())
-    middle = len(forced) // 2
-    return [Job(job.subject, dict(part)) for part in (forced[:middle], forced[middle:])]
+    def _compare_choice(self, choice: Choice, trace: Trace) -> TunedChoice:
+        """A choice, and what its alternatives take."""
+        least = least_of(self._records)
+        traces = {way: {} if way == choice.taken else {choice.name: way} for way in choice.estimates}
+        found = {way: least.get(trace_text(each)) for way, each in traces.items()}
+        cycles = {way: record.cycles for way, record in found.items() if record is not None}
+        return TunedChoice(choice.name, choice.taken, trace.get(choice.name, choice.taken), cycles)

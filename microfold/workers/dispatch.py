@@ -29,12 +29,14 @@ class Done(Generic[_Task, _Result]):
         result: None if it was given up.
         problem: why it was given up.
         lanes_failed: it was because the lanes failed with it, all that there are.
+        killed: it was because it killed workers, as many as there are attempts.
     """
 
     task: _Task
     result: _Result | None
     problem: str = ""
     lanes_failed: bool = False
+    killed: bool = False
 
 
 @dataclass(eq=False)
@@ -165,7 +167,7 @@ class Dispatcher(Generic[_Task, _Result]):
             if isinstance(error, WorkerLost) and piece.attempts < ATTEMPTS:
                 self._queue.append(piece)
                 return None
-            return _given_up(piece, str(error))
+            return _given_up(piece, str(error), killed=isinstance(error, WorkerLost))
         result: _Result = future.result()
         reason = self._failed(result)
         if reason:
@@ -197,6 +199,8 @@ class Dispatcher(Generic[_Task, _Result]):
         return _given_up(piece, reason, lanes_failed=True)
 
 
-def _given_up(piece: _Piece[Any], problem: str, *, lanes_failed: bool = False) -> Done[Any, Any]:
+def _given_up(
+    piece: _Piece[Any], problem: str, *, lanes_failed: bool = False, killed: bool = False
+) -> Done[Any, Any]:
     again = f", {piece.attempts} times" if piece.attempts > 1 else ""
-    return Done(piece.task, None, f"{problem}{again}", lanes_failed)
+    return Done(piece.task, None, f"{problem}{again}", lanes_failed, killed)

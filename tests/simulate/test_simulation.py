@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from microfold.errors import InputError, TargetError, ToolError
+from microfold.errors import InputError, RunError, TargetError, ToolError
 from microfold.simulate.boards import BOARDS, Board, find
 from microfold.simulate.firmware import Firmware
 from microfold.simulate.run import SimulationResult, Simulator, run
@@ -185,13 +185,13 @@ def test_outputs_that_depend_on_the_hooks_are_an_error(cortex_m4: Core):
 
 
 def test_undefined_instruction_is_reported(core: Core):
-    with pytest.raises(ToolError, match=r"faulted in toy_run\(\): undefined instruction.*cfsr=00010000"):
+    with pytest.raises(RunError, match=r"faulted in toy_run\(\): undefined instruction.*cfsr=00010000"):
         simulate(core, toy('__asm__ volatile("udf #0");'), layers=False)
 
 
 def test_access_without_memory_is_reported(core: Core):
     address = {"mps2-an505": "a0000000", "mps3-an547": "e8000000"}.get(core[0].machine, "50000000")
-    with pytest.raises(ToolError, match=rf"faulted in toy_run\(\): data access.*bfar={address}"):
+    with pytest.raises(RunError, match=rf"faulted in toy_run\(\): data access.*bfar={address}"):
         simulate(core, toy(f"*(volatile int *)0x{address}u = 1;"), layers=False)
 
 
@@ -225,7 +225,7 @@ def test_unaligned_access_faults_only_on_armv6m(simulation_tools: None, name: st
 
 
 def test_endless_loop_is_stopped(cortex_m4: Core):
-    with pytest.raises(ToolError, match=r"must end within 1 s; it did not"):
+    with pytest.raises(RunError, match=r"must end within 1 s; it did not"):
         simulate(cortex_m4, toy('for (;;) { __asm__ volatile(""); }'), layers=False, timeout=1.0)
 
 

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from microfold import target
+from microfold.errors import RunError
 from microfold.ir.graph import Graph
 from microfold.ir.text import to_text
 from microfold.options import Options
 from microfold.program import Program
 from microfold.target import Target
+from microfold.tune.database import Database
 from microfold.tune.measure import RunnerError, Times
 from microfold.tune.setting import Setting, simulated_setting
 from microfold.tune.space import Subject
@@ -42,13 +44,21 @@ class StubRunner:
 
     Attributes:
         broken: what becomes of boards, by their names: ``fails``.
-        poison: a word of what layers' calls are that no board runs.
+        poison: a word of what layers' calls are that no board runs; ``by rows``: layers by rows.
         die_once: workers end here as long as a file of this name does not exist.
+        faults: what boards fail with faults there, which is no board's fault.
+        by_rows: cycles of a whole run of programs with layers by rows; None: those of their layers.
+        unplugged: where this file exists, no board answers.
+        unplugs: what boards fail with, too, makes this file.
     """
 
     broken: Mapping[str, str] = field(default_factory=dict[str, str])
     poison: str = ""
     die_once: Path | None = None
+    faults: bool = False
+    by_rows: int | None = None
+    unplugged: Path | None = None
+    unplugs: bool = False
 
     def setting(self, target: Target, options: Options) -> Setting:
         return replace(simulated_setting(target, options), board="stub", clock=1_000_000)
@@ -62,10 +72,16 @@ class StubRunner:
         if self.die_once is not None and not self.die_once.exists():
             self.die_once.touch()
             os._exit(1)
-        if self.poison and any(self.poison in describe(layer) for layer in program.layers):
-            raise RunnerError("the board fails with it")
+        if self.unplugged is not None and self.unplugged.exists():
+            raise RunnerError("the board is not there")
+        layers = [*map(describe, program.layers), "by rows" if program.stream is not None else "whole"]
+        if self.poison and any(self.poison in each for each in layers):
+            if self.unplugs and self.unplugged is not None:
+                self.unplugged.touch()
+            raise RunError("it faults") if self.faults else RunnerError("the board fails with it")
         cycles = [stub_cycles(describe(layer)) for layer in program.layers]
-        return Times(sum(cycles), [(each, each + 5) for each in cycles])
+        total = sum(cycles) if self.by_rows is None or program.stream is None else self.by_rows
+        return Times(total, [(each, each + 5) for each in cycles])
 
 
 def describe(layer: Any) -> str:
@@ -74,18 +90,25 @@ def describe(layer: Any) -> str:
     return f"{layer.kernel.name} {layer.call.function.spec} {sorted(numbers.items())} {layer.call.scratch}"
 
 
+def variants(database: Database) -> list[str]:
+    """What was measured of kernels: keys of variants, in order."""
+    return [each.variant for setting in database.settings() for each in database.records(setting)]
+
+
 class InlineExecutor:
     """Does everything at once, here.
 
     Args:
         dying: how many of the first pieces of work are lost.
         interrupted: with which piece of work Ctrl-C comes.
+        deadly: a word of what pieces of work kill whatever does them.
     """
 
-    def __init__(self, lanes: int = 1, dying: int = 0, interrupted: int = -1):
+    def __init__(self, lanes: int = 1, dying: int = 0, interrupted: int = -1, deadly: str = ""):
         self.lanes = lanes
         self.dying = dying
         self.interrupted = interrupted
+        self.deadly = deadly
         self.done: list[str] = []
 
     def submit(self, lane: str, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
@@ -93,8 +116,8 @@ class InlineExecutor:
             raise KeyboardInterrupt
         self.done.append(lane)
         future: Future[Any] = Future()
-        if self.dying:
-            self.dying -= 1
+        if self.dying or (self.deadly and self.deadly in repr(arguments)):
+            self.dying = max(0, self.dying - 1)
             future.set_exception(WorkerLost("it has died"))
         else:
             future.set_result(function(*arguments))

@@ -17,7 +17,8 @@ from microfold.kernels.selection.measured import VariantKeys
 from microfold.options import OPTIMIZE, Options
 from microfold.program import Program
 from microfold.tune.costs import load_costs, what_applies
-from microfold.tune.database import Database, Record
+from microfold.tune.database import Database
+from microfold.tune.records import Record
 from microfold.tune.setting import Setting, simulated_setting
 from tests.cli.test_passes import CNN
 from tests.command_line import microfold, refuse, succeed
@@ -156,9 +157,23 @@ def test_newer_formats_and_wrong_values_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cycles must be numbers"):
         build(path)
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 2")
-    with pytest.raises(InputError, match="its format is 2"):
+        connection.execute("PRAGMA user_version = 3")
+    with pytest.raises(InputError, match="its format is 3"):
         build(path)
+
+
+def test_databases_of_kernels_alone_are_taken_over(tmp_path: Path) -> None:
+    """The first format has one table."""
+    path = tmp_path / "a.db"
+    (_, key, _, _), *_ = variants()
+    store(path, SETTING, key)
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE programs")
+        connection.execute("DROP TABLE failures")
+        connection.execute("PRAGMA user_version = 1")
+    assert build(path).layers[0].measured_cycles == 100
+    with Database(path) as database:
+        assert database.programs(SETTING, "none") == []
 
 
 @pytest.mark.parametrize(

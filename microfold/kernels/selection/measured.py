@@ -7,20 +7,18 @@ need the same code on the same shapes.
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from microfold.ir.attributes import attribute_types
-from microfold.ir.op import Op
-from microfold.ir.types import ElementType, TensorType
+from microfold.ir.kind import kind_of
 from microfold.kernels.band import lowered
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.distinguish import choices_of, distinguishing_names
+from microfold.support.digest import digest_of
 
 # Letters of a choice in a key; of longer ones it has a digest.
 LONGEST_WORD = 20
@@ -43,7 +41,7 @@ class MeasuredCosts:
     """Costs in cycles: as measured where they were, elsewhere estimates on the same scale.
 
     Args:
-        figures: by `layer_key` and `variant_key`.
+        figures: by `kind_of` the layers' nodes and `VariantKeys.variant`.
         source: where they were measured, for people.
     """
 
@@ -88,9 +86,9 @@ class VariantKeys:
         self._variants: dict[tuple[Kernel, LayerContext], str] = {}
 
     def layer(self, layer: LayerContext) -> str:
-        """`layer_key`."""
+        """`kind_of` its node."""
         if layer not in self._layers:
-            self._layers[layer] = layer_key(layer)
+            self._layers[layer] = kind_of(layer.node)
         return self._layers[layer]
 
     def variant(self, kernel: Kernel, layer: LayerContext) -> str:
@@ -118,36 +116,4 @@ class VariantKeys:
 def _short(value: Any) -> str:
     """A value for people, or a digest where it is long."""
     text = str(value).replace(" ", "")
-    return text if len(text) <= LONGEST_WORD else f"#{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-
-
-def layer_key(layer: LayerContext) -> str:
-    """The operator of a layer with all that it is fused with, its attributes and types.
-
-    Scales, zero points and the contents of constants are left out: no kernel's time depends on them.
-    """
-    node = layer.node
-    inputs = ", ".join(_type(v.type) if v is not None else "none" for v in node.inputs)
-    steps = [f"{_operator(s.op)}({', '.join(_type(v.type) for v in s.operands)})" for s in node.epilogue]
-    outputs = ", ".join(_type(value.type) for value in node.outputs)
-    return " | ".join([f"{_operator(node.op)}({inputs})", *steps]) + f" -> {outputs}"
-
-
-def _type(type: TensorType) -> str:
-    return f"{type.dtype.value}[{','.join(map(str, type.shape))}]"
-
-
-def _operator(op: Op) -> str:
-    fields = ((name, getattr(op, name)) for name in attribute_types(type(op)))
-    words = [f"{name}={_attribute(value)}" for name, value in fields if not isinstance(value, float)]
-    return f"{op.name}{{{' '.join(words)}}}" if words else op.name
-
-
-def _attribute(value: Any) -> str:
-    if isinstance(value, ElementType):
-        return value.dtype.value
-    if isinstance(value, TensorType):
-        return _type(value)
-    if isinstance(value, tuple):
-        return f"({','.join(map(_attribute, value))})"  # type: ignore[reportUnknownVariableType]
-    return str(value).replace(" ", "")
+    return text if len(text) <= LONGEST_WORD else f"#{digest_of(text)}"

@@ -150,6 +150,8 @@ def _run(report: BuildReport, other: BuildReport | None) -> Card:
     cycles = report.estimated_cycles
     if cycles is not None:
         rows.append(Row("cycles, estimated", number(cycles), change(cycles, theirs("estimated_cycles"))))
+        if report.cycles_error is not None:
+            rows.append(Row("which may be off by", f"{report.cycles_error} %"))
     note = "Executed by a simulated core." if counted else "By the cost model; nothing was run."
     if report.time is None:
         note = "External code computes a part: it is not known."

@@ -92,6 +92,10 @@ def _print_measured(report: Report) -> None:
         f"measured on {report['measured_on']}: {len(found)} of {len(report['layers'])} layers, "
         f"{sum(found):,} cycles; the others by estimates"
     )
+    for name, taken in report["measured_choices"].items():
+        console.print(f"chosen by measured runs: {name}: {taken}")
+    if report["measured_run"] is not None:
+        console.print(f"a whole run of it was measured: {report['measured_run']:,} cycles")
 
 
 def print_memory(program: Program, report: Report) -> None:

@@ -47,7 +47,16 @@ def optimize_layout_transform(graph: Graph, context: PassContext) -> Graph:
     """Move transposes as long as that makes them cheaper."""
     slim = remove_dead_nodes(graph)
     result = _Search(slim, context).run()
-    return graph if result is slim else result
+    if result is slim:
+        return graph
+    values = [value for node in slim.nodes for value in (*node.operands, *node.outputs)]
+    if any(value.type.dtype.is_float for value in values):
+        return result  # its sums may have another order: the other way has other bits
+    ways = {"moved": result, "as they are": slim}
+    taken = context.choose(
+        "transposes", "moved", lambda: {way: float(movement_cost(each)[0]) for way, each in ways.items()}
+    )
+    return result if taken == "moved" else graph
 
 
 class _Search:

@@ -82,9 +82,12 @@ class DenseToSparse:
             if context.channel_block > 1:
                 products = self.dense_vector
             now = products * array.size / WIDTH + self.dense_unit * array.shape[0]
-            slower = (self.block * count + self.unit * array.shape[0]) / now
-            if slower > self.slowdown:
-                return f"its {count} blocks would take about {slower:.1f} times as long", ""
+            blocks = self.block * count + self.unit * array.shape[0]
+            slower = blocks / now
+            best = "dense" if slower > self.slowdown else "sparse"
+            if context.choose(node, best, lambda: {"dense": now, "sparse": blocks}) == "dense":
+                taken = f"would take about {slower:.1f} times as long"
+                return f"its {count} blocks {taken if best == 'dense' else 'were measured to be slower'}", ""
             return None, f"{count} blocks of {stored} bytes in place of {array.nbytes}"
 
         def convert(site: RewriteSite[None]) -> Replacement:

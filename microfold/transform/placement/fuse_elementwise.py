@@ -175,16 +175,24 @@ class _Loops:
             return f"what it reads would be kept for {describe(last)}, and takes more RAM than its result"
         whole = _Loop([node, *loop.nodes], 0.0, loop.operands | set(node.operands))
         op, operands = whole.expression()
-        together = self.cost(make_node(op, operands, [last.output.name]), self.graph)
+        one = make_node(op, operands, [last.output.name])
+        together = self.cost(one, self.graph)
         if together is None:
             return f"no kernel computes it and {describe(last)} in one loop"
-        if together >= alone + loop.cost:
+        if not self._is_faster(one, together, (alone, loop.cost)):
             return (
                 f"one loop with {describe(last)} would take about {together:.0f} cycles; "
-                f"apart they take {alone + loop.cost:.0f}"
+                f"apart they take {alone + loop.cost:.0f}, or were measured to be faster"
             )
         loop.nodes, loop.cost, loop.operands = whole.nodes, together, whole.operands
         return loop
+
+    def _is_faster(self, one: Node, together: float, apart: tuple[float, float]) -> bool:
+        """Whether one loop is to be in the place of two; `apart`: cycles of these."""
+        best = "fused" if together < sum(apart) else "apart"
+        if together > max(apart):  # else one of them costs nothing
+            best = self.context.choose(one, best, lambda: {"fused": together, "apart": sum(apart)})
+        return best == "fused"
 
     def _takes_ram(self, node: Node, loop: _Loop) -> bool:
         """Whether operands may take more than the result, while what else the loop reads is computed."""

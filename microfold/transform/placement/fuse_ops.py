@@ -28,7 +28,7 @@ from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.fully_connected.fully_connected import FullyConnected
-from microfold.passes.context import NodeCost, PassContext
+from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 
 # What may follow in the epilogue of what: elementwise steps on a value that is just computed.
@@ -96,7 +96,7 @@ class FuseOps:
             step = Step(node.op, tuple(value for value in extra if value is not None))
             steps = (*producer.epilogue, step, *site.epilogue)
             fused = make_node(producer.op, producer.inputs, [node.output.name], steps)
-            reason = _dearer(graph, (producer, node), fused, context.node_cost, must_win=must_win)
+            reason = _dearer(graph, (producer, node), fused, context, must_win=must_win)
             if reason is None and must_win:
                 reason = _larger(graph, producer, fused, context)
             if reason is not None:
@@ -123,20 +123,28 @@ class FuseOps:
 
 
 def _dearer(
-    graph: Graph, apart: tuple[Node, ...], fused: Node, cost: NodeCost | None, *, must_win: bool
+    graph: Graph, apart: tuple[Node, Node], fused: Node, context: PassContext, *, must_win: bool
 ) -> str | None:
     """The reason if nodes take fewer cycles apart than as one.
 
     Args:
+        apart: what computes the operand, and the step.
         must_win: nor may they take as many, or cost be unknown.
     """
+    cost = context.node_cost
     if cost is None:
         return None
     together = cost(fused, graph)
     each = [found for found in (cost(node, graph) for node in apart) if found is not None]
     if together is None or len(each) < len(apart):
         return f"no kernel of the target is known for {fused.op.name} with it" if must_win else None
-    if together < sum(each) or (together == sum(each) and not must_win):
+    fuse = together < sum(each) or (together == sum(each) and not must_win)
+    if together > each[0]:  # else the step costs nothing
+        best = "fused" if fuse else "apart"
+        taken = context.choose(fused, best, lambda: {"fused": together, "apart": sum(each)})
+        if taken != best:
+            return None if taken == "fused" else "apart, it was measured to be faster"
+    if fuse:
         return None
     return f"in the epilogue it would take about {together:.0f} cycles; apart they take {sum(each):.0f}"
 

@@ -55,6 +55,7 @@ def fuse_residual(graph: Graph, context: PassContext) -> Graph:
     before = context.arenas(graph)
     limited = context.arenas.limited or before is None
     choice = search.fitting(before) if before is None or limited else search.smallest(before)
+    choice = search.taken(choice, before, context)
     result, after = search.tried(choice)
     for value, operands in sums.items():
         fused = value in choice
@@ -148,6 +149,20 @@ class _Search:
                 choice = fewer
                 self.reasons[value] = "the model fits without"
         return choice
+
+    def taken(self, planned: _Choice, before: ArenaEstimate | None, context: PassContext) -> _Choice:
+        """The choice that is made after all: what was planned, or all sums the other way."""
+        other = {} if planned else self._trials({}, self.sums)[0]
+        ways = {"as planned": planned, "apart" if planned else "fused": other}
+
+        def estimates() -> Mapping[str, float]:
+            found = {way: self.tried(choice)[1] if choice else before for way, choice in ways.items()}
+            return {way: estimate.instructions for way, estimate in found.items() if estimate is not None}
+
+        if context.choose("sums", "as planned", estimates) == "as planned":
+            return planned
+        self.reasons |= dict.fromkeys(planned, "apart, the model was measured to be faster")
+        return other
 
     def _large(self) -> _Sums:
         """Those with tensors about as large as any."""

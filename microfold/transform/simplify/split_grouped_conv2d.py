@@ -118,7 +118,11 @@ def _best(
     for parts, total in totals.items():
         if total < (_WORTH if best == 1 else _WORTH_MORE) * totals[best]:
             best = parts
-    return best, totals
+    ways = {f"{parts} parts": parts for parts in totals}
+    taken = context.choose(
+        site.node, f"{best} parts", lambda: {way: totals[parts] for way, parts in ways.items()}
+    )
+    return ways[taken], totals
 
 
 def _cost(site: RewriteSite[None], image: Value, parts: int, cost: NodeCost) -> float | None:

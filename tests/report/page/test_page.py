@@ -17,6 +17,7 @@ from microfold.ir.text import parse
 from microfold.options import Options
 from microfold.report.data import build_report
 from microfold.report.group import group_report
+from microfold.report.page.cards import cards
 from microfold.report.page.group import render_group
 from microfold.report.page.page import collect_page, render_page
 from microfold.report.stored import BuildReport, Library, read_report
@@ -195,3 +196,11 @@ def test_what_cannot_be_seen_is_shown() -> None:
     page = check(rendered(report))
     sign = "\N{REPLACEMENT CHARACTER}"
     assert page.all("h1")[0].text == f"a{sign}b{sign}[31mc{sign}d{sign}"
+
+
+def test_estimated_cycles_say_how_far_they_may_be_off() -> None:
+    report = report_of(CNN)
+    rows = {row.name: row.value for card in cards(report, None) for row in card.rows}
+    assert rows["which may be off by"] == f"{report.cycles_error} %" != "None %"
+    unknown = cards(replace(report, cycles_error=None), None)
+    assert not any("off" in row.name for card in unknown for row in card.rows)

@@ -1,0 +1,65 @@
+"""What tells programs apart: names for them that follow from their content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, cast
+
+from microfold.ir.graph import Graph
+from microfold.ir.text import to_text
+from microfold.kernels.call import Constant
+from microfold.options import Options
+from microfold.passes.context import PassContext
+from microfold.program import Program
+from microfold.support.digest import digest_of
+from microfold.target import Target
+
+# Options that no code depends on.
+_WITHOUT_CODE = {"license": "MIT"}
+
+
+def program_key(graph: Graph, target: Target, options: Options, context: PassContext) -> str:
+    """A name for all that decides what a build may choose from, whatever the model is called.
+
+    What the compiler and microfold itself make of it is part of a `Setting`.
+    """
+    passes = [context.opt_level, context.numerics, {*context.disabled_pass}, {*context.required_pass}]
+    chosen = replace(options, **_WITHOUT_CODE)
+    return digest_of(
+        "\n".join([to_text(replace(graph, name="graph")), *map(_text, (target, chosen, passes))])
+    )
+
+
+def code_digest(program: Program) -> str:
+    """A name for the code of a program and the places of all that it works on, on which its time depends.
+
+    Contents of constants are left out: those of one `program_key` are the same.
+    """
+    words = [f"{program.arena.size} {program.parts}"]
+    for layer in program.calls:
+        call = layer.call
+        numbers = {
+            name: value.label if isinstance(value, Constant) else value
+            for name, value in call.parameters.items()
+        }
+        places = [(buffer.region, buffer.offset) for buffer in (*layer.inputs, *layer.outputs)]
+        function = call.function
+        words.append(
+            f"{function.name} {function.spec} {function.only_layer} {numbers} {call.scratch} {places}"
+        )
+    return digest_of("\n".join(words))
+
+
+def _text(value: object) -> str:
+    """A value as a text, the same in every process: the members of sets have an order."""
+    if is_dataclass(value):
+        return _text({field.name: getattr(value, field.name) for field in fields(value)})
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[Any, Any]", value).items()
+        return f"{{{', '.join(sorted(f'{_text(key)}: {_text(found)}' for key, found in pairs))}}}"
+    if isinstance(value, Set):
+        return f"{{{', '.join(sorted(map(_text, cast('Set[Any]', value))))}}}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"[{', '.join(map(_text, cast('Sequence[Any]', value)))}]"
+    return repr(value)

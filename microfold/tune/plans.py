@@ -1,0 +1,85 @@
+"""Which of a model's choices are worth a measurement, and which of those that are measured a build makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from microfold.kernels.selection.flash_shares import FLASH_FOR_TIME
+from microfold.options import Options
+from microfold.passes.choices import Choice, Trace, trace_of, trace_text
+from microfold.tune.records import ProgramRecord
+from microfold.tune.space import MOST_OF_BEST
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Choices that were measured to be better than those by estimates.
+
+    Attributes:
+        cycles: of whole runs, by `identity.code_digest`.
+    """
+
+    trace: Trace
+    cycles: Mapping[str, int]
+
+
+def alternatives(choices: Iterable[Choice], most: int) -> list[Trace]:
+    """What to measure besides what estimates choose: one other answer each, the likeliest ones first.
+
+    Args:
+        most: how many at most.
+    """
+    found: list[tuple[float, str, str]] = []
+    for choice in choices:
+        best = max(choice.estimates[choice.taken], 1.0)
+        ratios = {way: cost / best for way, cost in choice.estimates.items() if way != choice.taken}
+        found += [(ratio, choice.name, way) for way, ratio in ratios.items() if ratio <= MOST_OF_BEST]
+    return [{name: way} for _, name, way in sorted(found)[:most]]
+
+
+def best_plan(records: Sequence[ProgramRecord], options: Options) -> Plan:
+    """What a build does: of all that pays compared with what estimates choose, what takes the fewest cycles.
+
+    Args:
+        records: of one program.
+    """
+    cycles = {record.code: record.cycles for record in records}
+    return Plan(next((trace for trace, _ in better(records, options)), {}), cycles)
+
+
+def better(records: Sequence[ProgramRecord], options: Options) -> list[tuple[Trace, ProgramRecord]]:
+    """The traces that pay compared with none, the fastest one first, with what they take at least."""
+    least = least_of(records)
+    plain = least.get(trace_text({}))
+    paying = [each for each in least.values() if plain is not None and _pays(plain, each, options)]
+    return [(trace_of(each.trace), each) for each in sorted(paying, key=lambda e: (e.cycles, e.trace))]
+
+
+def least_of(records: Sequence[ProgramRecord]) -> Mapping[str, ProgramRecord]:
+    """Of each trace the program that takes the fewest cycles."""
+    found: dict[str, ProgramRecord] = {}
+    for record in sorted(records, key=lambda each: (each.cycles, each.code)):
+        found.setdefault(record.trace, record)
+    return found
+
+
+def _pays(before: ProgramRecord, after: ProgramRecord, options: Options) -> bool:
+    """Whether a program is better: faster, and worth what it takes for that.
+
+    Within a budget, memory costs nothing. Without, it does for `balanced`, as much as where layers are
+    computed by rows, or functions are shared; `size` gives none.
+    """
+    saved = 1 - after.cycles / max(before.cycles, 1)
+    if saved <= 0 or options.optimize == "speed":
+        return saved > 0
+    ram = _growth(before.ram, after.ram) if options.ram is None else 0.0
+    flash = _growth(before.flash, after.flash) if options.flash is None else 0.0
+    if options.optimize == "size":
+        return max(ram, flash) <= 0
+    # Twice the arena for half of the time is an even exchange.
+    return (1 + ram) * (1 - saved) <= 1 and flash <= FLASH_FOR_TIME * saved
+
+
+def _growth(before: int, after: int) -> float:
+    return after / max(before, 1) - 1
