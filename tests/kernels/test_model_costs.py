@@ -27,7 +27,6 @@ WIDER = {
     ("cortex-m4", "cnn_int16x8"): 0.25,
     ("cortex-m7", "cnn_int16x8"): 0.3,
     ("cortex-m33", "cnn_int16x8"): 0.33,
-    ("cortex-m55", "cnn_int8"): 0.48,
 }
 
 
