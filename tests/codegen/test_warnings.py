@@ -11,6 +11,7 @@ from microfold import target
 from microfold.compiler import compile_file, compile_graph
 from microfold.options import Options
 from microfold.program import Program
+from microfold.support.resources import target_dir
 from tests.codegen import sweep
 from tests.codegen.builds import STRICT, compile_sample, sample_graphs, write_sources
 from tests.counts import MODELS
@@ -105,11 +106,12 @@ def test_sweep_finds_what_is_new() -> None:
     assert [s.label for s in sweep.sources([model] * 2, core, ["balanced"])] == [first.label]
 
 
-def test_targets_with_the_same_features_share_their_code() -> None:
-    names = [
-        [core.name for core in cores] for cores in sweep.groups(["cortex-m55", "cortex-m0plus", "cortex-m85"])
-    ]
-    assert names == [["cortex-m55", "cortex-m85"], ["cortex-m0plus"]]
+def test_targets_with_the_same_features_share_their_code(tmp_path: Path) -> None:
+    copy = tmp_path / "copy.toml"
+    text = (target_dir() / "cortex-m55.toml").read_text(encoding="utf-8")
+    copy.write_text(text.replace('name = "cortex-m55"', 'name = "copy"'), encoding="utf-8")
+    names = [[core.name for core in cores] for cores in sweep.groups(["cortex-m55", "cortex-m85", str(copy)])]
+    assert names == [["cortex-m55", "copy"], ["cortex-m85"]]
 
 
 @pytest.fixture

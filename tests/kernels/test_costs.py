@@ -116,7 +116,7 @@ def test_rows_know_the_terms_of_layers(core: str) -> None:
         ("cortex-m55", "cortex-m55", "cortex-m55"),
         ("cortex-m55-nomve", "cortex-m4", "cortex-m3"),
         ("cortex-m55-nofp", "cortex-m55", "cortex-m3"),
-        ("cortex-m85", "cortex-m55", "cortex-m55"),
+        ("cortex-m85", "cortex-m85", "cortex-m85"),
         ("host", "cortex-m3", "cortex-m4"),
     ],
 )
@@ -124,6 +124,11 @@ def test_the_closest_core_comes_first(name: str, integers: str, floats: str) -> 
     features = target.load(name).features
     assert chain(features, False)[0].name == integers
     assert chain(features, True)[0].name == floats
+
+
+def test_what_one_core_with_vectors_lacks_is_that_of_the_other() -> None:
+    features = target.load("cortex-m85").features
+    assert [core.name for core in chain(features, True)][:2] == ["cortex-m85", "cortex-m55"]
 
 
 class _New(Kernel):

@@ -242,6 +242,15 @@ class Conv2DFloat(PatchConv):
             layer, DType.FLOAT32, DType.FLOAT32
         )
 
+    def terms(self, layer: LayerContext) -> Terms:
+        out = conv_types(layer)[2]
+        # A last pixel alone is computed twice, and the padding behind the last channel, too.
+        pixels = -(-(out.size // out.shape[3]) // self.PIXELS) * self.PIXELS
+        channels = -(-out.shape[3] // self.CHANNELS) * self.CHANNELS
+        products = pixels * channels * (layer.node.macs() // out.size)
+        found = Terms(call=1, output=pixels * out.shape[3], product=products)
+        return found + self.gathering(layer)
+
     def lower(self, layer: LayerContext) -> KernelCall:
         biases = product_sum.float_biases(layer, conv_types(layer)[2].shape[3])
         records = Constant("biases", product_sum.pad_channels(biases, 2))

@@ -29,6 +29,8 @@ from microfold.support.toml import parse_toml
 FOLDER = Path(__file__).parent / "data"
 # Of kernels of floats, how many other features a floating-point unit is worth.
 FPU_DISTANCE = 10
+# The same of vectors, of all kernels: how instructions are issued together matters less.
+VECTOR_DISTANCE = 3
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,8 @@ def distance(features: frozenset[str], core: Core, floats: bool) -> int:
         features |= {"thumb2"}
     other = features ^ core.features
     floating = {"fpu", "mve_fp"}
-    return len(other - floating) + (FPU_DISTANCE if floats and "fpu" in other else 0)
+    fpu = FPU_DISTANCE if floats and "fpu" in other else 0
+    return len(other - floating - {"mve"}) + (VECTOR_DISTANCE if "mve" in other else 0) + fpu
 
 
 @cache

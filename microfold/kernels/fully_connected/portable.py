@@ -98,6 +98,11 @@ class UnitGroups(Kernel):
         """Units computed together."""
         return min(fully_connected_types(layer)[2].shape[1], self.UNITS)
 
+    def products(self, layer: LayerContext) -> int:
+        """Those of whole groups: the padding of the last one is computed, too."""
+        x, _, out = fully_connected_types(layer)
+        return x.size * -(-out.shape[1] // self.group(layer)) * self.group(layer)
+
     def call(self, layer: LayerContext, template: str, finish: Finish) -> KernelCall:
         """The call; `finish` makes outputs of its sums."""
         x, _, out = fully_connected_types(layer)
@@ -140,10 +145,8 @@ class FullyConnectedInt8(UnitGroups):
 
     def terms(self, layer: LayerContext) -> Terms:
         x, _, out = fully_connected_types(layer)
-        # The padding of the last group is computed, too.
         groups = -(-out.shape[1] // self.group(layer))
-        products = x.size * groups * self.group(layer)
-        found = Terms(call=1, group=x.shape[0] * groups, output=out.size, product=products)
+        found = Terms(call=1, group=x.shape[0] * groups, output=out.size, product=self.products(layer))
         return found + output_table.table_terms(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -169,6 +172,9 @@ class FullyConnectedFloat(UnitGroups):
 
     def supports(self, layer: LayerContext) -> str | None:
         return product_sum.unsupported_constants(layer, DType.FLOAT32, DType.FLOAT32)
+
+    def terms(self, layer: LayerContext) -> Terms:
+        return Terms(call=1, output=layer.node.output.type.size, product=self.products(layer))
 
     def lower(self, layer: LayerContext) -> KernelCall:
         biases = product_sum.float_biases(layer, fully_connected_types(layer)[2].shape[1])

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from microfold.verification import verify
 from tests.kernels.calibration.data_file import write_core
 from tests.kernels.calibration.fit import FEWEST_SAMPLES, errors_of, keep, refit, stays
 from tests.kernels.calibration.layers import layers
-from tests.kernels.calibration.measure import Sample, cycle_model, measure
+from tests.kernels.calibration.measure import Sample, cycle_model, measure, without_halves
 
 
 def by_kernel(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
@@ -93,6 +93,33 @@ def _like(row: Row | None, core: Core) -> Row:
     return replace(row, core=core.name, cycles={})
 
 
+def _of_one_code(names: Iterable[str]) -> Iterable[list[str]]:
+    """Kernels, those together that differ in no more than weights of float16.
+
+    Parts that both have take the same. If each had its own fit, chance would tell which of two is faster.
+    """
+    found: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        found[without_halves(name)].append(name)
+    return found.values()
+
+
+def _of_terms(row: Row, known: Row | None, samples: Sequence[Sample]) -> Row:
+    """The row with the terms of one of the kernels that it is of."""
+    terms = {term for sample in samples for term in sample.terms} | set(known.instructions if known else ())
+
+    def own(values: Mapping[str, float]) -> Mapping[str, float]:
+        return {term: value for term, value in values.items() if term in terms}
+
+    return replace(
+        row,
+        instructions=own(row.instructions),
+        cycles=own(row.cycles),
+        alone=own(row.alone),
+        alone_cycles=own(row.alone_cycles),
+    )
+
+
 def calibrate(
     core: Core, loaded: Target, shared: Sequence[Sample], alone: Sequence[Sample], wanted: str = ""
 ) -> Core:
@@ -102,10 +129,14 @@ def calibrate(
         shared, alone: in functions for all layers that can share them, and in functions for one.
         wanted: these are only of such kernels, see `measure`.
     """
-    rows, single = dict(core.rows), by_kernel(alone)
-    for name, own in by_kernel(shared).items():
+    rows, several_of, single = dict(core.rows), by_kernel(shared), by_kernel(alone)
+    for names in _of_one_code(several_of):
+        # What is believed is known of the one that does most.
+        name = max(names, key=len)
+        own = [sample for each in names for sample in several_of[each]]
         several = [sample for sample in own if sample.callers > 1]
-        one = [*(sample for sample in own if sample.callers == 1), *single.get(name, [])]
+        one = [sample for sample in own if sample.callers == 1]
+        one += [sample for each in names for sample in single.get(each, [])]
         if len(several) < FEWEST_SAMPLES:
             # Its functions are hardly ever those of several layers.
             several, one = [*several, *one], []
@@ -115,11 +146,12 @@ def calibrate(
             if plain:
                 several, one = (list(filter(is_plain, samples)) for samples in (several, one))
             if stays(row, [*several, *one]):
-                rows[name] = keep(row, several, one)
+                row = keep(row, several, one)
             else:
-                rows[name] = refit(row, several, one, believed(row, name, several))
+                row = refit(row, several, one, believed(row, name, several))
             if plain:
-                rows[name] = as_plain(rows[name], own)
+                row = as_plain(row, own)
+            rows |= {each: _of_terms(row, rows.get(each), several_of[each]) for each in names}
     ratio = core.cycles_per_instruction
     if not wanted:
         ratio = float(np.median([sample.cycles / sample.instructions for sample in shared]))

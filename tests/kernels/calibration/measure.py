@@ -152,7 +152,12 @@ def _variants(index: int, graph: Graph, target: Target, wanted: str) -> Iterator
 
 def _is_wanted(kernel: Kernel, wanted: str) -> bool:
     family = type(kernel).__module__.removeprefix("microfold.kernels.").partition(".")[0]
-    return kernel.name.startswith(wanted) or family == wanted
+    return without_halves(kernel.name).startswith(without_halves(wanted)) or family == wanted
+
+
+def without_halves(name: str) -> str:
+    """The kernel that one with weights of float16 is like, but for these; of others, the same name."""
+    return name.replace("_f16w_", "_")
 
 
 def selectable(kernel: Kernel, target: Target) -> bool:

@@ -8,10 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from microfold.kernels.cost.coefficients import FOLDER, Row, cores, read_core
+from microfold import target
+from microfold.kernels.cost.coefficients import FOLDER, Core, Row, cores, read_core
+from tests.kernels.calibration.__main__ import calibrate
 from tests.kernels.calibration.data_file import write_core
 from tests.kernels.calibration.fit import fit, held_back_errors, keep, non_negative, problem, refit
 from tests.kernels.calibration.measure import Sample
+from tests.needs import CROSS_TOOLS
 
 TERMS = {"call": 30.0, "row": 12.0, "tap": 4.5}
 
@@ -109,6 +112,23 @@ def test_functions_for_one_layer_have_coefficients_of_their_own_where_these_are_
     row = Row("cortex-m4", "measured", 0, None, None, "", {}, {})
     assert refit(row, shared, faster).alone["tap"] == pytest.approx(TERMS["tap"] / 2, rel=0.05)
     assert not refit(row, shared, shared).alone
+
+
+@pytest.mark.needs(*CROSS_TOOLS)
+def test_kernels_that_differ_in_weights_of_float16_have_one_fit() -> None:
+    plain, halves = "f32_conv2d__fpu_4x4", "f32_f16w_conv2d__fpu_4x4"
+    loaded = target.load("cortex-m4")
+    core = Core("cortex-m4", loaded.features, "", "", 1.0, {})
+    own = [replace(sample, kernel=plain) for sample in _samples(20)]
+    other = [
+        # What these take is not quite the same.
+        replace(s, kernel=halves, terms={**s.terms, "converted": 40.0}, cycles=round(2.1 * s.cycles))
+        for s in _samples(20, 1)
+    ]
+    rows = calibrate(core, loaded, [*own, *other], []).rows
+    assert rows[plain].cycles == {k: v for k, v in rows[halves].cycles.items() if k != "converted"}
+    assert "converted" in rows[halves].cycles
+    assert calibrate(core, loaded, own, []).rows[plain].cycles != rows[plain].cycles
 
 
 @pytest.mark.parametrize("name", [core.name for core in cores()])
