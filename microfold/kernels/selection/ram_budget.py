@@ -26,8 +26,8 @@ from microfold.kernels.selection.policy import Policy
 from microfold.kernels.selection.variants import Offer
 from microfold.options import OPTIMIZE
 
-# Of the time that a choice must stay below, what the fastest kernels may take for others to be looked for where
-# their plan does not fit.
+# Of the time that a choice must stay below, what the fastest kernels may take for others to be looked for
+# where their plan does not fit.
 CLEARLY = 0.96
 # Plans that are made to find kernels which agree on where tensors lie.
 AGREEING_PLANS = 100
