@@ -16,10 +16,11 @@ from microfold.ir.graph import Graph
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.measured import MeasuredCosts
+from microfold.lowering.lower import find_way, lower
 from microfold.lowering.refusals import explained
 from microfold.lowering.regions import with_regions
 from microfold.lowering.schedule import claim_name
-from microfold.lowering.way import Revise, Way, find_way, lower
+from microfold.lowering.way import Revise, Way
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.passes.kinds import Pass

@@ -1,32 +1,25 @@
-"""From an imported graph to a program: passes, kernels, and where everything lies."""
+"""From an imported graph to the kernels that compute it: passes, choices, and what needs which RAM."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from microfold.analysis.ranges import Ranges
-from microfold.errors import BudgetError, InputError, Problem, UnsupportedModelError
+from microfold.errors import BudgetError, InputError, UnsupportedModelError
 from microfold.external.registry import resolve
 from microfold.ir.domain import admit
 from microfold.ir.graph import Graph
-from microfold.ir.limits import MAX_BYTES
 from microfold.kernels.call import KernelCall
 from microfold.kernels.selection.cheapest import Candidate, Ranking, run_cost
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.node_cost import NodeCosts
 from microfold.lowering.arenas import PlannedArenas
-from microfold.lowering.loops import estimated_size, has_loops
-from microfold.lowering.placement import check_alignment, check_placement
 from microfold.lowering.refusals import combined
-from microfold.lowering.schedule import Choice, Locator, Scheduler, model_places
 from microfold.lowering.scope import Scope, ScopeMemory
-from microfold.lowering.stream_cuts import Cuts, pushed_inputs
-from microfold.lowering.stream_layers import stream_buffers, stream_layers
+from microfold.lowering.stream_cuts import Cuts
 from microfold.lowering.stream_search import Search
 from microfold.lowering.streamed import Streamed
 from microfold.options import Options
@@ -35,55 +28,13 @@ from microfold.passes.kinds import Pass
 from microfold.pipeline import chosen_pipeline, default_pipeline, slide
 from microfold.plan.memory import plan_memory
 from microfold.plan.parts import check_parts, plan_parts
-from microfold.program import Buffer, Program, StateSlot
 from microfold.target import Target
 from microfold.transform.layout.io_layout import with_io_layout
 from microfold.transform.requested.slide_window import Sliding
-from microfold.transform.simplify.split_grouped_conv2d import may_split
 from microfold.transform.subgraphs.limit_loops import with_limited_loops
 
 # What selection has chosen for all layers, or something else.
 Revise = Callable[[Sequence[Ranking], Sequence[Candidate]], Sequence[Candidate]]
-
-
-def find_way(
-    graph: Graph,
-    target: Target,
-    options: Options,
-    context: PassContext | None,
-    passes: Pass | None = None,
-    costs: MeasuredCosts | None = None,
-    revise: Revise | None = None,
-) -> Way:
-    """The way of a model, with what the options want of the passes besides the context.
-
-    For the least flash, loops are written out only where that is smaller. Passes take no RAM for fewer
-    instructions where a limit of RAM is met only so. Where the arena has parts, a limit of one arena asks for
-    other kernels than one of all parts: those without a limit are taken if they fit.
-    """
-    context = context or PassContext(numerics="relaxed" if options.numerics == "relaxed" else "exact")
-
-    quiet = replace(context, sink=None, instruments=())
-
-    def size_with(unroll: int, spare_ram: bool = False) -> float:
-        """`estimated_size` with loops written out to so many nodes; infinite if that cannot be compiled."""
-        trial = replace(quiet, spare_ram=spare_ram)
-        try:
-            way = Way(graph, target, options, trial, unroll, passes, costs)
-            return estimated_size(lower(way, graph.name))
-        except (UnsupportedModelError, InputError):
-            return math.inf
-
-    unroll = options.unroll
-    if options.optimize == "size" and has_loops(graph) and size_with(0) < size_with(unroll):
-        unroll = 0
-    if options.ram is not None and may_split(graph) and math.isinf(size_with(unroll)):
-        context = replace(context, spare_ram=math.isfinite(size_with(unroll, spare_ram=True)))
-    if options.in_parts and options.ram is not None:
-        free = Way(graph, target, options, context, unroll, passes, costs, revise, unlimited=True)
-        if free.parts_fit:
-            return free
-    return Way(graph, target, options, context, unroll, passes, costs, revise)
 
 
 class Way:
@@ -234,18 +185,18 @@ class Way:
         return self.selected.own_calls if self.revise is None else self.selected.calls(self.chosen)
 
     @cached_property
-    def planned(self) -> _Planned:
+    def planned(self) -> Planned:
         """In which order the calls come, and where everything lies."""
         kernels = [candidate.kernel for candidate in self.chosen]
         if self.scope.inner:
             memory = self.selected.memory(kernels, self.calls)
-            return _Planned(range(len(kernels)), self.scope, memory)
+            return Planned(range(len(kernels)), self.scope, memory)
         selected = self.selected
         found = selected.schedule if self.revise is None else selected.planner.schedule(kernels, self.calls)
         scope = self.scope.in_order(found.graph, found.order)
-        return _Planned(found.order, scope, ScopeMemory(found.memory, {}, {}, len(kernels)))
+        return Planned(found.order, scope, ScopeMemory(found.memory, {}, {}, len(kernels)))
 
-    def with_fetched(self, fetched: Mapping[int, int]) -> _Planned:
+    def with_fetched(self, fetched: Mapping[int, int]) -> Planned:
         """The same order of calls, with room for constants that are copied into the arena; see `plan_memory`.
 
         Raises:
@@ -263,7 +214,7 @@ class Way:
             fetched=fetched,
         )
         self._check_ram(memory.size, "with room for the constants that are prefetched")
-        return _Planned(order, scope, ScopeMemory(memory, {}, {}, len(kernels)))
+        return Planned(order, scope, ScopeMemory(memory, {}, {}, len(kernels)))
 
     def _check_ram(self, arena: int, how: str) -> None:
         """Raises InputError if this arena is larger than the options allow."""
@@ -285,11 +236,11 @@ class Way:
         return self.options.ram is None or sum(sizes) + self.scope.state_size <= self.options.ram
 
     @cached_property
-    def _free_parts(self) -> tuple[_Planned, tuple[int, ...]]:
+    def _free_parts(self) -> tuple[Planned, tuple[int, ...]]:
         """The parts with any RAM."""
         return self._in_parts(self.planned)
 
-    def in_parts(self, planned: _Planned) -> tuple[_Planned, tuple[int, ...]]:
+    def in_parts(self, planned: Planned) -> tuple[Planned, tuple[int, ...]]:
         """The same with the arena in the memories of the target, and the bytes of its parts.
 
         Raises:
@@ -303,7 +254,7 @@ class Way:
         self._check_ram(found[0].memory.size, "in parts")
         return found
 
-    def _in_parts(self, planned: _Planned, allowed: int | None = None) -> tuple[_Planned, tuple[int, ...]]:
+    def _in_parts(self, planned: Planned, allowed: int | None = None) -> tuple[Planned, tuple[int, ...]]:
         """The same for so many bytes of arena, if there is such a plan."""
         memories = [memory for memory in self.target.memories if "data" in memory.use]
         if len(memories) < 2:
@@ -334,7 +285,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class _Planned:
+class Planned:
     """The calls of a model in their order.
 
     Attributes:
@@ -347,96 +298,6 @@ class _Planned:
     memory: ScopeMemory
 
 
-def lower(way: Way, name: str, fetched: Mapping[int, int] | None = None) -> Program:
-    """A program; `fetched`: see `plan_memory`, by the layers' indices."""
-    if way.by_rows:
-        return _plan_stream(way, name)
-    options = way.options
-    planned = way.planned if not fetched else way.with_fetched(fetched)
-    parts: tuple[int, ...] = ()
-    if options.in_parts:
-        planned, parts = way.in_parts(planned)
-    graph, memory, order = planned.scope.graph, planned.memory, planned.order
-    calls = [way.calls[index] for index in order]
-    if options.functions_of_their_own:
-        calls = _with_own_functions(calls)
-    arena = memory.own.arena
-    if arena.size > MAX_BYTES:
-        where, reason = (
-            f"graph {way.source.name!r}",
-            f"an arena may have {MAX_BYTES} bytes; it has {arena.size}",
-        )
-        raise UnsupportedModelError(way.source.name, [Problem(where, reason, "make its tensors smaller")])
-    locate = Locator(graph, memory, model_places(graph, options))
-    choices = (Choice(way.chosen[place], call) for place, call in zip(order, calls, strict=True))
-    layers = Scheduler(choices).layers(planned.scope, memory, locate)
-    program = Program(
-        name=name,
-        source=way.source,
-        graph=graph,
-        target=way.target,
-        options=options,
-        inputs=tuple(locate(value) for value in graph.inputs),
-        outputs=tuple(locate(value) for value in graph.outputs),
-        layers=layers,
-        state=tuple(StateSlot(locate(s.value), _moved(locate(s.value), locate(s.next))) for s in graph.state),
-        arena=arena,
-        parts=parts,
-    )
-    check_placement(program.calls, options)
-    check_alignment(program)
-    return program
-
-
-def _plan_stream(way: Way, name: str) -> Program:
-    """A program of which some layers are computed row by row."""
-    options, found = way.options, way.streamed
-    graph = found.planner.whole
-    calls = list(found.calls)
-    if options.functions_of_their_own:
-        calls = _with_own_functions(calls)
-    pushed = pushed_inputs(graph, options)
-    handed_in = {value: ("input", index) for index, value in enumerate(graph.inputs) if value in pushed}
-    places = {**model_places(graph, options), **handed_in}
-    program = Program(
-        name=name,
-        source=way.source,
-        graph=graph,
-        target=way.target,
-        options=options,
-        inputs=stream_buffers(found, graph.inputs, places),
-        outputs=stream_buffers(found, graph.outputs, places),
-        layers=stream_layers(found, calls, places),
-        state=tuple(
-            StateSlot(before, _moved(before, after))
-            for before, after in (
-                stream_buffers(found, [state.value, state.next], places) for state in graph.state
-            )
-        ),
-        arena=found.memory.arena,
-        stream=found.memory,
-    )
-    check_placement(program.calls, options)
-    check_alignment(program)
-    return program
-
-
-def _with_own_functions(calls: Sequence[KernelCall]) -> list[KernelCall]:
-    """A function for each layer: compilers put its numbers into the code of what nothing else calls."""
-    uses = Counter(call.function for call in calls)
-    return [
-        call
-        if call.function.library is not None or uses[call.function] == 1
-        else replace(call, function=replace(call.function, only_layer=index))
-        for index, call in enumerate(calls)
-    ]
-
-
 def _macs(chosen: Candidate, ranking: Ranking) -> int:
     """Multiply-accumulates of a layer."""
     return sum(node.macs() for node in chosen.kernel.work(ranking.layer))
-
-
-def _moved(state: Buffer, after: Buffer) -> Buffer | None:
-    """Where the next content of a state is computed; None if that is where the state lies."""
-    return None if (state.region, state.offset) == (after.region, after.offset) else after

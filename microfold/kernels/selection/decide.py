@@ -16,9 +16,10 @@ from microfold.kernels.selection.least_flash import (
     select_least_of_any_arena,
 )
 from microfold.kernels.selection.model import Model
+from microfold.kernels.selection.needs import ArenaPlanner, Fitting
 from microfold.kernels.selection.peak_relief import relieve_peak
 from microfold.kernels.selection.policy import Policy
-from microfold.kernels.selection.ram_budget import ArenaPlanner, Fitting, RamBudget, select_within_ram
+from microfold.kernels.selection.ram_budget import RamBudget, select_within_ram
 from microfold.options import Options
 
 

@@ -19,8 +19,8 @@ from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.kernel import Trade
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.flash_budget import constant_bytes
+from microfold.kernels.selection.needs import ArenaPlanner
 from microfold.kernels.selection.policy import Case, Policy
-from microfold.kernels.selection.ram_budget import ArenaPlanner
 
 # How many times as large as the part of the time that is lost the part of the flash must be that is saved.
 FLASH_FOR_TIME = 3

@@ -14,7 +14,7 @@ from microfold.kernels.band import lowered
 from microfold.kernels.call import KernelCall
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.flash_budget import constant_bytes
-from microfold.kernels.selection.ram_budget import ArenaPlanner
+from microfold.kernels.selection.needs import ArenaPlanner
 
 # Parts of the time that a part of the arena is worth, and the most that is given for any.
 TIME_FOR_ARENA, MOST_TIME = 0.1, 0.02

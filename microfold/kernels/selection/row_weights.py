@@ -15,7 +15,7 @@ from microfold.kernels.band import lowered
 from microfold.kernels.kernel import Trade
 from microfold.kernels.selection.cheapest import Candidate, Ranking, lowered_calls, run_cost
 from microfold.kernels.selection.flash_budget import constant_bytes
-from microfold.kernels.selection.ram_budget import ArenaPlanner
+from microfold.kernels.selection.needs import ArenaPlanner
 
 # Times as long as with constants of their own that calls of a node may take to share them.
 SHARED_TIME = 1.25
