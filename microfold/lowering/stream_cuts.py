@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -96,7 +97,7 @@ class Cuts:
         if self.reason:
             return []
         graph = self.scope.graph
-        found = self._needs([region] for region in self.prefixes)
+        found = self._needs_of_prefixes()
         if self.options.io != "rows":
             found += self._needs([region] for region in self._around_peak(graph, self._first + 1))
         found.sort(key=lambda each: each[0])
@@ -105,6 +106,19 @@ class Cuts:
         # The fewest regions of equals come first.
         found.sort(key=lambda each: each[0])
         return [planner for _, planner in found[:CLOSE_LOOKS]]
+
+    def _needs_of_prefixes(self) -> list[tuple[int, StreamPlanner]]:
+        """Those that need least, with the bytes of their windows; others need more than so many of these."""
+        found: list[tuple[int, StreamPlanner]] = []
+        least = 0
+        for region in self.prefixes:
+            if least > last_of_first([need for need, _ in found], CLOSE_LOOKS):
+                break
+            for need, planner in self._needs([[region]]):
+                found.append((need, planner))
+                # Longer ones do all that, but what is held whole here is a window in them.
+                least = max(least, planner.least_need_before(self.first_kernels(planner), region.fronts))
+        return found
 
     def _with_further_regions(self, need: int, planner: StreamPlanner) -> list[tuple[int, StreamPlanner]]:
         """The same cut with other regions behind it, as long as each of them lets windows need less."""
@@ -268,6 +282,12 @@ class Cuts:
                 )
             self._ranked[node, form] = Ranking(layer, found, runs=runs)
         return self._ranked[node, form]
+
+
+def last_of_first(sizes: Iterable[int], count: int) -> float:
+    """Of the smallest sizes, so many, the largest; infinite if there are fewer."""
+    first = sorted(sizes)[:count]
+    return first[-1] if len(first) == count else math.inf
 
 
 def only(kernel: Kernel, layer: LayerContext, runs: int = 1) -> Ranking:

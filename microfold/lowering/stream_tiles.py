@@ -7,7 +7,6 @@ whole until all are done; the layers behind take its rows together, and may be c
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +19,7 @@ from microfold.ir.views import ALIGNMENT
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Ranking, candidates
 from microfold.kernels.selection.policy import Policy
-from microfold.lowering.stream_cuts import Cuts
+from microfold.lowering.stream_cuts import Cuts, last_of_first
 from microfold.lowering.tile_columns import Tiled, tile_columns
 from microfold.ops.columns import COLUMNS
 from microfold.plan.stream.planner import StreamPlanner
@@ -170,17 +169,19 @@ class Tilings:
     def _find_needs_behind(self, region: Region) -> list[tuple[int, int]]:
         """The same; of those that need more than the first `BEHIND_LOOKS`, not all."""
         found: list[tuple[int, int]] = []
-        for behind in sorted(self.cuts.regions_from(region.end), key=_held_whole):
-            if _held_whole(behind) > _last_of_first(found, BEHIND_LOOKS):
+        least = 0
+        # Longer regions do all that shorter ones do: only what these hold whole may take less.
+        for behind in self.cuts.regions_from(region.end):
+            enough = last_of_first((need for need, _ in found), BEHIND_LOOKS)
+            if least > enough:
                 break
+            if _held_whole(behind) > enough:
+                continue
             planners = [self.cuts.planner([form]) for form in self._forms(behind)]
             found.append((min(map(_alive_from_region, planners)), behind.end))
+            held = min(planner.held_in_regions(apart=behind.fronts) for planner in planners)
+            least = max(least, held * ALIGNMENT)
         return sorted(found)
-
-
-def _last_of_first(found: Sequence[tuple[int, int]], count: int) -> float:
-    """Of the smallest needs, so many, the largest; infinite if there are fewer."""
-    return sorted(found)[count - 1][0] if len(found) >= count else math.inf
 
 
 def _held_whole(region: Region) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from functools import cached_property
 from typing import ClassVar
 
+from microfold.ir.node import Value
 from microfold.ir.views import ALIGNMENT
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
@@ -170,6 +171,16 @@ class StreamPlanner(Timeline):
     def least_need(self, kernels: Sequence[Kernel]) -> int:
         """Bytes that no arena for these kernels can go below, scratch aside."""
         needs = (self.alive(index) - self._shared_by(index, kernel) for index, kernel in enumerate(kernels))
+        return max(needs, default=0) * ALIGNMENT
+
+    def least_need_before(self, kernels: Sequence[Kernel], fronts: Collection[Value]) -> int:
+        """The same for what computes rows for fronts of a region: they, and what computes these, aside."""
+        held = self.held_apart(fronts)
+        needs = (
+            int(held[[*each.moments]].max()) - self._shared_by(index, kernel)
+            for index, (each, kernel) in enumerate(zip(self.planned, kernels, strict=True))
+            if each.band is not None and each.band.node.output not in fronts
+        )
         return max(needs, default=0) * ALIGNMENT
 
     def _shared_by(self, index: int, kernel: Kernel) -> int:

@@ -220,6 +220,16 @@ class Timeline:
         """Units in use at each moment, scratch aside."""
         return held_at(self._tensors, self._occupied, self.end + 1)
 
+    def held_apart(self, values: Collection[Value]) -> NDArray[np.int64]:
+        """Units in use at each moment, scratch and what some values are in, which are held whole, aside."""
+        left = {self.window_blocks[value] for value in values}
+        return held_at([each for each in self._tensors if each not in left], self._occupied, self.end + 1)
+
+    def held_in_regions(self, apart: Collection[Value]) -> int:
+        """The most of them in events of regions."""
+        held = self.held_apart(apart)
+        return max(int(held[start:end].max()) for _, start, end in self.streams)
+
     @cached_property
     def _alive_in(self) -> Sequence[int]:
         """The most of them while each layer runs."""
