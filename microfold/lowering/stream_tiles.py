@@ -177,9 +177,9 @@ class Tilings:
                 break
             if _held_whole(behind) > enough:
                 continue
-            planners = [self.cuts.planner([form]) for form in self._forms(behind)]
-            found.append((min(map(_alive_from_region, planners)), behind.end))
-            held = min(planner.held_in_regions(apart=behind.fronts) for planner in planners)
+            planners = [self.cuts.planner([region, form]) for form in self._forms(behind)]
+            found.append((min(map(_alive_behind, planners)), behind.end))
+            held = min(planner.held_in_last_region(apart=behind.fronts) for planner in planners)
             least = max(least, held * ALIGNMENT)
         return sorted(found)
 
@@ -189,9 +189,9 @@ def _held_whole(region: Region) -> int:
     return max(sum(v.type.nbytes for v in values) for values in (region.sources, region.fronts))
 
 
-def _alive_from_region(planner: StreamPlanner) -> int:
-    """Bytes that are alive at most in a region and behind it."""
-    layers = (index for index, each in enumerate(planner.planned) if each.region >= 0)
+def _alive_behind(planner: StreamPlanner) -> int:
+    """Bytes that are alive at most behind the first region."""
+    layers = (index for index, each in enumerate(planner.planned) if each.region > 0)
     return max((planner.alive(index) for index in layers), default=0) * ALIGNMENT
 
 

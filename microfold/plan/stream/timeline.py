@@ -225,10 +225,10 @@ class Timeline:
         left = {self.window_blocks[value] for value in values}
         return held_at([each for each in self._tensors if each not in left], self._occupied, self.end + 1)
 
-    def held_in_regions(self, apart: Collection[Value]) -> int:
-        """The most of them in events of regions."""
-        held = self.held_apart(apart)
-        return max(int(held[start:end].max()) for _, start, end in self.streams)
+    def held_in_last_region(self, apart: Collection[Value]) -> int:
+        """The most of them in events of the last region."""
+        _, start, end = self.streams[-1]
+        return int(self.held_apart(apart)[start:end].max())
 
     @cached_property
     def _alive_in(self) -> Sequence[int]:

@@ -1,0 +1,75 @@
+"""Cuts, and regions behind tiles, that are passed over need more than those that are taken."""
+
+from __future__ import annotations
+
+import pytest
+
+from microfold import target
+from microfold.compiler import compile_graph
+from microfold.errors import InputError
+from microfold.ir.views import ALIGNMENT
+from microfold.lowering import arenas
+from microfold.lowering.stream_cuts import CLOSE_LOOKS
+from microfold.lowering.stream_search import Search
+from microfold.lowering.stream_tiles import BEHIND_LOOKS, Tilings
+from microfold.lowering.way import Way
+from microfold.options import Options
+from microfold.plan.stream.planner import StreamPlanner
+from tests.e2e.test_tiles import WideNets
+
+SEEDS = range(6)
+
+
+@pytest.fixture(scope="module")
+def searches() -> list[Search]:
+    """Of some networks, before anything is looked at."""
+    found: list[Search] = []
+
+    def keep(search: Search) -> None:
+        found.append(search)
+        raise InputError("that is enough")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Way, "by_rows", True)
+        patch.setattr(arenas, "in_rows", keep)
+        for seed in SEEDS:
+            with pytest.raises(InputError, match="enough"):
+                compile_graph(WideNets(seed).wide(), target.load("cortex-m4"), Options(io="caller"))
+    return found
+
+
+def test_prefixes(searches: list[Search]) -> None:
+    passed_over = 0
+    for search in searches:
+        cuts = search.cuts
+        everything = cuts._needs([region] for region in cuts.prefixes)
+        found = cuts._needs_of_prefixes()
+        assert (
+            sorted(need for need, _ in found)[:CLOSE_LOOKS] == sorted(n for n, _ in everything)[:CLOSE_LOOKS]
+        )
+        passed_over += len(everything) - len(found)
+    assert passed_over > 0
+
+
+def behind(planner: StreamPlanner) -> int:
+    """Bytes that are alive at most behind the first region."""
+    layers = (index for index, each in enumerate(planner.planned) if each.region > 0)
+    return max((planner.alive(index) for index in layers), default=0) * ALIGNMENT
+
+
+def test_what_lies_behind_tiles(searches: list[Search]) -> None:
+    passed_over = 0
+    for search in searches:
+        tilings = Tilings(search.cuts)
+        for region in search.cuts.prefixes:
+            everything = [
+                (
+                    min(behind(search.cuts.planner([region, form])) for form in tilings._forms(after)),
+                    after.end,
+                )
+                for after in search.cuts.regions_from(region.end)
+            ]
+            found = tilings._find_needs_behind(region)
+            assert found[:BEHIND_LOOKS] == sorted(everything)[:BEHIND_LOOKS]
+            passed_over += len(everything) - len(found)
+    assert passed_over > 0
