@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from microfold.errors import BudgetError
-from microfold.kernels.selection.cheapest import Candidate, Ranking, lowered_calls
+from microfold.kernels.selection.cheapest import Candidate, Ranking, lowered_calls, run_cost
 from microfold.kernels.selection.flash_budget import Considered, select_within
 from microfold.kernels.selection.flash_shares import balance_shares
 from microfold.kernels.selection.least_flash import (
@@ -37,7 +37,7 @@ def decide(
         layers: each with at least one kernel that fits.
         planner: the arena of a choice.
         state: bytes of RAM that the model keeps from run to run.
-        most: `run_cost` from which on the caller takes another choice: under a limit of RAM none is made.
+        most: `run_cost` from which on the caller most likely takes another choice: its flash may be as it is.
 
     Raises:
         InputError: no kernels fit what the options allow.
@@ -47,7 +47,7 @@ def decide(
         budget = RamBudget(options.ram, state)
         choose = partial(_of_fitting, model, options)
         chosen = select_within_ram(budget, layers, model, planner, options.optimize, choose, most)
-        if not balanced:
+        if not balanced or run_cost(layers, chosen) >= most:
             return chosen
         policy = Policy(options.optimize, model, ram_limited=True)
         return balance_shares(layers, chosen, policy, planner, budget.arena)

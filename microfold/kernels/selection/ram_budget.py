@@ -49,8 +49,8 @@ def select_within_ram(
         layers: each with at least one kernel that fits the target.
         level: that is asked for.
         choose: the selection among the kernels whose calls fit; raises InputError if it refuses all of them.
-        most: `run_cost` from which on the caller takes another choice: where kernels would have to be slower
-            to fit, none are looked for that hardly take less.
+        most: `run_cost` from which on the caller most likely takes another choice: where kernels would have
+            to be slower to fit, none are looked for that hardly take less.
 
     Raises:
         InputError: no plan that was found fits, and takes less than that; or what `choose` raises.
@@ -102,9 +102,8 @@ def _fitting_choice(
     if not all(needs.has_fitting(index, limit, level) for index in layers):
         return None
     fastest = choose(Fitting(needs, [limit for _ in layers]))
-    cost = run_cost(needs.layers, fastest)
-    chosen = fitting(fastest) if cost < most else None
-    if chosen is not None or cost > CLEARLY * most:
+    chosen = fitting(fastest)
+    if chosen is not None or run_cost(needs.layers, fastest) > CLEARLY * most:
         return chosen
     lower = needs.limits(limit)
     fails, fits = 0, len(lower) - 1
