@@ -154,11 +154,14 @@ def unfit(kernel: Kernel, layer: LayerContext) -> str | None:
     missing = sorted(kernel.features - layer.target.features)
     if missing:
         return f"the target lacks {', '.join(missing)}"
+    # Every kernel computes NHWC: `convert_layout` has brought the graph there.
+    layout = refuses_layout(layer.node.op)
+    if layout is not None:
+        return layout
     better = sorted(kernel.superseded_by & layer.target.features)
     if better:
         return f"for cores with {', '.join(better)} there are better kernels"
-    # Every kernel computes NHWC: `convert_layout` has brought the graph there.
-    reason = refuses_layout(layer.node.op) or kernel.supports(layer)
+    reason = kernel.supports(layer)
     if reason is None and layer.row_table and not any(v.reads_rows(layer) for v in kernel.variants(layer)):
         return "rows of its input must lie behind each other"
     return reason
