@@ -109,7 +109,9 @@ def test_flash(model: str) -> None:
     for flash in _sweep(least, free.weight_bytes):
         program = _program(model, "cortex-m4", flash=flash)
         assert program.weight_bytes <= flash
-        times.append(_time(program))
+        # Kernels are chosen by cycles: of two, either may take fewer instructions.
+        assert program.estimated_cycles is not None
+        times.append(program.estimated_cycles)
         assert times[-1] <= SLACK * min(times)
 
 
