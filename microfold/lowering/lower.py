@@ -68,17 +68,21 @@ def find_way(
 
 def lower(way: Way, name: str, fetched: Mapping[int, int] | None = None) -> Program:
     """A program; `fetched`: see `plan_memory`, by the layers' indices."""
-    if way.by_rows:
-        return _plan_stream(way, name)
+    program = _by_rows(way, name) if way.by_rows else _whole(way, name, fetched)
+    check_placement(program.calls, way.options)
+    check_alignment(program)
+    return program
+
+
+def _whole(way: Way, name: str, fetched: Mapping[int, int] | None) -> Program:
+    """A program whose layers compute whole tensors."""
     options = way.options
     planned = way.planned if not fetched else way.with_fetched(fetched)
     parts: tuple[int, ...] = ()
     if options.in_parts:
         planned, parts = way.in_parts(planned)
     graph, memory, order = planned.scope.graph, planned.memory, planned.order
-    calls = [way.calls[index] for index in order]
-    if options.functions_of_their_own:
-        calls = _with_own_functions(calls)
+    calls = _with_functions([way.calls[index] for index in order], options)
     arena = memory.own.arena
     if arena.size > MAX_BYTES:
         where, reason = (
@@ -89,7 +93,7 @@ def lower(way: Way, name: str, fetched: Mapping[int, int] | None = None) -> Prog
     locate = Locator(graph, memory, model_places(graph, options))
     choices = (Choice(way.chosen[place], call) for place, call in zip(order, calls, strict=True))
     layers = Scheduler(choices).layers(planned.scope, memory, locate)
-    program = Program(
+    return Program(
         name=name,
         source=way.source,
         graph=graph,
@@ -102,22 +106,17 @@ def lower(way: Way, name: str, fetched: Mapping[int, int] | None = None) -> Prog
         arena=arena,
         parts=parts,
     )
-    check_placement(program.calls, options)
-    check_alignment(program)
-    return program
 
 
-def _plan_stream(way: Way, name: str) -> Program:
+def _by_rows(way: Way, name: str) -> Program:
     """A program of which some layers are computed row by row."""
     options, found = way.options, way.streamed
     graph = found.planner.whole
-    calls = list(found.calls)
-    if options.functions_of_their_own:
-        calls = _with_own_functions(calls)
+    calls = _with_functions(found.calls, options)
     pushed = pushed_inputs(graph, options)
     handed_in = {value: ("input", index) for index, value in enumerate(graph.inputs) if value in pushed}
     places = {**model_places(graph, options), **handed_in}
-    program = Program(
+    return Program(
         name=name,
         source=way.source,
         graph=graph,
@@ -135,13 +134,15 @@ def _plan_stream(way: Way, name: str) -> Program:
         arena=found.memory.arena,
         stream=found.memory,
     )
-    check_placement(program.calls, options)
-    check_alignment(program)
-    return program
 
 
-def _with_own_functions(calls: Sequence[KernelCall]) -> list[KernelCall]:
-    """A function for each layer: compilers put its numbers into the code of what nothing else calls."""
+def _with_functions(calls: Sequence[KernelCall], options: Options) -> list[KernelCall]:
+    """Calls with a function for each layer, if the options want that.
+
+    Compilers put a layer's numbers into the code of what nothing else calls.
+    """
+    if not options.functions_of_their_own:
+        return [*calls]
     uses = Counter(call.function for call in calls)
     return [
         call

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from microfold.ir.views import ALIGNMENT
-from microfold.plan.liveness import Storage, alive
+from microfold.plan.liveness import Storage, alive, living_together
 from microfold.plan.overlap import Overlap, align
 from microfold.plan.problem import units
 
@@ -51,15 +51,9 @@ class Conflicts:
         self.units = [units(block.size) for block in blocks]
         self._neighbours: list[list[int]] = [[] for _ in blocks]
         self._forbidden: list[list[tuple[int, int, int]] | None] = [None for _ in blocks]
-        alive: list[Storage] = []
-        for block in sorted(blocks, key=lambda b: b.first):
-            index = self.index[block]
-            alive = [other for other in alive if other.last >= block.first]
-            for other in alive:
-                if block.lives_with(other):
-                    self._neighbours[index].append(self.index[other])
-                    self._neighbours[self.index[other]].append(index)
-            alive.append(block)
+        for one, other in living_together(blocks):
+            self._neighbours[one].append(other)
+            self._neighbours[other].append(one)
 
     @property
     def links(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -76,6 +76,16 @@ def storages(
     }
     values = (value for node in graph.nodes for value in node.outputs)
     return owners | {value: owners[views[value].root] for value in values if views[value].root in owners}
+
+
+def living_together(blocks: Sequence[Storage]) -> Iterator[tuple[int, int]]:
+    """The pairs of storages that live at the same time, as indices; what lives first comes first."""
+    there: list[int] = []
+    for index in sorted(range(len(blocks)), key=lambda i: blocks[i].first):
+        block = blocks[index]
+        there = [other for other in there if blocks[other].last >= block.first]
+        yield from ((other, index) for other in there if block.lives_with(blocks[other]))
+        there.append(index)
 
 
 def alive(blocks: Sequence[Storage], size: Callable[[Storage], int]) -> dict[int, int]:

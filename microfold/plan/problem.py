@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from microfold.ir.views import ALIGNMENT
-from microfold.plan.liveness import Storage
+from microfold.plan.liveness import Storage, living_together
 from microfold.plan.overlap import Overlap
 
 Pair = tuple[int, int]
@@ -111,13 +111,9 @@ def problem_of(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> Proble
     """The problem of storages; overlaps of others are left out."""
     index = {block: i for i, block in enumerate(blocks)}
     sizes = [units(block.size) for block in blocks]
-    pairs: list[Pair] = []
-    alive: list[Storage] = []
-    for block in sorted(blocks, key=lambda b: b.first):
-        alive = [other for other in alive if other.last >= block.first]
-        pairs += [(index[other], index[block]) for other in alive if block.lives_with(other)]
-        alive.append(block)
-    pairs.sort(key=lambda p: (-min(sizes[p[0]], sizes[p[1]]), -sizes[p[0]] - sizes[p[1]], p))
+    pairs = sorted(
+        living_together(blocks), key=lambda p: (-min(sizes[p[0]], sizes[p[1]]), -sizes[p[0]] - sizes[p[1]], p)
+    )
     leave = {
         (index[o.source], index[o.target]): Distance(units(o.distance), o.exact)
         for o in overlaps

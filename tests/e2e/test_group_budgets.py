@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -76,6 +76,18 @@ def least(models: Sequence[Path] = THREE, names: Sequence[str] = (), **limits: i
     return allowed, str(refused.value)
 
 
+def sweep(name: str, size: Callable[[Sequence[Program]], int], least: int, most: int) -> list[int]:
+    """Limits are kept, and more memory takes no more time: times from the least limit to the largest."""
+    times: list[int] = []
+    for step in range(STEPS + 1):
+        limit = least + (most - least) * step // STEPS
+        programs = build(**{name: limit})  # type: ignore[arg-type]
+        assert size(programs) <= limit
+        times.append(time(programs))
+        assert times[-1] <= SLACK * min(times)
+    return times
+
+
 @pytest.mark.parametrize("unit", [8, 32])
 def test_room(unit: int) -> None:
     """The shared arena takes what is left, never more."""
@@ -92,14 +104,7 @@ def test_ram() -> None:
     assert "dscnn_bn_int8 decides" in text and "states of 40" in text
     for short in (allowed - 1, allowed - 60, 8):
         assert least(ram=short)[0] == allowed
-    free = ram(build())
-    times: list[int] = []
-    for step in range(STEPS + 1):
-        limit = allowed + (free - allowed) * step // STEPS
-        programs = build(ram=limit)
-        assert ram(programs) <= limit
-        times.append(time(programs))
-        assert times[-1] <= SLACK * min(times)
+    sweep("ram", ram, allowed, ram(build()))
 
 
 @pytest.mark.slow
@@ -116,14 +121,7 @@ def test_flash() -> None:
     allowed, text = least(flash=8)
     assert all(model.stem in text for model in THREE)
     assert least(flash=allowed - 1)[0] == allowed
-    most = constant_bytes(build(flash=1 << 20))
-    times: list[int] = []
-    for step in range(STEPS + 1):
-        limit = allowed + (most - allowed) * step // STEPS
-        programs = build(flash=limit)
-        assert constant_bytes(programs) <= limit
-        times.append(time(programs))
-        assert times[-1] <= SLACK * min(times)
+    times = sweep("flash", constant_bytes, allowed, constant_bytes(build(flash=1 << 20)))
     assert times[-1] == time(build(flash=1 << 20))
 
 

@@ -70,11 +70,13 @@ def select_within_ram(
             refusals.append(refusal)
         else:
             found += [choice] if choice is not None else []
-    if not found and not refusals and math.isfinite(most):
+    if found:
+        return min(found, key=lambda choice: sum(candidate.cost or 0.0 for candidate in choice))
+    if refusals:
+        raise refusals[0]
+    if math.isfinite(most):
         raise InputError("no kernels that fit take less time")
-    if not found:
-        raise refusals[0] if refusals else _why_none(orders, budget)
-    return min(found, key=lambda choice: sum(candidate.cost or 0.0 for candidate in choice))
+    raise _why_none(orders, budget)
 
 
 def _fitting_choice(
