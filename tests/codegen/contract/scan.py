@@ -50,6 +50,19 @@ def assert_declared(program: Program) -> None:
     assert not unread_fields(program)
 
 
+def assert_indented(code: str) -> None:
+    """Lines are indented as deep as their braces, at least; labels of cases as their switch."""
+    depth = 0
+    code = re.sub(r'/\*.*?\*/|"[^"\n]*"', lambda m: re.sub(r"[{}]", "_", m.group()), code, flags=re.DOTALL)
+    for number, line in enumerate(code.split("\n"), 1):
+        text = line.lstrip()
+        inside = depth - text.startswith(("}", "case ", "default:"))
+        if text and not text.startswith(("#", "*")):
+            assert len(line) - len(text) >= 4 * inside, f"line {number}: {line}"
+        depth += line.count("{") - line.count("}")
+    assert depth == 0
+
+
 def unread_fields(program: Program) -> set[str]:
     """``function.field`` of each field that no line behind the struct reads, or that the struct lacks.
 

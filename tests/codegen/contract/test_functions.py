@@ -16,7 +16,8 @@ from microfold.kernels.kernel import KERNELS
 from microfold.options import Options
 from tests.codegen import graphs
 from tests.codegen.builds import compile_sample, sample_graphs
-from tests.codegen.contract.scan import assert_declared, unread_fields
+from tests.codegen.contract.scan import assert_declared, assert_indented, unread_fields
+from tests.plan.stream.nets import Nets
 
 
 def test_kernel_names_are_of_their_own_kind() -> None:
@@ -70,15 +71,21 @@ def test_unread_fields_are_found() -> None:
 def test_lines_are_indented_as_deep_as_their_braces(core: str) -> None:
     """What templates leave out must not pull a line out of its place."""
     for name, graph in sample_graphs().items():
-        depth = 0
-        code = emit(compile_sample(name, graph, core))[f"{name}.c"]
-        code = re.sub(
-            r'/\*.*?\*/|"[^"\n]*"', lambda m: re.sub(r"[{}]", "_", m.group()), code, flags=re.DOTALL
-        )
-        for number, line in enumerate(code.split("\n"), 1):
-            text = line.lstrip()
-            inside = depth - text.startswith("}")
-            if text and not text.startswith(("#", "*")):
-                assert len(line) - len(text) >= 4 * inside, f"{name}.c:{number}: {line}"
-            depth += line.count("{") - line.count("}")
-        assert depth == 0
+        assert_indented(emit(compile_sample(name, graph, core))[f"{name}.c"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(io="rows"),
+        Options(io="rows", memory="split"),
+        Options(io="caller", ram=400),
+        Options(io="caller", ram=400, memory="split"),
+        Options(ram=400),
+    ],
+    ids=lambda options: f"{options.io}-{options.memory}",
+)
+def test_lines_of_rows_are_indented(options: Options) -> None:
+    program = compile_graph(Nets(8).draw(), target.load("cortex-m4"), options, name="net")
+    assert program.stream is not None
+    assert_indented(emit(program)["net.c"])
