@@ -119,7 +119,7 @@ def _broken(line: str) -> Iterator[str]:
     code, remark = _split_remark(line)
     if remark and len(code) <= LINE_WIDTH:
         return chain(_broken(indent + remark), [code])
-    return _broken_code(line, len(indent) + 4)
+    return iter(_broken_code(line, len(indent) + 4))
 
 
 def _split_remark(line: str) -> tuple[str, str]:
@@ -131,10 +131,25 @@ def _split_remark(line: str) -> tuple[str, str]:
     return (code, mark + remark) if behind and is_last else (line, "")
 
 
-def _broken_code(line: str, indent: int) -> Iterator[str]:
-    """The lines of a long one; `indent` is that of continuations which have no room to be aligned."""
-    opened: tuple[int, ...] = ()
+def _broken_code(line: str, indent: int) -> list[str]:
+    """The lines of a long one; `indent` is that of continuations which have no room to be aligned.
+
+    Where one has none, all go there: what follows it would be read as if it were outside of the parenthesis.
+    """
     code = _blanked(line)
+    aligned = list(_filled_lines(line, code, indent))
+    columns = [len(each) - len(each.lstrip()) for each in aligned[1:]]
+    outermost = code.find("(") + 1
+    if indent not in columns or max(columns) == indent or not outermost:
+        return aligned
+    margin = " " * indent
+    rest = line[outermost:].lstrip()
+    code = margin + code[len(line) - len(rest) :]
+    return [line[:outermost], *_filled_lines(margin + rest, code, indent, (indent - 1,))]
+
+
+def _filled_lines(line: str, code: str, indent: int, opened: tuple[int, ...] = ()) -> Iterator[str]:
+    """Lines as long as they may be; `opened`: columns of the parentheses that are open where they begin."""
     while len(line) > LINE_WIDTH:
         breaks = list(_breaks(code, opened))
         # The last comma, && or || in the fewest parentheses; failing that, the outermost parenthesis.

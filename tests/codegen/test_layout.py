@@ -63,6 +63,14 @@ def test_a_parenthesis_breaks_where_no_comma_fits() -> None:
     )
 
 
+def test_arguments_that_find_no_room_behind_the_parenthesis_go_below_it() -> None:
+    name, offset = "x" * 40, "y" * 50
+    address = f"(int8_t *)ARENA({offset})"
+    assert wrap_code(f"    {name}(&layer, table, {address}, {address}, 1);") == (
+        f"    {name}(\n        &layer, table, {address},\n        {address}, 1);"
+    )
+
+
 def test_conditions_break_behind_their_operators() -> None:
     name = "x" * 45
     assert wrap_code(f"    bool a = {name} && f({name}, {name});") == (
