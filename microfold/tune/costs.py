@@ -37,7 +37,7 @@ def load_costs(path: Path, target: Target, options: Options, board: str = "") ->
     """
     with Database(path) as database:
         setting = _applying(database, target, options, board)
-        return None if setting is None else MeasuredCosts(database.figures(setting), setting.where)
+        return None if setting is None else database.costs(setting)
 
 
 def load_plan(

@@ -15,7 +15,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from microfold.errors import InputError
-from microfold.kernels.selection.measured import Figure
+from microfold.kernels.selection.measured import Figure, MeasuredCosts
 from microfold.tune.records import Failure, ProgramRecord, Record
 from microfold.tune.setting import Setting
 
@@ -200,6 +200,18 @@ class Database:
         found = self._rows(_FAILURES, setting, program=program)
         return [Failure(*row) for row in found]  # type: ignore[arg-type]  # all are TEXT
 
+    def failed_variants(self, setting: Setting) -> Mapping[tuple[str, str], str]:
+        """Of kernels that failed in some program, and were measured in none, the reasons."""
+        found = [Failure(*row) for row in self._rows(_FAILURES, setting)]  # type: ignore[arg-type]
+        measured = self.figures(setting)
+        variants = {(each.layer, each.variant): each.reason for each in found if each.layer}
+        return {key: reason for key, reason in variants.items() if key not in measured}
+
+    def costs(self, setting: Setting) -> MeasuredCosts | None:
+        """What selection is handed; None: nothing was measured, and nothing has failed."""
+        figures, failed = self.figures(setting), self.failed_variants(setting)
+        return MeasuredCosts(figures, setting.where, failed) if figures or failed else None
+
     def forget_failures(self, setting: Setting, program: str) -> None:
         """As if nothing of such programs had failed."""
         names = (*_SETTING, "program")
@@ -224,7 +236,7 @@ class Database:
             return sorted(Setting(*row) for row in rows)
 
     def figures(self, setting: Setting) -> Mapping[tuple[str, str], Figure]:
-        """What selection is handed, see `MeasuredCosts`."""
+        """What was measured of kernels."""
         return {(record.layer, record.variant): record.figure for record in self.records(setting)}
 
     def export(self) -> str:

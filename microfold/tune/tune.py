@@ -258,10 +258,11 @@ class _Search:
                 known |= {(kinds[number], variant) for number, variant in forced.items()}
         self._kernels_tried |= known
         self._measuring.measure(jobs)
-        figures: object = None
+        found: object = None
         for _ in range(DECISIONS):
-            before, figures = figures, self._database.figures(self._setting)
-            if figures == before:
+            before = found
+            found = self._database.figures(self._setting), self._database.failed_variants(self._setting)
+            if found == before:
                 break
             for way in ways:
                 way.after = self._decided(way.trace)
@@ -289,9 +290,8 @@ class _Search:
         return Compiled(self._subject, costs=self._costs(), trace=trace)
 
     def _costs(self) -> MeasuredCosts | None:
-        """All that was measured of kernels, if anything was: figures alone, for other processes as well."""
-        figures = self._database.figures(self._setting)
-        return MeasuredCosts(figures, self._setting.where) if figures else None
+        """All that was found out of kernels, if anything was: plain data, for other processes as well."""
+        return self._database.costs(self._setting)
 
     def _without_failed(
         self, layers: Mapping[int, TunedLayer], known: Set[tuple[str, str]]

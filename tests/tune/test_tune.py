@@ -12,8 +12,9 @@ import pytest
 
 from microfold.cli.common import read_graph
 from microfold.compiler import compile_graph
-from microfold.errors import ToolError
+from microfold.errors import ToolError, UnsupportedModelError
 from microfold.ir.text import parse
+from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.tune.costs import load_costs
 from microfold.tune.database import Database
 from microfold.tune.measure import Runner
@@ -146,6 +147,35 @@ def test_a_kernel_that_every_board_fails_with_is_left_out(
     tune(tmp_path / "all.db", model)
     every = measured(tmp_path / "all.db")
     assert measured(tmp_path / "a.db") == [v for v in every if not v.startswith("s8_fully_connected__dsp_2")]
+
+
+def test_what_boards_fail_with_is_not_in_builds(tmp_path: Path) -> None:
+    """Not even what estimates choose; and where nothing else computes a layer, that is said."""
+    estimated = compile_graph(GRAPH, MODEL.target, MODEL.options).layers[0].kernel.name
+    path = tmp_path / "a.db"
+    tuning = tune(path, runner=StubRunner(poison=f"{estimated} ", faults=True))
+    assert tuning.total_before is None and tuning.total_after is not None
+    costs = load_costs(path, MODEL.target, MODEL.options)
+    (layer,) = compile_graph(parse(MODEL.text), MODEL.target, MODEL.options, costs=costs).layers
+    assert layer.kernel.name != estimated and layer.measured_cycles == tuning.total_after
+    (refused,) = (each for each in layer.candidates if each.kernel.name == estimated)
+    assert refused.reason is not None
+    assert re.fullmatch(r"it failed on stub@1000000/warm \(.*: it faults\); .* --retry.*", refused.reason)
+    nothing = MeasuredCosts({}, "stub", _Everything("it hangs"))
+    with pytest.raises(UnsupportedModelError, match="it failed on stub .it hangs"):
+        compile_graph(GRAPH, MODEL.target, MODEL.options, costs=nothing)
+
+
+class _Everything(dict[tuple[str, str], str]):
+    """One reason for all kernels."""
+
+    def __init__(self, reason: str):
+        super().__init__({("", ""): reason})
+        self._reason = reason
+
+    def get(self, key: object, default: object = None) -> str:  # type: ignore[override]
+        del key, default
+        return self._reason
 
 
 def test_levels_are_compared(capsys: pytest.CaptureFixture[str]) -> None:

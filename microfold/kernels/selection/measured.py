@@ -43,10 +43,17 @@ class MeasuredCosts:
     Args:
         figures: by `kind_of` the layers' nodes and `VariantKeys.variant`.
         source: where they were measured, for people.
+        failed: likewise, reasons of what failed there, and was never measured.
     """
 
-    def __init__(self, figures: Mapping[tuple[str, str], Figure], source: str):
+    def __init__(
+        self,
+        figures: Mapping[tuple[str, str], Figure],
+        source: str,
+        failed: Mapping[tuple[str, str], str] | None = None,
+    ):
         self.source = source
+        self._failed = failed or {}
         self._layers: dict[str, dict[str, Figure]] = defaultdict(dict)
         for (layer, variant), figure in figures.items():
             self._layers[layer][variant] = figure
@@ -60,6 +67,15 @@ class MeasuredCosts:
         known = self._layers.get(self._keys.layer(layer))
         figure = known.get(self._keys.variant(kernel, layer)) if known else None
         return figure.cycles if figure is not None else None
+
+    def failure(self, kernel: Kernel, layer: LayerContext) -> str | None:
+        """Why a kernel must not compute a layer where this was measured; None: it may."""
+        if not self._failed:
+            return None
+        reason = self._failed.get((self._keys.layer(layer), self._keys.variant(kernel, layer)))
+        if reason is None:
+            return None
+        return f"it failed on {self.source} ({reason}); `microfold tune --retry` tries it again"
 
     def cycles(self, kernel: Kernel, layer: LayerContext) -> float:
         """Cycles of a call: measured, or estimated.

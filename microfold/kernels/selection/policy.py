@@ -59,6 +59,12 @@ class Case:
         costs = self.policy.model.costs
         return None if costs is None else costs.measured(self.kernel, self.layer)
 
+    @property
+    def failure(self) -> str | None:
+        """Why it must not compute the layer: it did not where it was measured; None: it may."""
+        costs = self.policy.model.costs
+        return None if costs is None else costs.failure(self.kernel, self.layer)
+
     @cached_property
     def instructions(self) -> float:
         """Estimate of a call."""

@@ -43,11 +43,13 @@ Rule = Callable[[Case], str | None]
 
 
 def refuse(case: Case, agreed: frozenset[Trade] = frozenset()) -> str | None:
-    """Why a variant is not worth what it gives up; None if it is.
+    """Why a variant is not worth what it gives up, or has failed; None if it is.
 
     Args:
         agreed: what it may give up anyway.
     """
+    if case.failure is not None:
+        return case.failure
     trades = case.kernel.trades - agreed - (ARENA_TRADES if case.policy.ram_limited else frozenset())
     reasons = (_RULES[trade](case) for trade in Trade if trade in trades)
     return next((reason for reason in reasons if reason is not None), None)
