@@ -170,7 +170,7 @@ class Layer:
         scratch: offset in the arena, or None.
         candidates: the kernels that were considered, see `selection.cheapest.candidates`.
         control: what other layers it runs, and how; None: it is a call.
-        measured_cycles: of one call, of a database of measurements; None: it has none.
+        measured_cycles: likewise, of a database of measurements; None: it has none.
         fetched: offset in the arena of what constants are copied to before it runs, or None.
         rows: of layers that are computed row by row, the rows of the result that its calls write, in order;
             `call` is each of them. MACs and estimates are those of all of them. None: all in one call.

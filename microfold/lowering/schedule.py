@@ -110,7 +110,6 @@ class Scheduler:
         scratch = locate.base + memory.own.arena.offsets[block] if block else None
         buffer = memory.own.fetched.get(index)
         control = None
-        costs = scope.model.costs
         instructions = cycles = None
         estimate = choice.candidate.instructions
         if estimate is not None and not isinstance(kernel, ExternalKernel):
@@ -141,9 +140,7 @@ class Scheduler:
             candidates=tuple(ranking.candidates),
             control=control,
             fetched=memory.own.arena.offsets[buffer] if buffer is not None else None,
-            measured_cycles=costs.measured(kernel, layer)
-            if costs is not None and not ranking.fixed
-            else None,
+            measured_cycles=choice.candidate.measured,
         )
 
     def _loop(

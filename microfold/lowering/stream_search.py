@@ -11,15 +11,15 @@ from itertools import groupby
 
 from microfold.errors import BudgetError, InputError, Problem, UnsupportedModelError
 from microfold.ir.node import Node, Value
-from microfold.kernels.band import lowered, unsupported_rows
-from microfold.kernels.selection.cheapest import Ranking, candidates, lowered_calls
+from microfold.kernels.band import lowered
+from microfold.kernels.selection.cheapest import Ranking, candidates
 from microfold.kernels.selection.decide import decide
 from microfold.kernels.selection.flash_shares import FLASH_FOR_TIME
 from microfold.kernels.selection.policy import Policy
 from microfold.kernels.selection.ram_budget import leanest_size
 from microfold.kernels.selection.row_weights import share_constants, widen_weights
 from microfold.lowering.stream_cuts import Cuts
-from microfold.lowering.streamed import MOVED_BYTE, Streamed, shares_constants, wider, with_rows
+from microfold.lowering.streamed import MOVED_BYTE, Streamed, shares_constants, streamed, wider, with_rows
 from microfold.ops.rows import ROWS
 from microfold.options import Options
 from microfold.plan.stream.planner import StreamPlanner
@@ -215,14 +215,7 @@ class Search:
             chosen = widen_weights(rankings, chosen, planner, self.allowed)
         if any(node.width > 1 for region in planner.regions for node in region.nodes):
             chosen = share_constants(rankings, chosen, planner, self.allowed)
-        kernels, calls = lowered_calls(rankings, chosen)
-        for kernel, each in zip(kernels, planner.planned, strict=True):
-            reason = unsupported_rows(kernel, each.band.band) if each.band is not None else None
-            if reason is not None:
-                name = each.layer.node.output.brief
-                raise InputError(f"{kernel.name} cannot compute %{name} by rows: {reason}")
-        memory = planner.plan(kernels, calls)
-        return Streamed(planner, rankings, chosen, calls, memory, self.cuts.ranges)
+        return streamed(planner, rankings, chosen, self.cuts.ranges)
 
     def widened(self, found: Streamed, looks: int = WIDER_LOOKS) -> Streamed:
         """The same cut with calls that compute several rows, where that costs less.

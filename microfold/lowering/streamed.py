@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from microfold.analysis.ranges import Ranges
+from microfold.errors import InputError
 from microfold.ir.node import Node, Value
+from microfold.kernels.band import unsupported_rows
 from microfold.kernels.call import KernelCall
-from microfold.kernels.selection.cheapest import Candidate, Ranking, asked_cost, run_cost
+from microfold.kernels.selection.cheapest import Candidate, Ranking, asked_cost, lowered_calls, run_cost
 from microfold.kernels.selection.flash_budget import constant_bytes
 from microfold.kernels.selection.flash_shares import PricedWay, estimated_flash
+from microfold.plan.stream.check_memory import check_memory
 from microfold.plan.stream.memory import StreamMemory
 from microfold.plan.stream.planner import StreamPlanner
 from microfold.plan.stream.row_node import RowNode, by_rows, following
@@ -39,6 +42,18 @@ class Streamed:
     calls: Sequence[KernelCall]
     memory: StreamMemory
     ranges: Ranges
+
+    def with_kernels(self, chosen: Sequence[Candidate]) -> Streamed:
+        """The same with other kernels.
+
+        Raises:
+            InputError: one of them does not compute rows of its layer.
+        """
+        if all(one is other for one, other in zip(self.chosen, chosen, strict=True)):
+            return self
+        found = streamed(self.planner, self.rankings, chosen, self.ranges)
+        check_memory(found.memory, [candidate.kernel for candidate in chosen])
+        return found
 
     @property
     def rings(self) -> list[Value]:
@@ -75,6 +90,23 @@ class Streamed:
                 for r, c, call in layers
             ]
         )
+
+
+def streamed(
+    planner: StreamPlanner, rankings: Sequence[Ranking], chosen: Sequence[Candidate], ranges: Ranges
+) -> Streamed:
+    """A cut with its kernels, and places for all.
+
+    Raises:
+        InputError: one of the kernels does not compute rows of its layer.
+    """
+    kernels, calls = lowered_calls(rankings, chosen)
+    for kernel, each in zip(kernels, planner.planned, strict=True):
+        reason = unsupported_rows(kernel, each.band.band) if each.band is not None else None
+        if reason is not None:
+            name = each.layer.node.output.brief
+            raise InputError(f"{kernel.name} cannot compute %{name} by rows: {reason}")
+    return Streamed(planner, rankings, chosen, calls, planner.plan(kernels, calls), ranges)
 
 
 def with_rows(node: RowNode, width: int, made: Mapping[Value, RowNode]) -> RowNode | str:

@@ -118,10 +118,11 @@ class Way:
         chosen = self.selected.chosen
         return chosen if self.revise is None else self.revise(self.rankings, chosen)
 
-    @property
+    @cached_property
     def streamed(self) -> Streamed:
         """The model with some layers computed row by row; see `Selected.streamed`."""
-        return self.selected.streamed
+        found = self.selected.streamed
+        return found if self.revise is None else found.with_kernels(self.revise(found.rankings, found.chosen))
 
     @property
     def ranges(self) -> Ranges:
@@ -143,13 +144,13 @@ class Way:
         if options.ram is None:
             return self._rows_are_chosen("whole")
         try:
-            _ = self.chosen
+            _ = self.selected.chosen
         except BudgetError as refusal:
             if options.why_whole:
                 found = [*refusal.found, f"by rows, {options.why_whole}"]
                 raise BudgetError(refusal.rule, found, refusal.remedies, refusal.otherwise) from None
             try:
-                _ = self.streamed
+                _ = self.selected.streamed
             except BudgetError as other:
                 raise combined(refusal, other) from None
             except (InputError, UnsupportedModelError):
@@ -164,7 +165,7 @@ class Way:
             found = {"whole": run_cost(self.rankings, self.selected.chosen)}
             if not self.options.why_whole:
                 with suppress(InputError, UnsupportedModelError):
-                    found["by rows"] = self.streamed.cost
+                    found["by rows"] = self.selected.streamed.cost
             return found
 
         return self.context.choose("layers", best, estimates) == "by rows"

@@ -86,6 +86,7 @@ class Firmware:
         hooked: compile the model with its layer hook, which costs time; totals are of images without.
         watches_inner: with that of layers that others run, too, which costs time in the loops; for images
             that capture tensors.
+        marks_begins: with that of the layers' beginnings, too; for traces, not for counts by the board.
         extra_flags: further flags for all files, e.g. warnings.
         compiler: the cross compiler's executable.
     Attributes:
@@ -103,6 +104,7 @@ class Firmware:
         optimize: str = "-O2",
         hooked: bool = False,
         watches_inner: bool = False,
+        marks_begins: bool = False,
         extra_flags: Sequence[str] = (),
         compiler: str = toolchain.ARM_COMPILER,
     ):
@@ -110,6 +112,7 @@ class Firmware:
         self.board = board
         self.hooked = hooked and bool(sources.layers)
         self.watches_inner = self.hooked and watches_inner and bool(sources.inner)
+        self.marks_begins = self.hooked and marks_begins
         toolchain.find_tool(compiler)
         toolchain.find_tool(toolchain.EMULATOR)  # before the work, not after it
         self._folder = ScratchFolder()
@@ -167,6 +170,7 @@ class Firmware:
             "stack_size": STACK_SIZE,
             "hooked": self.hooked,
             "watches_inner": self.watches_inner,
+            "marks_begins": self.marks_begins,
         }
         jinja = environment()
         for name in (*_HARNESS, *(_HOOKED_HARNESS if self.hooked else ())):

@@ -85,7 +85,7 @@ class Simulator:
         self._optimize = optimize
         self._extra_flags = tuple(extra_flags)
         self._compiler = compiler
-        self._images: dict[tuple[bool, bool], Firmware] = {}
+        self._images: dict[tuple[bool, bool, bool], Firmware] = {}
 
     def __enter__(self) -> Simulator:
         return self
@@ -98,13 +98,13 @@ class Simulator:
         while self._images:
             self._images.popitem()[1].close()
 
-    def firmware(self, *, hooked: bool, watches_inner: bool = False) -> Firmware:
-        """The image with or without layer hooks, and with or without those of layers that others run.
+    def firmware(self, *, hooked: bool, watches_inner: bool = False, marks_begins: bool = False) -> Firmware:
+        """The image with or without layer hooks, those of layers that others run, and of beginnings.
 
         Raises:
             ToolError: a tool is missing or fails.
         """
-        kind = hooked, watches_inner and bool(self._sources.inner)
+        kind = hooked, watches_inner and bool(self._sources.inner), marks_begins
         if kind not in self._images:
             self._images[kind] = Firmware(
                 self._sources,
@@ -113,6 +113,7 @@ class Simulator:
                 optimize=self._optimize,
                 hooked=hooked,
                 watches_inner=watches_inner,
+                marks_begins=marks_begins,
                 extra_flags=self._extra_flags,
                 compiler=self._compiler,
             )
@@ -155,20 +156,30 @@ class Simulator:
         )
 
     def trace(
-        self, calls: Sequence[Sequence[Array]], timing: Timing | Pipeline, *, timeout: float = DEFAULT_TIMEOUT
+        self,
+        calls: Sequence[Sequence[Array]],
+        timing: Timing | Pipeline,
+        *,
+        only_calls: bool = False,
+        timeout: float = DEFAULT_TIMEOUT,
     ) -> Cycles:
         """Estimated cycles: a timing table, or a pipeline, applied to what the core executes.
+
+        Args:
+            only_calls: what is done before the call of a layer, rows that are moved for it, is not its part.
 
         Raises:
             ToolError: as for `run`; this machine has no C compiler, or its QEMU takes no plugins.
         """
         plain = self.firmware(hooked=False).trace(calls, timing, timeout=timeout)
-        hooked = self.firmware(hooked=True).trace(calls, timing, timeout=timeout)
+        hooked = self.firmware(hooked=True, marks_begins=only_calls).trace(calls, timing, timeout=timeout)
+        # With marks before calls, too, every other count is that of a call.
+        own = slice(1, None, 2) if only_calls else slice(None)
         return Cycles(
             tuple(sum(trace.cycles) for trace in plain),
-            tuple(self._by_layer(trace.cycles) for trace in hooked),
+            tuple(self._by_layer(trace.cycles[own]) for trace in hooked),
             tuple(sum(trace.least) for trace in plain),
-            tuple(self._by_layer(trace.least) for trace in hooked),
+            tuple(self._by_layer(trace.least[own]) for trace in hooked),
         )
 
     def _by_layer(self, passed: Sequence[int]) -> tuple[int, ...]:

@@ -50,12 +50,11 @@ class BoardRunner:
     def check(self, target: Target, options: Options) -> None:
         if not (target.has("thumb1") or target.has("thumb2")):
             raise InputError(f"firmware for boards is built for Cortex-M; target {target.name} is none")
-        unable = {"--io rows": options.io == "rows", "--weights blob": options.weights == "blob"}
-        unable |= {"--taps": options.taps}
+        unable = {"--weights blob": options.weights == "blob", "--taps": options.taps}
         if any(unable.values()):
             given = ", ".join(option for option, used in unable.items() if used)
             raise InputError(
-                "boards measure whole runs of code that has its constants in arrays and no taps; given are "
+                "boards measure code that has its constants in arrays and no taps; given are "
                 f"{given}: leave them away to tune; builds with them use the figures, too"
             )
 
@@ -142,8 +141,9 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-_HEAD = re.compile(r"microfold-tune 1 (\d+) (\d+) (\d+)")
+_HEAD = re.compile(r"microfold-tune 2 (\d+) (\d+)")
 _LAYER = re.compile(r"microfold-tune layer (\d+) (\d+) (\d+)")
+_BETWEEN = re.compile(r"microfold-tune between (\d+) (\d+)")
 
 
 def read_times(text: str, layers: int, runs: int) -> Times:
@@ -161,13 +161,14 @@ def read_times(text: str, layers: int, runs: int) -> Times:
             f"the board must print times of {layers} layers in {runs} runs; it has printed "
             f"{text[-_SHOWN:].strip() or 'nothing'}"
         )
-    hook = int(head[3])
-    found = {(int(m[1]), int(m[2])): max(0, int(m[3]) - hook) for m in _LAYER.finditer(text, head.end())}
+    found = {(int(m[1]), int(m[2])): int(m[3]) for m in _LAYER.finditer(text, head.end())}
+    between = {int(m[1]): int(m[2]) for m in _BETWEEN.finditer(text, head.end())}
     wanted = [[(run, layer) for run in range(runs)] for layer in range(layers)]
     missing = sum(key not in found for keys in wanted for key in keys)
+    missing += sum(run not in between for run in range(runs))
     if missing or END not in text:
         raise RunnerError(
-            f"the board must print {layers * runs} times and an end; {missing} times are missing"
+            f"the board must print {(layers + 1) * runs} times and an end; {missing} times are missing"
         )
     if layers and not any(found[key] for keys in wanted for key in keys):
         raise RunnerError(
@@ -175,4 +176,5 @@ def read_times(text: str, layers: int, runs: int) -> Times:
             'e.g. counter = "systick", or check what the board prints'
         )
     by_layer: Sequence[Sequence[int]] = [[found[key] for key in keys] for keys in wanted]
-    return Times(min(map(sum, zip(*by_layer, strict=True)), default=0), by_layer)
+    totals = [sum(found[run, layer] for layer in range(layers)) + between[run] for run in range(runs)]
+    return Times(min(totals, default=0), by_layer)

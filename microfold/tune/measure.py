@@ -30,7 +30,7 @@ class Times:
 
     Attributes:
         total: cycles of a whole run, the fewest of all runs.
-        layers: of each layer the cycles in each run.
+        layers: of each layer the cycles in each run: of all calls, without rows that are moved for them.
     """
 
     total: int
@@ -81,7 +81,7 @@ class SimulatedRunner:
         assert model is not None  # checked
         calls = input_sets([buffer.type for buffer in program.inputs], 4)[3:]
         with simulator(program) as machine:
-            cycles = machine.trace(calls, model)
+            cycles = machine.trace(calls, model, only_calls=program.stream is not None)
         return Times(cycles.total[-1], [(each,) for each in cycles.layers[-1]])
 
 
@@ -148,15 +148,13 @@ def measure(runner: Runner, job: Job, lane: str) -> Outcome:
 
 
 def _records(compiled: Compiled, times: Times) -> tuple[Record, ...]:
-    """Of the layers that can be tuned; none of those whose time is 0, which no code takes."""
+    """Of the layers that can be tuned, a call; none of those whose time is 0, which no code takes."""
     found: list[Record] = []
     for layer, cycles in zip(compiled.program.layers, times.layers, strict=True):
         if layer.index in compiled.numbers and min(cycles) > 0:
-            tuned = compiled.layers[compiled.numbers[layer.index]]
-            estimate = layer.kernel.cycles(tuned.layer)
-            found.append(
-                Record(
-                    tuned.key, compiled.taken(layer), min(cycles), max(cycles), len(cycles), float(estimate)
-                )
-            )
+            number = compiled.numbers[layer.index]
+            tuned = compiled.layers[number]
+            least, most = (round(each / tuned.runs) for each in (min(cycles), max(cycles)))
+            estimate = float(layer.kernel.cycles(tuned.layer))
+            found.append(Record(tuned.key, compiled.taken(layer), least, most, len(cycles), estimate))
     return tuple(found)

@@ -76,12 +76,14 @@ class TunedLayer:
         key: `VariantKeys.layer`.
         variants: what may compute it, the best estimate first, by `VariantKeys.variant`.
         chosen: the one that selection takes.
+        runs: its calls in a run.
     """
 
     layer: LayerContext
     key: str
     variants: Mapping[str, Candidate]
     chosen: str
+    runs: int = 1
 
     def estimate(self, variant: str) -> float:
         """Cycles by the cost model."""
@@ -93,7 +95,8 @@ class Compiled:
     """A compilation, with its space.
 
     Attributes:
-        forced: the variants that layers must have, by the layers' numbers in the graph's order.
+        forced: the variants that layers must have, by the layers' numbers: in the graph's order, or if some
+            are computed by rows, in that of the program.
         trace: the choices that are made whatever estimates say.
         listing: all choices are listed, whatever time that takes.
         layers: those that can be tuned, by their numbers.
@@ -154,15 +157,13 @@ class Compiled:
 
     @cached_property
     def numbers(self) -> Mapping[int, int]:
-        """The tunable layers' numbers in the graph's order, by their indices in the program.
-
-        None if some layers are computed by rows: their kernels are chosen together with the rows.
-        """
+        """The tunable layers' numbers in the order of the rankings, by their indices in the program."""
         layers = self.program.layers  # compiles
         if self.program.stream is not None:
-            return {}
-        places = {ranking.layer.node: index for index, ranking in enumerate(self.rankings)}
-        free = {layer.index: places.get(layer.node) for layer in layers}
+            free = {layer.index: layer.index for layer in layers}
+        else:
+            places = {ranking.layer.node: index for index, ranking in enumerate(self.rankings)}
+            free = {layer.index: places.get(layer.node) for layer in layers}
         return {i: n for i, n in free.items() if n is not None and not self.rankings[n].fixed}
 
     @cached_property
@@ -172,17 +173,15 @@ class Compiled:
             ranking, chosen = self.rankings[number], self.chosen[number]
             layer = ranking.layer
             key = self._keys.variant(chosen.kernel, layer)
-            found[number] = TunedLayer(layer, self._keys.layer(layer), self._variants(ranking, chosen), key)
+            variants = self._variants(ranking, chosen)
+            found[number] = TunedLayer(layer, self._keys.layer(layer), variants, key, ranking.runs)
         return found
 
-    @cached_property
-    def selected(self) -> Mapping[int, str]:
-        """The variants of the tunable layers in the program, by their numbers."""
-        return {
-            self.numbers[layer.index]: self.taken(layer)
-            for layer in self.program.layers
-            if layer.index in self.numbers
-        }
+    @property
+    def named(self) -> Mapping[str, TunedLayer]:
+        """The layers that can be tuned, in the program's order, by their names there."""
+        numbered = {layer.name: self.numbers.get(layer.index) for layer in self.program.layers}
+        return {name: self.layers[number] for name, number in numbered.items() if number is not None}
 
     def taken(self, layer: Layer) -> str:
         """The variant that computes a layer of the program, which is one of `numbers`."""

@@ -24,9 +24,10 @@ def print_tuning(model: str, found: Sequence[Tuning], database: Path) -> None:
         columns += (Column("kernel as measured"), number("cycles"), number("measured", rank=2))
         table = Table(f"{model}, optimize = {tuning.optimize}, {tuning.where}", columns)
         for layer in tuning.layers:
-            cycles = (_number(layer.cycles_before), _number(layer.cycles_after))
+            before = _number(layer.cycles_before) if layer.before else ""
             after = "the same" if layer.before == layer.after else layer.after
-            table.add(layer.name, layer.before, cycles[0], after, cycles[1], str(layer.variants))
+            cycles = _number(layer.cycles_after)
+            table.add(layer.name, layer.before, before, after, cycles, str(layer.variants))
         _console.show(table)
         if tuning.choices:
             _console.show(_choices(tuning))

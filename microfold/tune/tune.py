@@ -25,9 +25,10 @@ DECISIONS = 4
 
 @dataclass(frozen=True)
 class TunedKernel:
-    """A layer before and after; cycles are measured.
+    """A layer before and after; cycles are measured, and of all its calls in a run.
 
     Attributes:
+        before: empty if what measurements choose computes other rows at once, with other layers.
         variants: how many were measured.
     """
 
@@ -314,14 +315,17 @@ class _Search:
     def _compare(self, before: Compiled, after: Compiled) -> list[TunedKernel]:
         """All layers that can be tuned."""
         figures = self._database.figures(self._setting)
-        names = {after.numbers.get(layer.index): layer.name for layer in after.program.layers}
-        found: list[TunedKernel] = []
-        for number, layer in before.layers.items():
-            cycles = {v: f.cycles for (key, v), f in figures.items() if key == layer.key}
-            was, taken = layer.chosen, after.selected[number]
-            found.append(
-                TunedKernel(names[number], was, taken, cycles.get(was), cycles.get(taken), len(cycles))
-            )
+        was, found = before.named, list[TunedKernel]()
+
+        def cycles(layer: TunedLayer) -> int | None:
+            figure = figures.get((layer.key, layer.chosen))
+            return figure.cycles * layer.runs if figure is not None else None
+
+        for name, layer in after.named.items():
+            old = was.get(name)
+            kernel, took = (old.chosen, cycles(old)) if old is not None else ("", None)
+            measured = sum(key == layer.key for key, _ in figures)
+            found.append(TunedKernel(name, kernel, layer.chosen, took, cycles(layer), measured))
         return found
 
     def _compare_choice(self, choice: Choice, trace: Trace) -> TunedChoice:

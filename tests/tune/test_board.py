@@ -20,6 +20,7 @@ from microfold.compiler import compile_graph
 from microfold.errors import InputError, RunError
 from microfold.ir.text import to_text
 from microfold.options import Options
+from microfold.program import Program
 from microfold.target import Target
 from microfold.tune.board import load_board
 from microfold.tune.board_runner import (
@@ -31,18 +32,20 @@ from microfold.tune.board_runner import (
 )
 from microfold.tune.database import Database
 from microfold.tune.entry import check_entry
-from microfold.tune.measure import RunnerError
+from microfold.tune.measure import RunnerError, Times
 from tests.codegen.test_parts import having
 from tests.command_line import microfold, refuse
 from tests.kernels import graphs
 from tests.needs import CROSS_TOOLS
+from tests.plan.stream.nets import Nets
 from tests.tune.stubs import variants
 
 GRAPH = graphs.conv2d_graph(8, 8, 8, 8, padding=((1, 1), (1, 1)))
-ANSWER = "noise\nmicrofold-tune 1 2 2 5\r\n" + "".join(
-    f"[board] microfold-tune layer {run} {layer} {100 * layer + 10 * run + 15}\r\n"
+ANSWER = "noise\nmicrofold-tune 2 2 2\r\n" + "".join(
+    f"[board] microfold-tune layer {run} 0 {10 * run + 10}\r\n"
+    f"[board] microfold-tune layer {run} 1 {10 * run + 110}\r\n"
+    f"[board] microfold-tune between {run} {7 - run}\r\n"
     for run in range(2)
-    for layer in range(2)
 )
 # Whatever has this kernel takes few cycles.
 STUB = dedent(
@@ -53,7 +56,8 @@ STUB = dedent(
     def answer(elf):
         cycles = 100 if b"s8_conv2d__dsp_4x2" in Path(elf).read_bytes() else 5000
         lines = [f"microfold-tune layer {run} 0 {cycles + run}" for run in range(2)]
-        return "\\n".join(["microfold-tune 1 1 2 0", *lines, "microfold-tune end"])
+        lines += [f"microfold-tune between {run} 0" for run in range(2)]
+        return "\\n".join(["microfold-tune 2 1 2", *lines, "microfold-tune end"])
 
     if __name__ == "__main__":
         if sys.argv[2] == "hang":
@@ -104,11 +108,12 @@ def model(folder: Path) -> Path:
 def test_answers() -> None:
     times = read_times(ANSWER + "microfold-tune end\n", 2, 2)
     assert times.layers == [[10, 20], [110, 120]]
-    assert times.total == 120
-    for text, layers in ((ANSWER, 2), (ANSWER + "microfold-tune end", 3), ("", 2)):
+    assert times.total == 127  # 10 + 110 and 7 between them
+    unlike = ANSWER.replace("between 1", "between 2") + "microfold-tune end"
+    for text, layers in ((ANSWER, 2), (ANSWER + "microfold-tune end", 3), (unlike, 2), ("", 2)):
         with pytest.raises(RunnerError, match="the board must print"):
             read_times(text, layers, 2)
-    still = re.sub(r"\d+\r", "5\r", ANSWER) + "microfold-tune end"
+    still = re.sub(r"((?:layer|between) .*) \d+\r", r"\1 0\r", ANSWER) + "microfold-tune end"
     with pytest.raises(RunnerError, match=r'its counter must count.*counter = "systick"'):
         read_times(still, 2, 2)
     with pytest.raises(RunError, match="fault"):
@@ -154,8 +159,8 @@ def test_commands(tmp_path: Path) -> None:
 
 def test_what_boards_cannot_measure_is_refused_at_once(tmp_path: Path) -> None:
     words = ("tune", model(tmp_path), "--database", tmp_path / "a.db", "--board-file", describe(tmp_path))
-    words += ("--runner-command", "flash {elf}", "--weights", "blob", "--io", "rows")
-    assert "given are --io rows, --weights blob" in refuse(*words)
+    words += ("--runner-command", "flash {elf}", "--weights", "blob", "--taps")
+    assert "given are --weights blob, --taps" in refuse(*words)
     assert not (tmp_path / "a.db").exists()
 
 
@@ -283,6 +288,22 @@ def test_firmware_of_an_arena_in_parts(tmp_path: Path, io: str) -> None:
     check_firmware(tmp_path, core, options, "mps2-an386", [0, 1 << 22], [0x2000_0000, 1 << 22], "auto")
 
 
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+@pytest.mark.parametrize(
+    "options", [Options(io="rows"), Options(io="caller", ram=400)], ids=["pushed", "whole"]
+)
+def test_firmware_of_layers_by_rows(tmp_path: Path, options: Options) -> None:
+    """Rows that are moved are no layer's time, and part of the whole run's."""
+    program = compile_graph(Nets(8).draw(), target.load("cortex-m4"), options)
+    assert program.stream is not None
+    times = run_firmware(tmp_path, program, "mps2-an386", [0, 1 << 22], [0x2000_0000, 1 << 22], "auto")
+    for layer, cycles in zip(program.layers, times.layers, strict=True):
+        assert 1.0 < cycles[0] / (layer.estimated_instructions or 0) < 3.0, layer.name
+    least = min(map(sum, zip(*times.layers, strict=True)))
+    assert 1.02 * least < times.total < 1.5 * least
+
+
 def check_firmware(
     folder: Path,
     core: Target,
@@ -292,14 +313,21 @@ def check_firmware(
     ram: list[int],
     counter: str,
 ) -> None:
+    program = compile_graph(GRAPH, core, options)
+    times = run_firmware(folder, program, machine, flash, ram, counter)
+    estimate = program.layers[0].estimated_instructions or 0
+    # 64 ns are 1.6 cycles of 25 MHz; the M55's board has 32 MHz.
+    assert 1.0 < times.total / estimate < 3.0
+    assert times.layers[0][0] == pytest.approx(times.layers[0][1], rel=0.01)
+
+
+def run_firmware(
+    folder: Path, program: Program, machine: str, flash: list[int], ram: list[int], counter: str
+) -> Times:
+    """What a simulated board says."""
     board = load_board(
         describe(folder, flash=flash, ram=ram, counter=counter, caches="cold", clock=25_000_000)
     )
     command = f"qemu-system-arm -machine {machine} -kernel {{elf}} -icount shift=6,sleep=off -display none "
     command += "-serial none -monitor none -semihosting-config enable=on,target=native"
-    program = compile_graph(GRAPH, core, options)
-    times = BoardRunner(board).times(program, command)
-    estimate = program.layers[0].estimated_instructions or 0
-    # 64 ns are 1.6 cycles of 25 MHz; the M55's board has 32 MHz.
-    assert 1.0 < times.total / estimate < 3.0
-    assert times.layers[0][0] == pytest.approx(times.layers[0][1], rel=0.01)
+    return BoardRunner(board).times(program, command)

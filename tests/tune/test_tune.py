@@ -162,7 +162,7 @@ def test_what_boards_fail_with_is_not_in_builds(tmp_path: Path) -> None:
     assert refused.reason is not None
     assert re.fullmatch(r"it failed on stub@1000000/warm \(.*: it faults\); .* --retry.*", refused.reason)
     nothing = MeasuredCosts({}, "stub", _Everything("it hangs"))
-    with pytest.raises(UnsupportedModelError, match="it failed on stub .it hangs"):
+    with pytest.raises(UnsupportedModelError, match=r"it failed on stub .it hangs"):
         compile_graph(GRAPH, MODEL.target, MODEL.options, costs=nothing)
 
 

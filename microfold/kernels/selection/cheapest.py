@@ -49,6 +49,11 @@ class Candidate:
         return self.cost if self._case is None else self._case.cycles
 
     @property
+    def measured(self) -> int | None:
+        """Cycles of a call, if they were measured."""
+        return None if self._case is None else self._case.measured
+
+    @property
     def _case(self) -> Case | None:
         """Of a kernel that can compute the layer, and was compared with others."""
         cases = (offer.case for offer in self.offers if offer.case.kernel is self.kernel)
