@@ -93,10 +93,16 @@ class Way:
             )
         pipeline = default_pipeline() if passes is None else chosen_pipeline(passes)
         chosen_for = replace(options, ram=None) if unlimited else options
-        arenas = PlannedArenas(target, chosen_for, costs, may_stream=self.sliding is None)
-        told = replace(self.context, arenas=arenas if options.io != "rows" else None)
+        may_stream = self.sliding is None
+        # Kernels are chosen by what was measured of them; what is asked about whole programs, by estimates:
+        # measured runs of these answer it, see `Choices`.
+        estimates = PlannedArenas(target, chosen_for, may_stream=may_stream)
+        told = replace(self.context, arenas=estimates if options.io != "rows" else None)
         self.graph = pipeline(self.source, told.reporting_to(self.decisions.append))
-        self.selected = arenas.selected(self.graph)
+        self._estimated = estimates.selected(self.graph)
+        self.selected = self._estimated
+        if costs is not None:
+            self.selected = PlannedArenas(target, chosen_for, costs, may_stream).selected(self.graph)
         self.scope = self.selected.scope
 
     @property
@@ -156,7 +162,7 @@ class Way:
             except (InputError, UnsupportedModelError):
                 raise refusal from None
             return True
-        return self._rows_are_chosen("by rows" if self.selected.faster_by_rows else "whole")
+        return self._rows_are_chosen("by rows" if self._estimated.faster_by_rows else "whole")
 
     def _rows_are_chosen(self, best: str) -> bool:
         """Whether layers are computed by rows where whole tensors fit; `best`: what estimates say."""

@@ -41,12 +41,15 @@ class Choices:
     Args:
         trace: alternatives to take; what is not among those that there are is passed over.
         listing: all questions are put into `asked`, not only those that the trace answers.
+    Attributes:
+        answers: to all questions, by their names.
     """
 
     def __init__(self, trace: Trace | None = None, *, listing: bool = False):
         self.trace: Trace = dict(trace or {})
         self._listing = listing
         self._asked: dict[str, Choice] = {}
+        self.answers: dict[str, str] = {}
 
     @property
     def asked(self) -> list[Choice]:
@@ -60,12 +63,12 @@ class Choices:
             best: what is taken by estimates, of whatever.
             estimates: called only if they are needed: they may take long to make.
         """
-        wanted = self.trace.get(name)
-        if wanted is None and not self._listing:
-            return best
-        found = estimates()
-        taken = wanted if wanted is not None and wanted in found else best
-        self._asked[name] = Choice(name, found, taken)
+        wanted, taken = self.trace.get(name), best
+        if wanted is not None or self._listing:
+            found = estimates()
+            taken = wanted if wanted is not None and wanted in found else best
+            self._asked[name] = Choice(name, found, taken)
+        self.answers[name] = taken
         return taken
 
 

@@ -194,6 +194,12 @@ class Compiled:
         _ = self.program  # compiles
         return self._choices.asked
 
+    @property
+    def answers(self) -> Mapping[str, str]:
+        """What is taken of each choice, by its name."""
+        _ = self.program  # compiles
+        return self._choices.answers
+
     @cached_property
     def code(self) -> str:
         """`code_digest`."""

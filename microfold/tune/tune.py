@@ -11,7 +11,7 @@ from microfold.passes.choices import Choice, Trace, trace_text
 from microfold.tune.database import Database
 from microfold.tune.measure import Job, Runner
 from microfold.tune.measuring import Measuring, Progress, silent
-from microfold.tune.plans import alternatives, best_plan, better, least_of
+from microfold.tune.plans import alternatives, best_plan, better
 from microfold.tune.records import ProgramRecord
 from microfold.tune.setting import Setting
 from microfold.tune.space import Compiled, Subject, TunedLayer, proposals, rounds
@@ -214,7 +214,7 @@ class _Search:
             cycles.get(best.after.code),
             best.after.ram,
             best.after.program.weight_bytes,
-            [self._compare_choice(choice, best.trace) for choice in self._choices],
+            [self._compare_choice(choice, cycles) for choice in self._choices],
             best.after.program.estimated_cycles,
             model.error if model is not None else None,
             self._measuring.measured,
@@ -248,8 +248,12 @@ class _Search:
             return None
 
     def _tune(self, ways: Sequence[_Way]) -> None:
-        """Measures the kernels of some ways, and each with the kernels that are best then."""
-        jobs = [job for way in ways if not way.trace for job in self._whole(way)]
+        """Measures some ways, kernels of those that work, and these with the kernels that are best then."""
+        self._measuring.measure([job for way in ways for job in self._whole(way)])
+        works = {record.trace for record in self._records}
+        # Kernels may be what the first way fails with; others then have these, too, or fail as a whole.
+        ways = [way for way in ways if not way.trace or trace_text(way.trace) in works]
+        jobs: list[Job] = []
         known = {*self._database.figures(self._setting), *self._kernels_tried}
         for way in ways:
             layers = way.before.layers
@@ -328,10 +332,13 @@ class _Search:
             found.append(TunedKernel(name, kernel, layer.chosen, took, cycles(layer), measured))
         return found
 
-    def _compare_choice(self, choice: Choice, trace: Trace) -> TunedChoice:
-        """A choice, and what its alternatives take."""
-        least = least_of(self._records)
-        traces = {way: {} if way == choice.taken else {choice.name: way} for way in choice.estimates}
-        found = {way: least.get(trace_text(each)) for way, each in traces.items()}
-        cycles = {way: record.cycles for way, record in found.items() if record is not None}
-        return TunedChoice(choice.name, choice.taken, trace.get(choice.name, choice.taken), cycles)
+    def _compare_choice(self, choice: Choice, cycles: Mapping[str, int]) -> TunedChoice:
+        """A choice, and what its alternatives take; `cycles`: of programs, by their code."""
+        found: dict[str, int] = {}
+        alone = [way for way in self._ways.values() if len(way.trace) <= 1]
+        for compiled in (each for way in alone for each in (way.before, way.after)):
+            taken, took = compiled.answers.get(choice.name), cycles.get(compiled.code)
+            if taken is not None and took is not None:
+                found[taken] = min(took, found.get(taken, took))
+        after = self._best.after.answers.get(choice.name, choice.taken)
+        return TunedChoice(choice.name, choice.taken, after, found)

@@ -16,7 +16,7 @@ from microfold.errors import RunError
 from microfold.ir.graph import Graph
 from microfold.ir.text import to_text
 from microfold.options import Options
-from microfold.program import Program
+from microfold.program import Layer, Program
 from microfold.target import Target
 from microfold.tune.database import Database
 from microfold.tune.measure import RunnerError, Times
@@ -47,7 +47,8 @@ class StubRunner:
         poison: a word of what layers' calls are that no board runs; ``by rows``: layers by rows.
         die_once: workers end here as long as a file of this name does not exist.
         faults: what boards fail with faults there, which is no board's fault.
-        by_rows: cycles of a whole run of programs with layers by rows; None: those of their layers.
+        by_rows: cycles of a whole run of programs with layers by rows, whose layers take few; None: those of
+            the layers.
         unplugged: where this file exists, no board answers.
         unplugs: what boards fail with, too, makes this file.
     """
@@ -59,6 +60,12 @@ class StubRunner:
     by_rows: int | None = None
     unplugged: Path | None = None
     unplugs: bool = False
+
+    def layer_cycles(self, layer: Layer) -> int:
+        """What the calls of a layer take: one for each row, which take longer than a whole tensor."""
+        if layer.rows is None:
+            return stub_cycles(describe(layer))
+        return len(layer.rows) * (1 if self.by_rows is not None else (1 << 16) + stub_cycles(describe(layer)))
 
     def setting(self, target: Target, options: Options) -> Setting:
         return replace(simulated_setting(target, options), board="stub", clock=1_000_000)
@@ -79,7 +86,7 @@ class StubRunner:
             if self.unplugs and self.unplugged is not None:
                 self.unplugged.touch()
             raise RunError("it faults") if self.faults else RunnerError("the board fails with it")
-        cycles = [stub_cycles(describe(layer)) for layer in program.layers]
+        cycles = [self.layer_cycles(layer) for layer in program.layers]
         total = sum(cycles) if self.by_rows is None or program.stream is None else self.by_rows
         return Times(total, [(each, each + 5) for each in cycles])
 

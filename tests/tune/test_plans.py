@@ -79,7 +79,7 @@ def test_rows_are_not_taken_if_runs_of_them_are_slower(tmp_path: Path) -> None:
 def test_the_same_in_any_order_and_in_parts(tmp_path: Path) -> None:
     tune(tmp_path / "whole.db", model(), FAST)
     with pytest.raises(KeyboardInterrupt):
-        tune(tmp_path / "parts.db", model(), FAST, InlineExecutor(interrupted=2))
+        tune(tmp_path / "parts.db", model(), FAST, InlineExecutor(interrupted=1))
     tune(tmp_path / "parts.db", model(), FAST)
     again = InlineExecutor()
     tuning = tune(tmp_path / "parts.db", model(), FAST, again)
@@ -122,7 +122,7 @@ def test_what_fails_as_a_whole_is_not_tried_again(
 ) -> None:
     path, again = tmp_path / "a.db", InlineExecutor()
     tuning = tune(path, model(), runner, InlineExecutor(deadly=deadly))
-    assert tuning.left_out == [f"layers: by rows; the kernels as measured: {reason}"]
+    assert tuning.left_out == [f"layers: by rows; the kernels as estimated: {reason}"]
     assert tuning.choices[0].after == "whole"
     tuning = tune(path, model(), runner, again)
     assert (again.done, tuning.left_out, len(tuning.failed_before)) == ([], [], 1)
