@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from microfold.analysis.interval import EXACT, INT32, Range, fits, multiply, multiply_wide
@@ -17,13 +15,14 @@ from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.image import refuses_layout
 from microfold.ops.window import Window
+from microfold.support.frozen import frozen
 
 PRODUCT_SUMS = (Conv2D, DepthwiseConv2D, FullyConnected, TransposeConv2D)
 # Biases beyond it have no use; within it, float64 sums stay exact.
 LARGEST_BIAS = 1 << 46
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Accumulator:
     """What the sums of one layer can be, per output channel.
 
@@ -38,7 +37,7 @@ class Accumulator:
     partial: Array
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class ProductSum:
     """``bias + sum(weight * (x - zero_point))``: weights and where the window finds the image.
 

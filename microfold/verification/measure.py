@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from microfold.codegen.emit import emit, stand_ins
@@ -15,6 +14,7 @@ from microfold.program import Program
 from microfold.simulate.memory import placed_sections
 from microfold.simulate.toolchain import THUMB_ARCHITECTURE
 from microfold.support.elf import ARM, read_elf
+from microfold.support.frozen import frozen
 from microfold.support.scratch import scratch_folder
 from microfold.support.tools import COMPILE_SECONDS, run_tool
 from microfold.verification.stack import deepest
@@ -24,7 +24,7 @@ _C_LIBRARIES = (("--specs=nano.specs",), ())
 _TOOL_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Measurement:
     """What compiler and linker make of the generated C, in bytes, at the options' level of optimisation.
 
@@ -68,7 +68,7 @@ def measure(program: Program, files: Mapping[str, str] | None = None) -> Measure
     return Measurement(sum(found.files.values()) - weights, found.library, found.padding, stack)
 
 
-@dataclass(frozen=True)
+@frozen
 class GroupMeasurement:
     """The same of several programs that share kernels, linked together.
 
@@ -114,7 +114,7 @@ def measure_group(shared: Shared, build: Build) -> GroupMeasurement | None:
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class _Found:
     """Bytes of flash by object file, and as in `Measurement`."""
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from microfold.support.frozen import frozen
 
 # Depths that one instruction may be found at before it counts as a loop that pushes: compiled code has one,
 # what is reached by computed jumps a few.
@@ -30,7 +31,7 @@ class UnboundedStackError(Exception):
     """The stack of some code has no bound that can be read off it; the message says where and why."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Instruction:
     """One line of a disassembly.
 
@@ -51,7 +52,7 @@ class _Instruction:
         return int(found[1], 16) if found else None
 
 
-@dataclass(frozen=True)
+@frozen
 class _Step:
     """What an instruction does.
 

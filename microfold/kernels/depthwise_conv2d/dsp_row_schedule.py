@@ -15,8 +15,10 @@ of weights stay, the others come from registers of the floating-point unit whene
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
+
+from microfold.support.frozen import frozen
 
 # Registers that do not hold addresses.
 REGISTERS = 12
@@ -28,7 +30,7 @@ AHEAD = 1
 BOTH, BOTTOM_BOTTOM, BOTTOM_TOP, TOP_BOTTOM, TOP_TOP = range(5)
 
 
-@dataclass(frozen=True)
+@frozen
 class Taps:
     """Taps of a window along its inner axis, in `rows` rows."""
 
@@ -92,7 +94,7 @@ class Taps:
         raise AssertionError
 
 
-@dataclass(frozen=True)
+@frozen
 class Schedule:
     """Steps for neighbouring outputs.
 

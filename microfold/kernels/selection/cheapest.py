@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from microfold.ir.op import Op
 from microfold.kernels.band import lowered
@@ -15,6 +15,7 @@ from microfold.kernels.selection.variants import Offer, weigh_variants
 from microfold.kernels.selection.worth import refuse
 from microfold.ops.control.control_flow import While
 from microfold.ops.image import refuses_layout
+from microfold.support.frozen import frozen
 
 # Operators that passes replace where they can.
 _NO_KERNEL: Mapping[type[Op], str] = {
@@ -24,7 +25,7 @@ _NO_KERNEL: Mapping[type[Op], str] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Candidate:
     """A kernel considered for a layer: either the cost of its best variant, or why not.
 
@@ -59,7 +60,7 @@ class Candidate:
         return replace(self, kernel=offer.case.kernel, cost=offer.case.cost, reason=None)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Ranking:
     """A layer with the kernels considered for it, the best first.
 

@@ -10,7 +10,6 @@ saved is worth the flash.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from microfold.ir.node import Node
@@ -21,6 +20,7 @@ from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.flash_budget import constant_bytes
 from microfold.kernels.selection.needs import ArenaPlanner
 from microfold.kernels.selection.policy import Case, Policy
+from microfold.support.frozen import frozen
 
 # How many times as large as the part of the time that is lost the part of the flash must be that is saved.
 FLASH_FOR_TIME = 3
@@ -40,7 +40,7 @@ FEWEST_BYTES = 128
 OWN_CODE = 0.8
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class PricedWay:
     """One way to compute a layer: its time in a run of the model, `Case.cost`, and bytes of constants.
 

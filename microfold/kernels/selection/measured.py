@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -19,12 +18,13 @@ from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.distinguish import choices_of, distinguishing_names
 from microfold.support.digest import digest_of
+from microfold.support.frozen import frozen
 
 # Letters of a choice in a key; of longer ones it has a digest.
 LONGEST_WORD = 20
 
 
-@dataclass(frozen=True)
+@frozen
 class Figure:
     """What a call was found to take.
 

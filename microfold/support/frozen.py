@@ -1,0 +1,164 @@
+"""Frozen dataclasses whose methods take no time to make.
+
+`dataclasses.dataclass` compiles six methods of every frozen class, which takes more time than all else of
+importing it; there are hundreds. Here all methods of a class but `__init__` are closures, and that is
+compiled when the class is first called. To `dataclasses` they are frozen dataclasses: `fields`, `replace` and
+the others take them, and frozen dataclasses may be derived from them and the other way round.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from operator import attrgetter, ge, gt, le, lt
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_):
+        return lambda function: function
+
+
+_Class = TypeVar("_Class", bound=type)
+_Fields = dict[str, "dataclasses.Field[Any]"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Frozen:
+    """What `dataclasses` asks of a base: whether it is frozen."""
+
+
+_PARAMETERS = vars(_Frozen)["__dataclass_params__"]
+
+
+@overload
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def frozen(cls: _Class, /) -> _Class: ...
+
+
+@overload
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def frozen(*, eq: bool = True, order: bool = False) -> Callable[[_Class], _Class]: ...
+
+
+def frozen(cls: type | None = None, /, *, eq: bool = True, order: bool = False) -> Any:
+    """Class decorator: as `dataclasses.dataclass(frozen=True)`.
+
+    Args:
+        eq: they are equal if all their fields are, and hashed by these; else by what the base does.
+        order: they are ordered as tuples of their fields.
+    """
+
+    def decorate(cls: type) -> type:
+        fields = _collect(cls)
+        initialized = tuple(field.name for field in fields.values() if field.init)
+        methods: dict[str, Any] = {
+            "__init__": _initializer(cls, fields),
+            "__setattr__": _refusal(cls, fields, "assign to"),
+            "__delattr__": _refusal(cls, fields, "delete"),
+            "__repr__": _text,
+            "__match_args__": initialized,
+        }
+        if eq:
+            methods |= _comparisons(fields, order)
+        own = vars(cls)
+        for name, method in methods.items():
+            # A class that defines __eq__ has None for __hash__.
+            if own.get(name) is None:
+                setattr(cls, name, method)
+        cls.__dataclass_fields__ = fields  # type: ignore[attr-defined]
+        cls.__dataclass_params__ = _PARAMETERS  # type: ignore[attr-defined]
+        return cls
+
+    return decorate if cls is None else decorate(cls)
+
+
+def _collect(cls: type) -> _Fields:
+    """Its fields, those of its bases first; what stands for a default in the class becomes the default."""
+    fields: _Fields = {}
+    for base in cls.__mro__[:0:-1]:
+        fields |= vars(base).get("__dataclass_fields__", {})
+    annotations = inspect.get_annotations(cls)
+    if annotations:
+        own = {name: vars(cls)[name] for name in annotations if name in vars(cls)}
+        stand_in = _plain(cls, annotations, own)
+        for field in dataclasses.fields(dataclasses.dataclass(init=False, repr=False, eq=False)(stand_in)):
+            fields[field.name] = field
+        for name, value in own.items():
+            if isinstance(value, dataclasses.Field):
+                if value.default is dataclasses.MISSING:
+                    delattr(cls, name)
+                else:
+                    setattr(cls, name, value.default)
+    return fields
+
+
+def _plain(cls: type, annotations: dict[str, Any], content: dict[str, Any]) -> Any:
+    """A class with these annotations, which `dataclasses` may work on in place of another."""
+    named = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": "Its fields."}
+    return type(cls.__name__, (), {**content, **named, "__annotations__": annotations})
+
+
+def _initializer(cls: type, fields: _Fields) -> Callable[..., None]:
+    def __init__(self: object, *args: Any, **kwargs: Any) -> None:
+        content = {f.name: _default(f) for f in fields.values() if _default(f) is not dataclasses.MISSING}
+        if hasattr(cls, "__post_init__"):
+            content["__post_init__"] = None  # it is looked up in what is initialised
+        stand_in = _plain(cls, {field.name: field.type for field in fields.values()}, content)
+        made = dataclasses.dataclass(frozen=True, repr=False, eq=False)(stand_in).__init__
+        cls.__init__ = made  # type: ignore[misc]
+        made(self, *args, **kwargs)
+
+    return __init__
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    """What a class has in a field's place before it is a dataclass."""
+    plain = field.init and field.default_factory is dataclasses.MISSING
+    return field.default if plain else field
+
+
+def _refusal(cls: type, fields: _Fields, what: str) -> Callable[..., None]:
+    """As of frozen dataclasses: what is derived without the decorator may have other attributes."""
+    name = "__setattr__" if what == "assign to" else "__delattr__"
+
+    def refuse(self: object, attribute: str, *value: Any) -> None:
+        if type(self) is cls or attribute in fields:
+            raise dataclasses.FrozenInstanceError(f"cannot {what} field {attribute!r}")
+        getattr(super(cls, self), name)(attribute, *value)
+
+    return refuse
+
+
+def _text(self: Any) -> str:
+    shown = (field.name for field in dataclasses.fields(self) if field.repr)
+    return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+
+def _comparisons(fields: _Fields, order: bool) -> dict[str, Callable[..., Any]]:
+    key = _values(*(field.name for field in fields.values() if field.compare))
+
+    def compared(compare: Callable[[Any, Any], Any]) -> Callable[[object, object], Any]:
+        def method(self: object, other: object) -> Any:
+            return compare(key(self), key(other)) if other.__class__ is self.__class__ else NotImplemented
+
+        return method
+
+    def __eq__(self: object, other: object) -> Any:
+        return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def __hash__(self: object) -> int:
+        return hash(key(self))
+
+    ordering = {"__lt__": lt, "__le__": le, "__gt__": gt, "__ge__": ge} if order else {}
+    return {"__eq__": __eq__, "__hash__": __hash__} | {n: compared(each) for n, each in ordering.items()}
+
+
+def _values(*names: str) -> Callable[[object], tuple[Any, ...]]:
+    """A function that gives the values of attributes."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda owner: tuple(getattr(owner, name) for name in names)
