@@ -151,7 +151,8 @@ def kinds_of_positions(window: Window, height: int, width: int) -> Array:
     kinds: list[Array] = []
     for length, count, size, stride, dilation, (before, _) in axes:
         index = np.arange(count)[:, np.newaxis] * stride + np.arange(size) * dilation - before
-        kinds.append(np.unique((index >= 0) & (index < length), axis=0))
+        inside = (index >= 0) & (index < length)
+        kinds.append(np.array(sorted({*map(tuple, inside.tolist())})))
     rows, columns = kinds
     both = rows[:, np.newaxis, :, np.newaxis] & columns[np.newaxis, :, np.newaxis, :]
     return both.reshape(len(rows) * len(columns), -1)

@@ -19,7 +19,7 @@ from microfold.cli.common import print_json
 from microfold.cli.exit_codes import CLOSED_OUTPUT
 from microfold.cli.groups import OutputClosedError, UsageError, expand_groups
 from microfold.cli.notices import say
-from microfold.cli.values import take_plainly
+from microfold.cli.values import PlainCommand, PlainGroup
 from microfold.errors import MicrofoldError, UnsupportedModelError
 from microfold.support.files import reason
 
@@ -51,6 +51,7 @@ def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
     """The command line with these commands."""
     app = typer.Typer(
         name="microfold",
+        cls=PlainGroup,
         help="Compile .tflite models, ahead of time, into plain C99 for microcontrollers.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -59,7 +60,7 @@ def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
     app.callback(invoke_without_command=True)(_version)
     for name in commands:
         command = getattr(import_module(f"microfold.cli.{name}"), name)
-        app.command(name)(expand_groups(command))
+        app.command(name, cls=PlainCommand)(expand_groups(command))
     return app
 
 
@@ -83,10 +84,7 @@ def _version(
 @cache
 def _parser(commands: Sequence[str]) -> Any:
     """What reads command lines of these commands, which are made of the functions' signatures."""
-    parser: Any = typer.main.get_command(application(commands))
-    for command in (parser, *parser.commands.values()):
-        take_plainly(command.params)
-    return parser
+    return typer.main.get_command(application(commands))
 
 
 def run(arguments: Sequence[str]) -> int:

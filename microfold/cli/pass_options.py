@@ -91,8 +91,9 @@ class PassOptions:
         from microfold.passes.instruments import DumpIR, PrintIR, Timing, Verify
 
         disabled, required, printed = map(_split, (self.disable, self.require, self.print_after))
-        known = known_passes()
-        for name in [*disabled, *required, *printed]:
+        given = [*disabled, *required, *printed]
+        known = known_passes() if given else ()
+        for name in given:
             check_pass(name, known)
         instruments: list[Instrument] = []
         if printed or self.print_after_all:

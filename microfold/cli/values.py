@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+from typer.core import TyperCommand, TyperGroup
 
-def take_plainly(parameters: Iterable[Any]) -> None:
-    """Let parameters of a command take what is plainly of their types as it is.
+
+class PlainCommand(TyperCommand):
+    """A command whose parameters take what is plainly of their types as it is.
 
     Newer versions of typer validate each one's value with pydantic, also where nothing is given. To import
     and prepare that takes longer than many a command. It still does whatever is not plain, with its messages.
     """
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _plain(super().get_params(ctx))
+
+
+class PlainGroup(TyperGroup):
+    """Likewise a group of commands."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _plain(super().get_params(ctx))
+
+
+def _plain(parameters: list[Any]) -> list[Any]:
     for parameter in parameters:
         validated = getattr(parameter, "get_runtime_param", None)
-        if validated is not None:
+        if validated is not None and not isinstance(validated, partial):
             parameter.get_runtime_param = partial(_Plain, validated)
+    return parameters
 
 
 class _Plain:

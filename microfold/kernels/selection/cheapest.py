@@ -10,6 +10,7 @@ from microfold.kernels.band import lowered
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import KERNELS, PACKED, Kernel, Trade
 from microfold.kernels.layer import LayerContext
+from microfold.kernels.loading import load_kernels
 from microfold.kernels.selection.policy import Case, Policy
 from microfold.kernels.selection.variants import Offer, weigh_variants
 from microfold.kernels.selection.worth import refuse
@@ -119,6 +120,7 @@ def candidates(layer: LayerContext, policy: Policy) -> list[Candidate]:
 
     def find() -> list[Candidate]:
         node = layer.node
+        load_kernels(type(node.op))
         fitting = [k for k in KERNELS if k.op is type(node.op) and k.is_for(node)]
         return in_order([consider(k, layer, policy) for k in fitting], policy)
 
