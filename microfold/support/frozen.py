@@ -84,7 +84,8 @@ def _collect(cls: type) -> _Fields:
     annotations = inspect.get_annotations(cls)
     if annotations:
         own = {name: vars(cls)[name] for name in annotations if name in vars(cls)}
-        stand_in = _plain(cls, annotations, own)
+        named = {"__module__": cls.__module__, "__doc__": "Annotated as another class.", **own}
+        stand_in: Any = type(cls.__name__, (), {**named, "__annotations__": annotations})
         for field in dataclasses.fields(dataclasses.dataclass(init=False, repr=False, eq=False)(stand_in)):
             fields[field.name] = field
         for name, value in own.items():
@@ -96,29 +97,36 @@ def _collect(cls: type) -> _Fields:
     return fields
 
 
-def _plain(cls: type, annotations: dict[str, Any], content: dict[str, Any]) -> Any:
-    """A class with these annotations, which `dataclasses` may work on in place of another."""
-    named = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": "Its fields."}
-    return type(cls.__name__, (), {**content, **named, "__annotations__": annotations})
-
-
 def _initializer(cls: type, fields: _Fields) -> Callable[..., None]:
     def __init__(self: object, *args: Any, **kwargs: Any) -> None:
-        content = {f.name: _default(f) for f in fields.values() if _default(f) is not dataclasses.MISSING}
-        if hasattr(cls, "__post_init__"):
-            content["__post_init__"] = None  # it is looked up in what is initialised
-        stand_in = _plain(cls, {field.name: field.type for field in fields.values()}, content)
-        made = dataclasses.dataclass(frozen=True, repr=False, eq=False)(stand_in).__init__
+        made = _compiled_initializer(cls, fields)
         cls.__init__ = made  # type: ignore[misc]
         made(self, *args, **kwargs)
 
     return __init__
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
-    """What a class has in a field's place before it is a dataclass."""
-    plain = field.init and field.default_factory is dataclasses.MISSING
-    return field.default if plain else field
+def _compiled_initializer(cls: type, fields: _Fields) -> Callable[..., None]:
+    known: dict[str, Any] = {"set_field": object.__setattr__, "UNSET": object()}
+    parameters, lines = ["self"], list[str]()
+    for name, field in fields.items():
+        value = name
+        if field.default_factory is not dataclasses.MISSING:
+            known[f"make_{name}"] = field.default_factory
+            value = f"make_{name}() if {name} is UNSET else {name}" if field.init else f"make_{name}()"
+            default = "=UNSET"
+        else:
+            known[f"default_{name}"] = field.default
+            default = "" if field.default is dataclasses.MISSING else f"=default_{name}"
+            if not field.init:
+                continue  # the class has it
+        parameters += [f"{name}{default}"] if field.init else []
+        lines.append(f"set_field(self, {name!r}, {value})")
+    lines.append("self.__post_init__()" if hasattr(cls, "__post_init__") else "return")
+    exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(lines), known)
+    made: Any = known["__init__"]
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    return made
 
 
 def _refusal(cls: type, fields: _Fields, what: str) -> Callable[..., None]:
