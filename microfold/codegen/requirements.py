@@ -43,6 +43,8 @@ HELPER_FILES = (
     "simd/int4_mve.j2",
 )
 
+# Lines that begin or end what a condition leaves out, and what lies between them.
+_BRANCHES = re.compile(r"^(#(?:if|else|endif).*)$", re.MULTILINE)
 _DEFINED = re.compile(rf" macro ({HELPERS}\w+)\(")
 
 # Features that a predefined macro tells: what is needed, and the condition that it is there.
@@ -168,7 +170,7 @@ def _without(known: Mapping[str, bool]) -> Callable[[str], str]:
         # Of each #if around a line: whether the condition is known, and whether the line is kept.
         around: list[tuple[bool, bool]] = []
         kept: list[str] = []
-        for line in text.split("\n"):
+        for line in _BRANCHES.split(text):
             if line.startswith("#if"):
                 # The condition itself may be a helper.
                 kept.append(line)

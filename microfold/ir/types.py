@@ -36,6 +36,9 @@ class DType(enum.Enum):
     FLOAT16 = "float16"
     FLOAT32 = "float32"
 
+    # Each is there once; `Enum` hashes names anew, by a function in Python.
+    __hash__ = object.__hash__
+
     @property
     def numpy(self) -> np.dtype[Any]:
         """The numpy type that holds one element (int8 for int4)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from functools import cached_property
 from pathlib import Path
 
 from microfold.ir.types import Array
@@ -87,6 +88,10 @@ class CFunction:
     only_layer: int | None = None
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         # Fields are many, and hardly tell functions apart: selection counts functions again and again.
         return hash((self.template, self.name, self.spec, self.only_layer))
 

@@ -48,6 +48,9 @@ class Trade(Enum):
     BYTE_WEIGHTS = "its float32 weights are kept as int8 and steps, and converted for every product or two"
     HALF_FLOATS = "its weights are packed as float16, and converted by every call"
 
+    # Each is there once; `Enum` hashes names anew, by a function in Python.
+    __hash__ = object.__hash__
+
 
 # Instructions of a part of a kernel that nothing is known of.
 GUESS = 10.0

@@ -17,9 +17,12 @@ from typing import NamedTuple
 # what is reached by computed jumps a few.
 _MOST_DEPTHS = 64
 _CONDITIONS = "eq|ne|cs|cc|hs|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le|al"
-_HEADING = re.compile(r"^([0-9a-f]+) <(.+)>:$")
-_LINE = re.compile(r"^\s*([0-9a-f]+):\t([0-9a-f ]+)\t(\S+)(?:\t(.*))?$")
-_UNKNOWN = re.compile(r"^\s*([0-9a-f]+):\t([0-9a-f ]+)\t.*<UNDEFINED>")
+_HEADING = re.compile(r"^([0-9a-f]+) <(.+)>:$", re.MULTILINE)
+# Address, bytes, the mnemonic up to its first point and the rest of it, operands up to a remark.
+_LINE = re.compile(
+    r"^[ \t]*([0-9a-f]+):\t([0-9a-f ]+)\t(?=\S)([^.\s]*)(\S*)(?:\t([^@;\n]*).*)?$", re.MULTILINE
+)
+_UNKNOWN = re.compile(r"^[ \t]*([0-9a-f]+):\t([0-9a-f ]+)\t.*<UNDEFINED>", re.MULTILINE)
 _ADDRESS = re.compile(r"\b([0-9a-f]+) <[^>]*>")
 _BRANCH = re.compile(rf"b(?P<condition>{_CONDITIONS})?|cbn?z|le|letp|wls|wlstp")
 _CONDITIONAL = re.compile(rf"(bx|blx|pop|push|ldmia|ldr|mov|add|sub)({_CONDITIONS})")
@@ -108,24 +111,21 @@ class _Image:
         self.depths: dict[int, int] = {}
 
     def _read(self, listing: str) -> None:
-        function = ""
-        for line in listing.splitlines():
-            if found := _LINE.match(line):
-                address, size = int(found[1], 16), len(found[2].replace(" ", "")) // 2
-                if found[3] == ".word":
-                    self.words[address] = int(found[2].strip(), 16)
-                elif not found[3].startswith("."):
-                    operands = (found[4] or "").partition("@")[0].partition(";")[0].strip()
-                    name = found[3].partition(".")[0]
-                    self.code[address] = _Instruction(address, size, function, name, operands)
-                    self.functions.setdefault(function, []).append(address)
-            elif found := _HEADING.match(line):
-                function = found[2]
-                self.entries.setdefault(function, int(found[1], 16))
-            elif found := _UNKNOWN.match(line):
-                address, size = int(found[1], 16), len(found[2].replace(" ", "")) // 2
-                self.code[address] = _Instruction(address, size, function, "undefined", "")
-                self.functions.setdefault(function, []).append(address)
+        _, *parts = _HEADING.split(listing)
+        for entry, function, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+            self.entries.setdefault(function, int(entry, 16))
+            found: list[_Instruction] = []
+            for place, code, name, rest, operands in _LINE.findall(body):
+                address = int(place, 16)
+                if name:
+                    found.append(_Instruction(address, _size(code), function, name, operands.strip()))
+                elif rest == ".word":
+                    self.words[address] = int(code, 16)
+            for place, code in _UNKNOWN.findall(body):
+                found.append(_Instruction(int(place, 16), _size(code), function, "undefined", ""))
+            found.sort()
+            self.code |= {each.address: each for each in found}
+            self.functions.setdefault(function, []).extend([each.address for each in found])
 
     def bound(self, functions: Iterable[str]) -> int:
         entries = [self.entries[name] for name in functions if name in self.entries]
@@ -275,6 +275,11 @@ class _Image:
                 return int(plain[1])
             break
         raise UnboundedStackError(f"{i.function} moves the stack pointer by what {register} holds")
+
+
+def _size(code: str) -> int:
+    """How many bytes are listed."""
+    return len(code.replace(" ", "")) // 2
 
 
 @cache

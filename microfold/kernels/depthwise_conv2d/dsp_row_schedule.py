@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 
 from microfold.support.frozen import frozen
 
@@ -39,21 +39,21 @@ class Taps:
     stride: int
     dilation: int
 
-    @property
+    @cached_property
     def even_words(self) -> int:
         return self.count // 2
 
-    @property
+    @cached_property
     def odd_words(self) -> int:
         return (self.count - 1) // 2 if self.dilation == 1 and self.stride % 2 else 0
 
-    @property
+    @cached_property
     def row_words(self) -> int:
         """Words of weights of a row."""
         alone = self.count % 2 and not self.odd_words
         return self.even_words + self.odd_words + alone
 
-    @property
+    @cached_property
     def words(self) -> int:
         return self.rows * self.row_words
 

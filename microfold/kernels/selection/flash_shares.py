@@ -74,7 +74,7 @@ class PricedWay:
         code = self.candidate.kernel.code
         return code - int(code * OWN_CODE)
 
-    @property
+    @cached_property
     def wide(self) -> bool:
         return Trade.WIDE_WEIGHTS in self.candidate.kernel.trades
 
