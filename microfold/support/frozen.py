@@ -27,11 +27,14 @@ _Fields = dict[str, "dataclasses.Field[Any]"]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Frozen:
-    """What `dataclasses` asks of a base: whether it is frozen."""
+class _Sample:
+    """What `dataclasses` notes of a frozen class, and of a field."""
+
+    field: int
 
 
-_PARAMETERS = vars(_Frozen)["__dataclass_params__"]
+_PARAMETERS: Any = vars(_Sample)["__dataclass_params__"]
+_ORDINARY: Any = dataclasses.fields(_Sample)[0]
 
 
 @overload
@@ -81,19 +84,18 @@ def _collect(cls: type) -> _Fields:
     fields: _Fields = {}
     for base in cls.__mro__[:0:-1]:
         fields |= vars(base).get("__dataclass_fields__", {})
-    annotations = inspect.get_annotations(cls)
-    if annotations:
-        own = {name: vars(cls)[name] for name in annotations if name in vars(cls)}
-        named = {"__module__": cls.__module__, "__doc__": "Annotated as another class.", **own}
-        stand_in: Any = type(cls.__name__, (), {**named, "__annotations__": annotations})
-        for field in dataclasses.fields(dataclasses.dataclass(init=False, repr=False, eq=False)(stand_in)):
-            fields[field.name] = field
-        for name, value in own.items():
-            if isinstance(value, dataclasses.Field):
-                if value.default is dataclasses.MISSING:
-                    delattr(cls, name)
-                else:
-                    setattr(cls, name, value.default)
+    for name, annotation in inspect.get_annotations(cls).items():
+        if str(annotation).startswith(("ClassVar", "typing.ClassVar")):
+            continue
+        given = vars(cls).get(name, dataclasses.MISSING)
+        found: Any = given if isinstance(given, dataclasses.Field) else dataclasses.field(default=given)
+        found.name, found.type, found.kw_only = name, annotation, False
+        found._field_type = _ORDINARY._field_type
+        fields[name] = found
+        if found is given and found.default is dataclasses.MISSING:
+            delattr(cls, name)
+        elif found is given:
+            setattr(cls, name, found.default)
     return fields
 
 

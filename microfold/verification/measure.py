@@ -166,8 +166,8 @@ def _measure(programs: Sequence[Program], files: Mapping[str, str], api: Sequenc
                     library += section.size
         padding = linked.flash - sum(placed.values()) - library if linked is not None else None
         placed = {name: placed[name] for name in objects}
-        listings = [_disassemble(compiler, image, folder) for image in images]
-        stack = None if None in listings else deepest([text for text in listings if text], api)
+        listings = _disassemble(compiler, images, folder)
+        stack = None if listings is None else deepest(listings, api)
     return _Found(placed, library, padding, stack)
 
 
@@ -216,16 +216,20 @@ def _link(
             yield image
 
 
-def _disassemble(compiler: str, image: Path, folder: Path) -> str | None:
-    """What objdump of the compiler's binutils prints; None if it is missing or fails."""
+def _disassemble(compiler: str, images: Sequence[Path], folder: Path) -> list[str] | None:
+    """What objdump of the compiler's binutils prints of each; None if it is missing or fails."""
     name = "-print-prog-name=objdump"
     asked = run_tool([compiler, name], folder, _TOOL_SECONDS, "asking for objdump")
     tool = shutil.which(asked.stdout.strip()) if asked.returncode == 0 and asked.stdout.strip() else None
     if tool is None:
         return None
-    command = [tool, "-d", THUMB_ARCHITECTURE, image.name]
-    done = run_tool(command, folder, _TOOL_SECONDS, "disassembling")
-    return done.stdout if done.returncode == 0 else None
+    listings: list[str] = []
+    for image in images:
+        done = run_tool([tool, "-d", THUMB_ARCHITECTURE, image.name], folder, _TOOL_SECONDS, "disassembling")
+        if done.returncode != 0:
+            return None
+        listings.append(done.stdout)
+    return listings
 
 
 def _api(program: Program) -> list[str]:

@@ -291,7 +291,7 @@ def _worth(saved: int, flash: int, lost: float, time: float) -> float:
 
 
 def _time(ways: Sequence[PricedWay]) -> float:
-    return sum(way.time for way in ways)
+    return sum([way.time for way in ways])
 
 
 def estimated_flash(ways: Sequence[PricedWay]) -> int:
@@ -304,9 +304,9 @@ def estimated_flash(ways: Sequence[PricedWay]) -> int:
     functions: dict[CFunction, PricedWay] = {}
     for way in ways:
         key = way.constants_key
-        if way.flash > constants.get(key, 0):
+        if key not in constants or way.flash > constants[key]:
             constants[key] = way.flash
         functions[way.function] = way
     shared = {way.candidate.kernel.name: way.shared_code for way in functions.values()}
-    own = sum(way.own_code for way in functions.values())
+    own = sum([way.own_code for way in functions.values()])
     return sum(constants.values()) + own + sum(shared.values())
