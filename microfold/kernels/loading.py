@@ -27,9 +27,14 @@ _FOLDER = Path(microfold.kernels.__path__[0])
 
 def load_kernels(op: type[Op]) -> None:
     """Import the kernels of an operator: they are in `kernel.KERNELS` from here on."""
-    words = op.__module__.split(".")
-    for folder in (*words, *_ALSO.get(words[-1], ())):
+    for folder in folders_of(op):
         _load(folder)
+
+
+def folders_of(op: type[Op]) -> tuple[str, ...]:
+    """Where the kernels of an operator may be: names of folders, as far as there are such."""
+    words = op.__module__.split(".")
+    return (*words, *_ALSO.get(words[-1], ()))
 
 
 def load_all_kernels() -> None:

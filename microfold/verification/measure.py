@@ -167,7 +167,7 @@ def _measure(programs: Sequence[Program], files: Mapping[str, str], api: Sequenc
         padding = linked.flash - sum(placed.values()) - library if linked is not None else None
         placed = {name: placed[name] for name in objects}
         listings = _disassemble(compiler, images, folder)
-        stack = None if listings is None else deepest(listings, api)
+        stack = None if listings is None else deepest([text for text in listings if text], api)
     return _Found(placed, library, padding, stack)
 
 
