@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import re
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -62,6 +64,10 @@ class WithMore(Made):
     """Derived without the decorator."""
 
 
+SOURCES = Path(__file__).resolve().parents[2] / "microfold"
+# What imports nothing of microfold, and what `frozen` itself is held against.
+EXCEPTIONS = {"errors.py", "support/frozen.py"}
+
 BOTH: list[Any] = [Made, Standard]
 
 
@@ -116,3 +122,13 @@ def test_comparisons() -> None:
         assert Ordered(1, "b") < (1, "b")  # type: ignore[operator]
     assert Apart(1) != Apart(1)
     assert len({Apart(1), Apart(1)}) == 2
+
+
+def test_all_frozen_classes_are() -> None:
+    paths = {path.relative_to(SOURCES).as_posix(): path for path in SOURCES.rglob("*.py")}
+    standard = {
+        name
+        for name, path in paths.items()
+        if re.search(r"^ *@(dataclasses\.)?dataclass\(.*frozen=True", path.read_text("utf-8"), re.MULTILINE)
+    }
+    assert standard == EXCEPTIONS
