@@ -22,6 +22,8 @@ _ALSO = {
     "mean": ("pool2d",),
     "transpose_conv2d": ("conv2d",),
 }
+# How the names of modules begin that have microfold's own kernels.
+OWN = f"{microfold.kernels.__name__}."
 _FOLDER = Path(microfold.kernels.__path__[0])
 
 
@@ -47,6 +49,6 @@ def load_all_kernels() -> None:
 def _load(folder: str) -> None:
     """Import all modules of a folder, if there is one."""
     if (_FOLDER / folder / "__init__.py").exists():
-        package = import_module(f"{microfold.kernels.__name__}.{folder}")
+        package = import_module(f"{OWN}{folder}")
         for module in walk_packages(package.__path__, f"{package.__name__}."):
             import_module(module.name)
