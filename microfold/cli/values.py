@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from typer.core import TyperCommand, TyperGroup
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class PlainCommand(TyperCommand):
@@ -60,7 +63,7 @@ def _plainly(value: Any, kind: Any, info: Any) -> Any:
     """A value of a parameter of some kind; None where that is not plain."""
     if kind is Path and isinstance(value, str | Path):
         return Path(value) if not os.path.exists(value) or os.access(value, os.R_OK) else None
-    if kind is int and isinstance(value, str) and value.isascii() and value.isdecimal():
+    if kind is int and isinstance(value, str) and _NUMBER.fullmatch(value):
         number = int(value)
         fits = (info.min is None or number >= info.min) and (info.max is None or number <= info.max)
         return number if fits else None

@@ -52,7 +52,8 @@ def counted(*arguments: object) -> tuple[int, set[str]]:
 
 def test_what_a_build_does(tmp_path: Path) -> None:
     (tmp_path / "two.mf").write_text(TWO_OPERATORS)
-    calls, modules = counted("build", tmp_path / "two.mf", "--target", "cortex-m4", "-o", tmp_path / "out")
+    command = ("build", tmp_path / "two.mf", "--target", "cortex-m4", "--ram", 1000, "-o", tmp_path / "out")
+    calls, modules = counted(*command)
     own = {name for name in modules if name.startswith("microfold.")}
     kernels = {name.split(".")[2] for name in own if name.startswith("microfold.kernels.")}
     assert kernels.isdisjoint({"depthwise_conv2d", "recurrent", "signal", "movement", "transpose_conv2d"})
