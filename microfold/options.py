@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from microfold.errors import InputError
+from microfold.support.frozen import frozen
 
 OPTIMIZE = ("size", "balanced", "speed")
 # How whole inputs and outputs are handed over.
@@ -21,7 +21,7 @@ MAX_ITERATIONS = (1 << 31) - 1
 OWN_LICENSE = "LicenseRef-microfold-output"
 
 
-@dataclass(frozen=True)
+@frozen
 class Options:
     """What the user chooses.
 

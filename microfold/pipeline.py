@@ -213,7 +213,7 @@ def default_pipeline() -> FixedPointIteration:
             fuse_residual,
         ],
         name="default_pipeline",
-        known=available(),
+        known=available,
     )
 
 
@@ -234,7 +234,7 @@ def canonical_form() -> Sequential:
             remove_redundant_reshape,
         ],
         name="canonical_form",
-        known=available(),
+        known=available,
     )
 
 
@@ -275,4 +275,4 @@ def optimize(graph: Graph, context: PassContext | None = None) -> Graph:
 def chosen_pipeline(passes: Pass) -> Sequential:
     """A caller's own passes, and behind them those that code generation relies on."""
     mandatory = [step for step in default_pipeline().passes if step.mandatory]
-    return Sequential([passes, *mandatory], name="chosen_pipeline", known=available())
+    return Sequential([passes, *mandatory], name="chosen_pipeline", known=available)

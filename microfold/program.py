@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,11 +29,12 @@ from microfold.plan.arena import ArenaPlan
 from microfold.plan.overlap import align
 from microfold.plan.regions import Regions
 from microfold.plan.stream.memory import StreamMemory
+from microfold.support.frozen import frozen
 from microfold.target import Target
 from microfold.transform.requested.slide_window import Sliding
 
 
-@dataclass(frozen=True)
+@frozen
 class Buffer:
     """Where one value lies.
 
@@ -51,7 +52,7 @@ class Buffer:
         return self.value.type
 
 
-@dataclass(frozen=True)
+@frozen
 class Move:
     """A copy of a value.
 
@@ -64,7 +65,7 @@ class Move:
     zeros: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Block:
     """Layers that run one after the other inside of a layer.
 
@@ -78,7 +79,7 @@ class Block:
     moves: tuple[Move, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class LoopPlan:
     """What a layer is that repeats others.
 
@@ -121,7 +122,7 @@ class LoopPlan:
         return (*self.begin, *self.body.moves)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class BranchPlan:
     """What a layer is that runs one of two blocks, whose results lie in the same places.
 
@@ -155,7 +156,7 @@ class BranchPlan:
         return None if None in sums else max(each for each in sums if each is not None)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Layer:
     """One kernel call of the schedule, or layers around which there is a statement of C.
 
@@ -223,7 +224,7 @@ class Layer:
         return self.node.outputs[0].name
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class StateSlot:
     """A value that lives from call to call.
 
@@ -236,7 +237,7 @@ class StateSlot:
     next: Buffer | None
 
 
-@dataclass(frozen=True)
+@frozen
 class Origin:
     """Where a program comes from: the same wherever the file lies.
 
@@ -258,7 +259,7 @@ def origin_of(path: Path, data: bytes, command: str = "") -> Origin:
     return Origin(path.name, len(data), hashlib.sha256(data).hexdigest(), command)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Program:
     """A model compiled for a target.
 

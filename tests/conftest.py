@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 
 from microfold.host import library
+from microfold.kernels.loading import load_all_kernels
 from microfold.simulate import toolchain
 from tests.golden import Golden
 from tests.needs import missing, need_tools
@@ -19,6 +20,9 @@ from tests.object_cache import cached
 # The same examples in every run, however busy the machine; `--hypothesis-profile=default` draws new ones.
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same")
+
+# Many tests go through the list of all kernels.
+load_all_kernels()
 
 # Workers of pytest-xdist import readline, which sets it: tables would be as wide as that.
 os.environ.pop("COLUMNS", None)

@@ -11,11 +11,12 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "microfold"
 
 # Each part with the parts that it may import, beside itself. A part is a package or a module of microfold.
-IR = ["errors", "ir"]
+SUPPORT = ["errors", "support"]
+IR = [*SUPPORT, "ir"]
 OPS = [*IR, "arithmetic", "ops"]
-SETTINGS = ["errors", "support", "target", "options"]
+SETTINGS = [*SUPPORT, "target", "options"]
 KERNELS = [*OPS, *SETTINGS, "analysis", "kernels"]
-PASSES = [*OPS, "support", "analysis", "passes", "transform", "pipeline"]
+PASSES = [*OPS, "analysis", "passes", "transform", "pipeline"]
 PROGRAM = [*KERNELS, "passes", "transform", "plan", "program"]
 CODEGEN = [*PROGRAM, "codegen"]
 EXTERNAL = [*KERNELS, *PASSES, "external"]
@@ -29,8 +30,8 @@ MAY_IMPORT: dict[str, list[str]] = {
     "ir": IR,
     "arithmetic": IR,
     "ops": OPS,
-    "frontend": [*OPS, "support"],
-    "passes": [*IR, "support"],
+    "frontend": OPS,
+    "passes": IR,
     "analysis": OPS,
     "transform": [*OPS, "analysis", "passes"],
     "pipeline": PASSES,
@@ -48,7 +49,7 @@ MAY_IMPORT: dict[str, list[str]] = {
     "verification": [*COMPILER, "host", "simulate"],
     "report": [*COMPILER, "host", "simulate", "verification"],
     "export": RUN,
-    "workers": ["errors", "support", "workers"],
+    "workers": [*SUPPORT, "workers"],
     "tune": [*RUN, "workers", "tune"],
 }
 # At the bottom: anything but the command line.

@@ -309,7 +309,7 @@ def test_instruments_may_leave_passes_out() -> None:
 
 
 def test_names_that_a_sequence_does_not_know() -> None:
-    inner = Sequential([named("b", [])], known=["elsewhere"])
+    inner = Sequential([named("b", [])], known=lambda: ["elsewhere"])
     steps = Sequential([named("a", []), inner])
     steps(GRAPH, PassContext(required_pass=["b"], disabled_pass=["elsewhere"]))
     for context in (PassContext(required_pass=["bb"]), PassContext(disabled_pass=["bb"])):

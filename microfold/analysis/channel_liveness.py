@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,11 +32,12 @@ from microfold.ops.movement.transpose import Transpose
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin
+from microfold.support.frozen import frozen
 
 INT32_LIMIT = (1 << 31) - 1
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Contribution:
     """What the input channels of a product sum with one group add to its outputs.
 
@@ -232,7 +232,7 @@ class ChannelLiveness:
         return "other channels that go with them are needed"
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Link:
     """How channels of an operand and of the result go together.
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ops.external.compiler_region import CompilerBegin, CompilerEnd
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class CompilerRegion:
     """Nodes for one external code generator.
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from microfold.ir.types import Array
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Deviation:
     """The largest difference of one output over all calls.
 

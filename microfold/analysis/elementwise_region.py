@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,13 +12,14 @@ from microfold.ir.op import Pattern
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.elementwise.conversions.dequantize import Dequantize
 from microfold.ops.movement.copy import Copy
+from microfold.support.frozen import frozen
 
 NARROW = (DType.INT8, DType.UINT8, DType.INT16)
 # Regions are looked for from every end: a bound keeps the work in proportion to the graph.
 LARGEST = 64
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class ElementwiseRegion:
     """Elementwise nodes that only the last of them reads, and that all come from one narrow integer.
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from microfold.arithmetic import numerics
 from microfold.ir.types import Array, DType, ElementType, TensorType
+from microfold.support.frozen import frozen
 
 INT32 = (-(1 << 31), (1 << 31) - 1)
 # float64 sums, which the reference uses, are exact below it.
 EXACT = 1 << 53
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Range:
     """Smallest and largest value of each channel, for every input of the model and at every position.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from microfold.analysis.interval import EXACT, INT32, Range, fits, multiply, multiply_wide
@@ -17,13 +15,14 @@ from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.image import refuses_layout
 from microfold.ops.window import Window
+from microfold.support.frozen import frozen
 
 PRODUCT_SUMS = (Conv2D, DepthwiseConv2D, FullyConnected, TransposeConv2D)
 # Biases beyond it have no use; within it, float64 sums stay exact.
 LARGEST_BIAS = 1 << 46
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Accumulator:
     """What the sums of one layer can be, per output channel.
 
@@ -38,7 +37,7 @@ class Accumulator:
     partial: Array
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class ProductSum:
     """``bias + sum(weight * (x - zero_point))``: weights and where the window finds the image.
 
@@ -152,7 +151,8 @@ def kinds_of_positions(window: Window, height: int, width: int) -> Array:
     kinds: list[Array] = []
     for length, count, size, stride, dilation, (before, _) in axes:
         index = np.arange(count)[:, np.newaxis] * stride + np.arange(size) * dilation - before
-        kinds.append(np.unique((index >= 0) & (index < length), axis=0))
+        inside = (index >= 0) & (index < length)
+        kinds.append(np.array(sorted({*map(tuple, inside.tolist())})))
     rows, columns = kinds
     both = rows[:, np.newaxis, :, np.newaxis] & columns[np.newaxis, :, np.newaxis, :]
     return both.reshape(len(rows) * len(columns), -1)

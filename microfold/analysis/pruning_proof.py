@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import groupby
 
 from microfold.ir.node import Value
+from microfold.support.frozen import frozen
 
 
 class Reason(enum.Enum):
@@ -18,7 +18,7 @@ class Reason(enum.Enum):
     REPLACED = "constant: the whole tensor is, and became data"
 
 
-@dataclass(frozen=True)
+@frozen
 class Claim:
     """One channel.
 
@@ -33,7 +33,7 @@ class Claim:
     reason: Reason
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class PrunedValue:
     """The claims about one value.
 
@@ -60,7 +60,7 @@ class PrunedValue:
             yield key, tuple(claim.channel for claim in claims)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class PruningProof:
     """Everything that one run of the pass removed.
 

@@ -8,7 +8,7 @@ requantisation, tables of elementwise operators. Without a rule, a result can be
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -49,13 +49,14 @@ from microfold.ops.movement.transpose import Transpose
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin
+from microfold.support.frozen import frozen
 
 Fact = TypeVar("Fact")
 
 TABLE_BITS = 16  # elementwise operators on wider types are not tabulated
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Ranges:
     """What is known about a graph.
 

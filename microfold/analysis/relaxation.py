@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Relaxation:
     """A rewrite after which the outputs may have other bits; the evidence of the pass's decision.
 

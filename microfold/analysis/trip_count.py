@@ -9,7 +9,7 @@ as far as what they decide on begins as constants. LLVM's ScalarEvolution counts
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from microfold.analysis.interval import array_range, full_range
 from microfold.analysis.ranges import Ranges
@@ -25,13 +25,14 @@ from microfold.ops.elementwise.compare import Compare
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.sub import Sub
 from microfold.ops.movement.reshape import Reshape
+from microfold.support.frozen import frozen
 
 MAX_ELEMENTS = 1024  # to compute in one run, where nothing but the trip count is wanted
 
 Interval = tuple[int, int]
 
 
-@dataclass(frozen=True)
+@frozen
 class TripCount:
     """What is known of a loop.
 
@@ -46,7 +47,7 @@ class TripCount:
     reason: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class _LoopAtHand:
     """A loop, and what its operands may be before the first run.
 
@@ -172,7 +173,7 @@ def _negated(interval: Interval) -> Interval:
     return -interval[1], -interval[0]
 
 
-@dataclass(frozen=True)
+@frozen
 class _Side:
     """A side of a comparison: what it is before the first run, and what each run adds."""
 

@@ -94,14 +94,11 @@ def saturating_rounding_doubling_high_mul(a: Array, b: Array | int) -> Int32Arra
     """High half of ``2*a*b`` with rounding; ties go up in magnitude for positive products.
 
     ``(a*b + (a*b >= 0 ? 2^30 : 1 - 2^30)) / 2^31``, the division truncating; saturates for
-    ``a == b == -2^31``.
+    ``a == b == -2^31``. Of a negative dividend n, it gives ``floor((n + 2^31 - 1) / 2^31)``: in both cases
+    that is ``floor((a*b + 2^30) / 2^31)``.
     """
     product = np.asarray(a, np.int64) * np.asarray(b, np.int64)
-    nudged = product + np.where(product >= 0, 1 << 30, 1 - (1 << 30))
-    # Truncating division: shift the magnitude.
-    magnitude = np.abs(nudged) >> 31
-    high = np.where(nudged < 0, -magnitude, magnitude)
-    return np.minimum(high, (1 << 31) - 1).astype(np.int32)
+    return np.minimum((product + (1 << 30)) >> 31, (1 << 31) - 1).astype(np.int32)
 
 
 def rounding_divide_by_pot(x: Array, exponent: Array | int) -> Int32Array:

@@ -12,18 +12,18 @@ https://github.com/tensorflow/tflite-micro/tree/main/signal/src
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from microfold.ir.types import Array, DType
+from microfold.support.frozen import frozen
 
 DTYPES = (DType.INT16, DType.INT32, DType.FLOAT32)
 RADICES = (4, 2, 3, 5)
 MAX_LENGTH = 1 << 16  # places of its numbers fit 16 bits
 
 
-@dataclass(frozen=True)
+@frozen
 class Stage:
     """One pass over all numbers: transforms of `size` numbers become transforms of `radix * size`.
 

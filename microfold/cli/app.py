@@ -8,68 +8,62 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from microfold import __version__
-from microfold.cli.bench import bench
-from microfold.cli.build import build
 from microfold.cli.common import print_json
-from microfold.cli.diff import diff
 from microfold.cli.exit_codes import CLOSED_OUTPUT
-from microfold.cli.export import export
 from microfold.cli.groups import OutputClosedError, UsageError, expand_groups
-from microfold.cli.inspect import inspect
-from microfold.cli.ir import ir
-from microfold.cli.kernels import kernels
 from microfold.cli.notices import say
-from microfold.cli.opt import opt
-from microfold.cli.passes import passes
-from microfold.cli.report import report
-from microfold.cli.run import run as run_command
-from microfold.cli.targets import targets
-from microfold.cli.tradeoffs import tradeoffs
-from microfold.cli.tune import tune
-from microfold.cli.verify import verify
+from microfold.cli.values import PlainCommand, PlainGroup
 from microfold.errors import MicrofoldError, UnsupportedModelError
 from microfold.support.files import reason
 
-# A command's module imports nothing heavy before its function is called: `--help` stays fast.
+# Each is the function of its name, in a module of its name. It imports nothing heavy before that is called:
+# `--help` stays fast.
 COMMANDS = (
-    build,
-    export,
-    verify,
-    bench,
-    diff,
-    inspect,
-    run_command,
-    kernels,
-    tradeoffs,
-    tune,
-    report,
-    ir,
-    opt,
-    passes,
-    targets,
+    "build",
+    "export",
+    "verify",
+    "bench",
+    "diff",
+    "inspect",
+    "run",
+    "kernels",
+    "tradeoffs",
+    "tune",
+    "report",
+    "ir",
+    "opt",
+    "passes",
+    "targets",
 )
 
 # Set in the environment, it shows where an exception came from that should not have got here.
 TRACEBACK = "MICROFOLD_TRACEBACK"
 
-app = typer.Typer(
-    name="microfold",
-    help="Compile .tflite models, ahead of time, into plain C99 for microcontrollers.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-for command in COMMANDS:
-    app.command(command.__name__)(expand_groups(command))
+
+def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
+    """The command line with these commands."""
+    app = typer.Typer(
+        name="microfold",
+        cls=PlainGroup,
+        help="Compile .tflite models, ahead of time, into plain C99 for microcontrollers.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback(invoke_without_command=True)(_version)
+    for name in commands:
+        command = getattr(import_module(f"microfold.cli.{name}"), name)
+        app.command(name, cls=PlainCommand)(expand_groups(command))
+    return app
 
 
-@app.callback(invoke_without_command=True)
 def _version(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     cmake_dir: Annotated[
@@ -88,15 +82,18 @@ def _version(
 
 
 @cache
-def _commands() -> Any:
-    """The commands, made of the functions' signatures, once."""
-    return typer.main.get_command(app)
+def _parser(commands: Sequence[str]) -> Any:
+    """What reads command lines of these commands, which are made of the functions' signatures."""
+    return typer.main.get_command(application(commands))
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; the exit code. Every error is a message, or, with ``--json``, a JSON object."""
     try:
-        status: Any = _commands()(list(arguments), prog_name="microfold", standalone_mode=False)
+        # To make a command takes long: no other ones where the first word names one.
+        named = tuple(word for word in arguments[:1] if word in COMMANDS)
+        parser = _parser(named or COMMANDS)
+        status: Any = parser(list(arguments), prog_name="microfold", standalone_mode=False)
         sys.stdout.flush()
     except MicrofoldError as error:
         return _fail(arguments, _error_as_data(error), str(error))

@@ -82,7 +82,7 @@ def opt(
                 half_precision=core.half_precision,
             )
             chosen = chosen.reporting_to(decisions.append)
-            result = Sequential(steps, known=known_passes())(graph, chosen)
+            result = Sequential(steps, known=known_passes)(graph, chosen)
     if output is not None:
         from microfold.support.files import write_file
 

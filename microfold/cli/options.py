@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +13,7 @@ from typer.models import OptionInfo
 
 from microfold.errors import InputError
 from microfold.options import ALIGN, IO, MEMORY, OPTIMIZE, OWN_LICENSE, WEIGHTS
+from microfold.support.frozen import frozen
 
 if TYPE_CHECKING:
     from microfold.options import Options
@@ -143,7 +143,7 @@ Html = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-@dataclass(frozen=True)
+@frozen
 class CodeOptions:
     """What the generated code is like: the options of every command that makes some."""
 
@@ -318,7 +318,7 @@ class CodeOptions:
             ) from None
 
 
-@dataclass(frozen=True)
+@frozen
 class SuiteOptions:
     """Many models, targets and levels at once: the options of commands that can do that."""
 

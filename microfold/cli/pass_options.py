@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,7 @@ import typer
 
 from microfold.cli.options import Signature, words
 from microfold.options import NUMERICS
+from microfold.support.frozen import frozen
 
 if TYPE_CHECKING:
     from microfold.passes.context import PassContext
@@ -23,7 +24,7 @@ Names = list[str] | None
 WATCHING = frozenset({"print_after", "print_after_all", "dump", "timing", "verify_each"})
 
 
-@dataclass(frozen=True)
+@frozen
 class PassOptions:
     """What is imported, which passes run, what is seen of them: the options of commands that run passes."""
 
@@ -90,8 +91,9 @@ class PassOptions:
         from microfold.passes.instruments import DumpIR, PrintIR, Timing, Verify
 
         disabled, required, printed = map(_split, (self.disable, self.require, self.print_after))
-        known = known_passes()
-        for name in [*disabled, *required, *printed]:
+        given = [*disabled, *required, *printed]
+        known = known_passes() if given else ()
+        for name in given:
             check_pass(name, known)
         instruments: list[Instrument] = []
         if printed or self.print_after_all:

@@ -28,6 +28,7 @@ def run_process(arguments: Sequence[str]) -> int:
 
         status = run(arguments)
         status = _flush(status)
+        gc.freeze()  # what is left need not be searched for cycles when the process ends
     except BaseException:
         # What a signal interrupts may turn its exception into another one.
         if not received:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from textwrap import shorten
@@ -26,6 +26,7 @@ from microfold.errors import (
 )
 from microfold.frontend.text_form import SUFFIX
 from microfold.options import OPTIMIZE
+from microfold.support.frozen import frozen
 from microfold.target import load
 from microfold.workers.dispatch import Dispatcher
 from microfold.workers.executor import open_executor
@@ -38,7 +39,7 @@ _SHOWN = 5
 _LETTERS = 120
 
 
-@dataclass(frozen=True)
+@frozen
 class Piece:
     """One model for one target at one level.
 

@@ -6,17 +6,17 @@ them out again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
+
+from microfold.support.frozen import frozen
 
 # No C has it, and nothing that trims text takes it away.
 _MARK = "\x01"
 
 
-@dataclass(frozen=True)
+@frozen
 class Rendered:
     """A rendered template.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 from microfold.codegen.common_fields import common_fields, put_in_code, without_fields
 from microfold.codegen.environment import render
@@ -12,9 +11,10 @@ from microfold.codegen.names import private_name
 from microfold.codegen.structs import Struct, definitions, layer_structs
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.program import Program
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class RenderedFunction:
     """A kernel function as C.
 

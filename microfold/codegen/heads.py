@@ -7,14 +7,14 @@ own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from microfold.codegen.names import WORD
+from microfold.support.frozen import frozen
 
 _STATIC = "static "
 
 
-@dataclass(frozen=True)
+@frozen
 class Head:
     """What stands before the body of a function.
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from microfold.codegen.literals import literal, string_literal
 from microfold.codegen.model import Model
 from microfold.codegen.parts import Port
 from microfold.ir.types import DType
+from microfold.support.frozen import frozen
 
 # Their steps from the zero point are exact in float32.
 _REAL = (DType.INT8, DType.UINT8, DType.INT16)
@@ -17,7 +16,7 @@ _PIXEL = (DType.INT8, DType.UINT8)
 _FORMATS = {1: ("grey8",), 3: ("rgb888", "rgb565")}
 
 
-@dataclass(frozen=True)
+@frozen
 class PortHelpers:
     """The helpers of one input or output.
 

@@ -85,14 +85,14 @@ def _filled(lines: Iterable[str]) -> Iterator[str]:
     """Lines of which those of a comment behind a long one are joined to it."""
     paragraph = ""
     for line in lines:
-        goes_on = _is_text(line)
+        goes_on = (bool(paragraph) or len(line) > LINE_WIDTH) and _is_text(line)
         if paragraph and goes_on:
             paragraph += line.lstrip()[1:]
             continue
         if paragraph:
             yield paragraph
             paragraph = ""
-        if len(line) > LINE_WIDTH and goes_on:
+        if goes_on and len(line) > LINE_WIDTH:
             paragraph = line
         else:
             yield line
@@ -200,5 +200,5 @@ def _breaks(code: str, opened: tuple[int, ...]) -> Iterator[tuple[int, tuple[int
             opened = opened[:-1]
         if character in "(," and opened and position + 1 < end:
             yield position + 1, opened
-        if position + 3 <= LINE_WIDTH and code.startswith((" && ", " || "), position):
+        if character == " " and position + 3 <= LINE_WIDTH and code.startswith((" && ", " || "), position):
             yield position + 3, opened

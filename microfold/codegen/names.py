@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Callable
+from functools import cache
 
 from microfold.ir.node import primary_name
 
@@ -139,31 +140,17 @@ def own_helpers(model: str, code: str) -> str:
 
 def names_in(code: str, prefix: str) -> set[str]:
     """The identifiers in the code that begin with a prefix, and go on."""
-    found: set[str] = set()
-
-    def note(name: str) -> str:
-        found.add(name)
-        return name
-
-    rename(code, prefix, note)
-    return found
+    return set(_beginning_with(prefix).findall(code))
 
 
 def rename(code: str, prefix: str, new: Callable[[str], str]) -> str:
     """The code with other identifiers in the place of those that begin with a prefix, and go on."""
-    parts: list[str] = []
-    done = 0
-    start = code.find(prefix)
-    while start >= 0:
-        end = start + len(prefix)
-        while code[end : end + 1] in WORD and end < len(code):
-            end += 1
-        inside = start > 0 and code[start - 1] in WORD
-        if not inside and end > start + len(prefix):
-            parts += [code[done:start], new(code[start:end])]
-            done = end
-        start = code.find(prefix, end)
-    return "".join([*parts, code[done:]])
+    return _beginning_with(prefix).sub(lambda found: new(found[0]), code)
+
+
+@cache
+def _beginning_with(prefix: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![{WORD}]){re.escape(prefix)}[{WORD}]+")
 
 
 class Namer:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from microfold.codegen.layout import label_text
 from microfold.codegen.literals import C_TYPES, array_lines, literal, string_literal
 from microfold.ir.types import Array, TensorType
 from microfold.program import Buffer
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class ConstantArray:
     """A constant array of the generated C.
 
@@ -60,7 +60,7 @@ def _braced(values: Iterable[str]) -> str:
     return "{" + ", ".join(values) + "}"
 
 
-@dataclass(frozen=True)
+@frozen
 class NamedOffset:
     """A named offset in a part of the arena or in the state.
 
@@ -77,7 +77,7 @@ class NamedOffset:
         return f"{self.name} = {self.offset},"
 
 
-@dataclass(frozen=True)
+@frozen
 class FieldValue:
     """What initialises a field of a layer's description.
 
@@ -91,7 +91,7 @@ class FieldValue:
     fields: tuple[FieldValue, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class CallText:
     """What the templates print for one layer.
 
@@ -119,7 +119,7 @@ class CallText:
                 yield from call.all_calls
 
 
-@dataclass(frozen=True)
+@frozen
 class MoveText:
     """What the templates print for a copy.
 
@@ -132,7 +132,7 @@ class MoveText:
     size: int
 
 
-@dataclass(frozen=True)
+@frozen
 class LoopText:
     """What the templates print for a layer that repeats others.
 
@@ -161,7 +161,7 @@ class LoopText:
         return _addresses(self.decision, (*self.begin, *self.moves), self.calls)
 
 
-@dataclass(frozen=True)
+@frozen
 class BlockText:
     """What the templates print for a branch: layers, and copies behind them."""
 
@@ -169,7 +169,7 @@ class BlockText:
     moves: tuple[MoveText, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class BranchText:
     """What the templates print for a layer that runs one of two branches.
 
@@ -201,7 +201,7 @@ def _addresses(decision: str, moves: Sequence[MoveText], calls: Sequence[CallTex
             yield from call.control.addresses
 
 
-@dataclass(frozen=True)
+@frozen
 class Port:
     """An input or output as the header describes it."""
 
@@ -255,7 +255,7 @@ class Port:
         return self.type.dtype.range
 
 
-@dataclass(frozen=True)
+@frozen
 class StateText:
     """What the templates print for a value that lives from run to run.
 
@@ -282,7 +282,7 @@ class StateText:
         return self.size // self.part
 
 
-@dataclass(frozen=True)
+@frozen
 class TapText:
     """What the templates print for a tensor that a tap writes.
 
@@ -298,7 +298,7 @@ class TapText:
     size: int
 
 
-@dataclass(frozen=True)
+@frozen
 class TapTexts:
     """All taps of a run, and the format of their records: see `taps`.
 

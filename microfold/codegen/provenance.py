@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from microfold import __version__
 from microfold.program import Program
+from microfold.support.frozen import frozen
 
 # Of what firmware uses: functions, macros and types of the header. Counted up where a change can break it.
 API_VERSION = 1
@@ -27,7 +27,7 @@ def facts(program: Program) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True)
+@frozen
 class Build:
     """All files of one build.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from typing import Any
 
 from microfold.codegen.declarations import Rendered, split
 from microfold.codegen.environment import environment, template_source
@@ -40,6 +42,10 @@ HELPER_FILES = (
     "simd/int4_dsp.j2",
     "simd/int4_mve.j2",
 )
+
+# Lines that begin or end what a condition leaves out, and what lies between them.
+_BRANCHES = re.compile(r"^(#(?:if|else|endif).*)$", re.MULTILINE)
+_DEFINED = re.compile(rf" macro ({HELPERS}\w+)\(")
 
 # Features that a predefined macro tells: what is needed, and the condition that it is there.
 _FEATURE_CHECKS = {
@@ -94,23 +100,21 @@ def needs(program: Program) -> list[str]:
 
 
 @cache
-def _vocabulary() -> dict[str, Rendered]:
-    """All helpers by name, in the order of the files."""
-    return {name: helper for path in HELPER_FILES for name, helper in _macros(path)}
+def _files() -> dict[str, str]:
+    """The file of each helper, in the order in which they are defined."""
+    return {name: path for path in HELPER_FILES for name in _DEFINED.findall(template_source(path))}
 
 
-def _macros(path: str) -> Iterator[tuple[str, Rendered]]:
-    macros, source = vars(environment().get_template(path).module), template_source(path)
-    names = [name for name in macros if name.startswith(HELPERS)]
-    # As they are defined: a module has its names in any order.
-    for name in sorted(names, key=lambda name: source.index(f" macro {name}(")):
-        helper = split(str(macros[name]()))
-        yield name, Rendered(helper.text.strip(), helper.uses)
+@cache
+def _helper(name: str) -> Rendered:
+    macros: Any = environment().get_template(_files()[name]).module
+    helper = split(str(getattr(macros, name)()))
+    return Rendered(helper.text.strip(), helper.uses)
 
 
 def helper_names() -> list[str]:
     """All helpers, in definition order. Nothing else in functions and helpers is called ``mf_…``."""
-    return list(_vocabulary())
+    return list(_files())
 
 
 def helpers(code: Iterable[str]) -> list[Rendered]:
@@ -127,10 +131,11 @@ def helpers(code: Iterable[str]) -> list[Rendered]:
     lacking = {condition: _closure(texts, _without(_assembly(lost))) for condition, lost in _LACKING.items()}
     lacking[f"!({_UNALIGNED} || {_FPU})"] -= lacking[f"!{_UNALIGNED}"] | lacking[f"!{_FPU}"]
     shown: list[Rendered] = []
-    for name, helper in _vocabulary().items():
+    for name in _files():
         if name in with_assembly:
-            shown.append(helper)
+            shown.append(_helper(name))
         elif name in used:
+            helper = _helper(name)
             conditions = ["!defined(__GNUC__)", *(c for c, names in lacking.items() if name in names)]
             text = f"#if {' || '.join(conditions)}\n{helper.text}\n#endif"
             shown.append(Rendered(text, helper.uses))
@@ -160,10 +165,12 @@ def _without(known: Mapping[str, bool]) -> Callable[[str], str]:
     """A view of code without the lines that conditions of the preprocessor leave out."""
 
     def view(text: str) -> str:
+        if "#if" not in text:
+            return text
         # Of each #if around a line: whether the condition is known, and whether the line is kept.
         around: list[tuple[bool, bool]] = []
         kept: list[str] = []
-        for line in text.split("\n"):
+        for line in _BRANCHES.split(text):
             if line.startswith("#if"):
                 # The condition itself may be a helper.
                 kept.append(line)
@@ -187,12 +194,11 @@ def closure_names(code: Iterable[str]) -> set[str]:
 
 def _closure(code: Iterable[str], view: Callable[[str], str] = str) -> set[str]:
     """Names of the helpers that the code, seen through `view`, refers to."""
-    vocabulary = _vocabulary()
     used: set[str] = set()
     pending = list(code)
     while pending:
-        for name in names_in(view(pending.pop()), HELPERS) & vocabulary.keys():
+        for name in names_in(view(pending.pop()), HELPERS) & _files().keys():
             if name not in used:
                 used.add(name)
-                pending.append(vocabulary[name].text)
+                pending.append(_helper(name).text)
     return used

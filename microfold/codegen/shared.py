@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from microfold.codegen.functions import RenderedFunction, render_named
@@ -21,9 +20,10 @@ from microfold.codegen.shared_constants import SharedConstants, constant_bytes, 
 from microfold.codegen.structs import definitions
 from microfold.kernels.call import CFunction
 from microfold.program import Program
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class SharedFunction:
     """A kernel function that several programs call.
 
@@ -44,7 +44,7 @@ class SharedFunction:
         return definitions(self.rendered.structs)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Shared:
     """What programs have in common.
 

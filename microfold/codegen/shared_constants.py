@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from microfold.codegen.literals import c_type
 from microfold.codegen.names import Namer
@@ -11,9 +10,10 @@ from microfold.codegen.parts import ConstantArray
 from microfold.ir.types import Array
 from microfold.kernels.call import Constant
 from microfold.program import ConstantKey, Layer, Program, constant_key
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class SharedConstants:
     """What is there once.
 

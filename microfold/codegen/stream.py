@@ -7,7 +7,6 @@ numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
@@ -24,6 +23,7 @@ from microfold.plan.stream.memory import StreamMemory
 from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
 from microfold.plan.stream.row_node import pitch
 from microfold.plan.stream.windows import Windows
+from microfold.support.frozen import frozen
 
 
 class Takes(IntEnum):
@@ -124,7 +124,7 @@ LOOPED = 4
 _FIND_SLOT = "_mf_slot("
 
 
-@dataclass(frozen=True)
+@frozen
 class StreamTexts:
     """What the templates print.
 
@@ -184,7 +184,7 @@ class StreamTexts:
         return align(4 * (1 + self.fronts + self.rings))
 
 
-@dataclass(frozen=True)
+@frozen
 class StreamWriter:
     """Writes the events of a stream.
 

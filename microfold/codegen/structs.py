@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from microfold.codegen.environment import environment
 from microfold.codegen.literals import c_type
 from microfold.kernels.call import Constant, KernelCall, Parameter
 from microfold.kernels.fields import Field
+from microfold.support.frozen import frozen
 
 # Types narrower than int32_t and what they hold, the narrowest first; unsigned ones load in less code.
 _NARROW = {
@@ -19,7 +20,7 @@ _NARROW = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Member:
     """A member of a struct.
 
@@ -36,7 +37,7 @@ class Member:
         return f"{self.type}{self.name}" if self.type.endswith("*") else f"{self.type} {self.name}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Struct:
     name: str
     members: tuple[Member, ...]

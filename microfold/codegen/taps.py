@@ -11,11 +11,11 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from microfold import __version__
 from microfold.codegen.literals import string_literal
 from microfold.program import Buffer, Layer, Origin, Program
+from microfold.support.frozen import frozen
 
 MAGIC = 0x5054464D  # "MFTP"
 FORMAT = 1
@@ -41,7 +41,7 @@ class Role(enum.IntEnum):
     RUN_END = 6
 
 
-@dataclass(frozen=True)
+@frozen
 class Tap:
     """A tensor that every run writes once.
 
@@ -96,7 +96,7 @@ def schedule(program: Program) -> Iterator[Tap]:
     yield from run_end(program)
 
 
-@dataclass(frozen=True)
+@frozen
 class BuildText:
     """What the first record of a run says of the build.
 

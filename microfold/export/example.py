@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,13 +11,14 @@ from microfold.codegen.parts import Port
 from microfold.ir.interpret import Interpreter
 from microfold.ir.types import Array, DType
 from microfold.program import Program
+from microfold.support.frozen import frozen
 from microfold.verification.verify import FLOAT_TOLERANCE, HALF_TOLERANCE, input_sets
 
 # All-minimum, all-maximum and zero come first, see `input_sets`; this one is random.
 _INPUT_SET = 3
 
 
-@dataclass(frozen=True)
+@frozen
 class ExampleTensor:
     """An input of the example, or an output as the reference has it.
 
@@ -40,7 +40,7 @@ class ExampleTensor:
         return array_lines(self.data)
 
 
-@dataclass(frozen=True)
+@frozen
 class Example:
     """One call of the model, on a context that was just initialised."""
 

@@ -14,14 +14,13 @@ Layouts are those of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from microfold.errors import InputError
+from microfold.support.frozen import frozen
 
 Files = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Format:
     """What a package of one ecosystem looks like.
 

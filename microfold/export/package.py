@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -35,11 +34,12 @@ from microfold.report.data import Report
 from microfold.simulate import boards
 from microfold.simulate.firmware import STACK_SIZE
 from microfold.simulate.toolchain import effective_flags
+from microfold.support.frozen import frozen
 
 Content = str | bytes
 
 
-@dataclass(frozen=True)
+@frozen
 class About:
     """What manifests say besides what is known of the model.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
@@ -16,10 +15,11 @@ from microfold.ir.pattern_table import PatternEntry
 from microfold.kernels.call import KernelCall
 from microfold.kernels.layer import LayerContext
 from microfold.options import Options
+from microfold.support.frozen import frozen
 from microfold.target import Target
 
 
-@dataclass(frozen=True)
+@frozen
 class Region:
     """A part of a model that an external code generator is to compute.
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from microfold.frontend.variables import Variable
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Body:
     """An imported subgraph.
 

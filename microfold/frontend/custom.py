@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from microfold.errors import InputError, MicrofoldError
 from microfold.frontend.context import IMPORTERS, ImportFunction, OperatorContext, Unsupported
 from microfold.ir.types import TensorType
 from microfold.ops.external.custom_call import NAMES, CustomCall
+from microfold.support.frozen import frozen
 from microfold.support.toml import read_toml
 
 loaded: set[Path] = set()
@@ -55,7 +55,7 @@ def _run(path: Path) -> None:
         raise InputError(f"{path.name}: its operators cannot be loaded: {error!r}") from error
 
 
-@dataclass(frozen=True)
+@frozen
 class _Call:
     """A C function, and what it is declared to take and to give; None: whatever the model has.
 

@@ -10,13 +10,13 @@ import unicodedata
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
 from microfold.errors import InputError
 from microfold.ir.types import TensorType
 from microfold.support.files import read_file
+from microfold.support.frozen import frozen
 
 MAX_LABELS = 100_000
 MAX_LABEL = 256  # bytes
@@ -33,7 +33,7 @@ _END_BYTES = 22
 _END_REACH = _END_BYTES + 0xFFFF
 
 
-@dataclass(frozen=True)
+@frozen
 class LabelFile:
     """Labels, one per class in order.
 
@@ -45,7 +45,7 @@ class LabelFile:
     labels: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Labels:
     """Labels that a model's outputs may get.
 

@@ -8,19 +8,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import tflite
 
 from microfold.errors import ModelFormatError
 from microfold.ir.types import Array, DType, Quant
+from microfold.support.frozen import frozen
 
 MAX_NAME = 512
 MAX_CUSTOM = 4096
 
 
-@dataclass(frozen=True)
+@frozen
 class RawTensor:
     """A tensor as the file has it.
 
@@ -53,7 +53,7 @@ class RawTensor:
     signature: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class RawOperator:
     """An operator as the file has it; input -1 means absent.
 
@@ -130,7 +130,7 @@ class OperatorOptions:
         return read
 
 
-@dataclass(frozen=True)
+@frozen
 class RawSubgraph:
     name: str
     tensors: tuple[RawTensor, ...]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +26,7 @@ from microfold.ir.limits import MAX_DEPTH
 from microfold.ir.node import Node, Value
 from microfold.ir.types import TensorType
 from microfold.support import files
+from microfold.support.frozen import frozen
 
 MAX_FILE_BYTES = 1 << 30
 
@@ -71,7 +71,7 @@ def import_model(
     return trace_model(data, name, source, shapes, signature).graph
 
 
-@dataclass(frozen=True)
+@frozen
 class Traced:
     """An imported model and where its tensors went.
 
@@ -100,7 +100,7 @@ def trace_model(
     return Traced(graph, importer.scope.values)
 
 
-@dataclass(frozen=True)
+@frozen
 class Surveyed:
     """One operator of a file, supported or not.
 
@@ -118,7 +118,7 @@ class Surveyed:
     problem: Problem | None
 
 
-@dataclass(frozen=True)
+@frozen
 class Survey:
     """Everything that can be said of a well-formed file."""
 

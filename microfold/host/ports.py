@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,10 @@ import numpy as np
 from microfold.arithmetic.numerics import round_half_away_array
 from microfold.errors import InputError
 from microfold.ir.types import Array, TensorType
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Port:
     """An input or output.
 

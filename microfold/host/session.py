@@ -75,7 +75,7 @@ def compile(
         instruments=instruments,
         numerics="relaxed" if chosen.numerics == "relaxed" else "exact",
     )
-    steps = passes if passes is None or isinstance(passes, Pass) else Sequential(passes, known=available())
+    steps = passes if passes is None or isinstance(passes, Pass) else Sequential(passes, known=available)
     if isinstance(model, Graph):
         program = compile_graph(model, description, chosen, name=name, context=context, passes=steps)
     else:

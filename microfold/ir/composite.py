@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
 from microfold.ir.match import GraphFlow, Match
 from microfold.ir.node import Node, Value
 from microfold.ir.pattern import match
 from microfold.ir.pattern_table import PatternEntry
+from microfold.support.frozen import frozen
 
 Note = Callable[[Node, str], object]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Composite:
     """A match of a table's pattern whose nodes belong to no other.
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from microfold.ir.match import Search, State, States
 from microfold.ir.node import Node, Value
+from microfold.support.frozen import frozen
 
 Find = Callable[[Value, str, State, Search], States]
 
 
-@dataclass(frozen=True)
+@frozen
 class Way:
     """From a value up to a node that reads it; see `DataflowPattern.dominates`.
 

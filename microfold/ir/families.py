@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Family:
     """Subgraphs whose signatures can only change together, as one node runs several, with all such nodes.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -14,9 +14,10 @@ from microfold.ir.limits import MAX_NODES, MAX_OPERATIONS
 from microfold.ir.node import Node, Value, resolve
 from microfold.ir.op import Signature
 from microfold.ir.types import Array, type_fault
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class State:
     """A value that lives from one call to the next.
 
@@ -35,7 +36,7 @@ def _no_constants() -> Mapping[Value, Array]:
     return MappingProxyType({})
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Graph:
     """One function: inputs to outputs.
 

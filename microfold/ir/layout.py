@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from microfold.errors import TypeRuleError
 from microfold.ir.types import Array, Shape
+from microfold.support.frozen import frozen
 
 NHWC = "NHWC"
 
 
-@dataclass(frozen=True)
+@frozen
 class Axis:
     """One axis of a layout.
 
@@ -34,7 +34,7 @@ class Axis:
     block: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class LayoutTransform:
     """Elements from one layout to another: split, permute, merge; each a numpy operation.
 
@@ -158,7 +158,7 @@ def _said(who: str) -> str:
     return f"{who}: " if who else ""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Factor:
     """A part of an axis; one step along it is `step` elements of the axis."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array
+from microfold.support.frozen import frozen
 
 
 class Dataflow(Protocol):
@@ -61,7 +62,7 @@ class GraphFlow:
         return value in self._inputs
 
 
-@dataclass(frozen=True)
+@frozen
 class At:
     """One place of a possible match, for predicates.
 
@@ -82,7 +83,7 @@ class At:
     is_input: bool
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Match:
     """Where a pattern fits.
 
@@ -120,7 +121,7 @@ class Match:
         return self.flow.array(value) if value is not None else None
 
 
-@dataclass(frozen=True)
+@frozen
 class Refusal:
     """Why a pattern does not fit: of all its alternatives, the one that got furthest.
 
@@ -140,7 +141,7 @@ class Refusal:
         return f"{self.where} must {self.rule}; {self.found}"
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class State:
     """How far a match has come.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from microfold.ir.op import NO_FUNCTIONS, Function, Op
 from microfold.ir.types import Tensor, TensorType
+from microfold.support.frozen import frozen
 
 # Characters of names in messages.
 BRIEF = 60
@@ -22,7 +22,7 @@ def primary_name(text: str) -> str:
     return next((part for part in joined if part.endswith("/BiasAdd")), joined[0])
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Value:
     """An SSA value. Identity matters; the name is for people and need not be unique."""
 
@@ -39,7 +39,7 @@ class Value:
         return f"%{self.name}: {self.type}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Step:
     """One fused operation, applied to the running value of its node.
 
@@ -50,7 +50,7 @@ class Step:
     operands: tuple[Value, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Node:
     """An operator applied to values; `epilogue` steps then run over its first output."""
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, TypeVar, cast
 from microfold.errors import TypeRuleError
 from microfold.ir.limits import MAX_INTEGER
 from microfold.ir.types import FLOAT32_MAX, Array, DType, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 
 class Pattern(enum.IntEnum):
@@ -36,7 +37,7 @@ Function = Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
 NO_FUNCTIONS: Mapping[str, Function] = MappingProxyType({})
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Signature:
     """What a caller may know of a graph that it calls.
 
@@ -49,7 +50,7 @@ class Signature:
     stateful: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
+@frozen
 class Op:
     """Base of all operators.
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from microfold.errors import GraphError
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Step, Value
 from microfold.ir.op import Op
 from microfold.ir.types import TensorType
+from microfold.support.frozen import frozen
 
 MakeCall = Callable[[str, tuple[TensorType, ...]], Op]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Region:
     """Nodes that are to become the body of a function.
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache
 from itertools import permutations
 from typing import Any
@@ -35,6 +35,7 @@ from microfold.ir.match import At, Dataflow, GraphFlow, Match, Refusal, Search, 
 from microfold.ir.node import Node, Value, describe
 from microfold.ir.op import REGISTRY, Op
 from microfold.ir.types import Array, DType, TensorType
+from microfold.support.frozen import frozen
 
 __all__ = [
     "DataflowPattern",
@@ -157,13 +158,13 @@ class DataflowPattern(ABC):
         return iter(())
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Wildcard(DataflowPattern):
     def find(self, value: Value, where: str, state: State, search: Search) -> States:
         yield state
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Constant(DataflowPattern):
     def find(self, value: Value, where: str, state: State, search: Search) -> States:
         if search.flow.array(value) is not None:
@@ -172,7 +173,7 @@ class _Constant(DataflowPattern):
             search.refuse(state, where, "be constant", search.origin(value))
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Named(DataflowPattern):
     inner: DataflowPattern
     name: str
@@ -190,7 +191,7 @@ class _Named(DataflowPattern):
             yield replace(found, values={**found.values, self.name: value})
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Checked(DataflowPattern):
     """A condition on top of a pattern: it gives None, or the rule and what is there instead."""
 
@@ -209,7 +210,7 @@ class _Checked(DataflowPattern):
                 search.refuse(found, where, *problem, almost=True)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Dominated(DataflowPattern):
     inner: DataflowPattern
     way: Way
@@ -225,7 +226,7 @@ class _Dominated(DataflowPattern):
                 yield grown
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _OneOf(DataflowPattern):
     alternatives: tuple[DataflowPattern, ...]
 
@@ -237,7 +238,7 @@ class _OneOf(DataflowPattern):
             yield from alternative.find(value, where, state, search)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Optional(DataflowPattern):
     inner: DataflowPattern
 
@@ -251,7 +252,7 @@ class _Optional(DataflowPattern):
         yield state
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class OpPattern(DataflowPattern):
     """The result of a node of a certain operator, without an epilogue. Made by `is_op`.
 

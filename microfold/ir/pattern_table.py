@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from microfold.ir.match import Match
 from microfold.ir.pattern import DataflowPattern
+from microfold.support.frozen import frozen
 
 
 def always(_: Match) -> str | None:
@@ -15,7 +15,7 @@ def always(_: Match) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
+@frozen
 class PatternEntry:
     """A row of a pattern table.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar, cast, overload
 
 from microfold.errors import InputError
@@ -18,6 +17,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Step, Value, describe, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, TensorType
+from microfold.support.frozen import frozen
 
 C = TypeVar("C")
 
@@ -88,7 +88,7 @@ class GraphBuilder:
         return self._realized[operand]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class RewriteSite(Generic[C]):
     """The place that a rule looks at.
 

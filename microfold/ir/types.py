@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from microfold.ir.limits import shape_fault
+from microfold.support.frozen import frozen
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -34,6 +35,9 @@ class DType(enum.Enum):
     UINT64 = "uint64"
     FLOAT16 = "float16"
     FLOAT32 = "float32"
+
+    # Each is there once; `Enum` hashes names anew, by a function in Python.
+    __hash__ = object.__hash__
 
     @property
     def numpy(self) -> np.dtype[Any]:
@@ -68,7 +72,7 @@ _RANGES = {
 } | {DType.INT4: (-8, 7)}
 
 
-@dataclass(frozen=True)
+@frozen
 class Quant:
     """Affine quantisation: ``real = scale * (q - zero_point)``.
 
@@ -121,7 +125,7 @@ def quantization_fault(
     return ""
 
 
-@dataclass(frozen=True)
+@frozen
 class ElementType:
     """What one element means: its representation and, for quantised values, its scale."""
 
@@ -129,7 +133,7 @@ class ElementType:
     quant: Quant | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class TensorType:
     """Static type of a value. Shapes are fully known; a scalar has shape ``()``."""
 
@@ -190,7 +194,7 @@ def type_fault(type: TensorType) -> str:
     return quantization_fault(type.dtype, quant.scales, quant.zero_points, smallest)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Tensor:
     """A type together with its data: what `reference()` computes on."""
 

@@ -7,18 +7,18 @@ into their places within its result. Either way a value has a place in the stora
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from microfold.errors import GraphError
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value, describe
 from microfold.ir.types import Array
+from microfold.support.frozen import frozen
 
 # Views start at multiples of it, as storage does: kernels load words.
 ALIGNMENT = 8
 
 
-@dataclass(frozen=True)
+@frozen
 class StoragePlace:
     """Where a value's bytes are.
 

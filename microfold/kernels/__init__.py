@@ -1,7 +1,1 @@
-"""All kernels; importing this package fills `kernel.KERNELS`."""
-
-from importlib import import_module
-from pkgutil import walk_packages
-
-for _module in walk_packages(__path__, f"{__name__}."):
-    import_module(_module.name)
+"""Kernels, in a folder for each family of operators; `loading` says when they are imported."""

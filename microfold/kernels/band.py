@@ -6,7 +6,7 @@ Rows of padding are rows of its input (see `microfold.ops.rows`), so no kernel n
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from microfold.analysis.ranges import Ranges
 from microfold.ir.node import Node, Value
@@ -16,9 +16,10 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.ops.rows import ROWS, Band, OperandRows, Rows, band, row_pitch
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class LayerBand:
     """Some rows of a layer's result.
 

@@ -8,16 +8,18 @@ The numbers and constants of one layer are the `KernelCall`'s parameters: a `con
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+from functools import cached_property
 from pathlib import Path
 
 from microfold.ir.types import Array
 from microfold.kernels.fields import Fields
+from microfold.support.frozen import frozen
 
 SpecValue = int | str | bool | tuple[int, ...] | tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Constant:
     """A packed constant.
 
@@ -40,7 +42,7 @@ class Constant:
 Parameter = int | float | Constant | None
 
 
-@dataclass(frozen=True)
+@frozen
 class Library:
     """Code that is not generated, and that the firmware must link.
 
@@ -60,7 +62,7 @@ class Library:
     templates: Path | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class CFunction:
     """One C function of the generated code.
 
@@ -86,11 +88,15 @@ class CFunction:
     only_layer: int | None = None
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         # Fields are many, and hardly tell functions apart: selection counts functions again and again.
         return hash((self.template, self.name, self.spec, self.only_layer))
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class KernelCall:
     """One call of a function.
 

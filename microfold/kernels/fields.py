@@ -7,10 +7,12 @@ does have are the parameters of its calls.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Field:
     """A field of a layer struct.
 

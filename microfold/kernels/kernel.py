@@ -17,6 +17,7 @@ from microfold.kernels.cost.coefficients import Row, closest, find_row
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Fields
 from microfold.kernels.layer import LayerContext
+from microfold.kernels.loading import OWN, load_all_kernels
 from microfold.kernels.names import check_name
 from microfold.ops.rows import ROWS
 from microfold.target.description import FEATURES
@@ -47,6 +48,9 @@ class Trade(Enum):
     FOUR_BITS = "its weights are packed in 4 bits, and unpacked by every call"
     BYTE_WEIGHTS = "its float32 weights are kept as int8 and steps, and converted for every product or two"
     HALF_FLOATS = "its weights are packed as float16, and converted by every call"
+
+    # Each is there once; `Enum` hashes names anew, by a function in Python.
+    __hash__ = object.__hash__
 
 
 # Instructions of a part of a kernel that nothing is known of.
@@ -296,6 +300,8 @@ def register(kernel: type[KernelType]) -> type[KernelType]:
     Raises:
         ValueError: the name breaks the grammar or is taken, or the kernel wants features that no target has.
     """
+    if not kernel.__module__.startswith(OWN):
+        load_all_kernels()  # none of microfold's may find its name taken later
     added = kernel()
     check_name(added.name)
     if added.name in [other.name for other in KERNELS]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from microfold.analysis.interval import Range, full_range
 from microfold.analysis.product_sum import Accumulator
 from microfold.analysis.ranges import Ranges
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array
+from microfold.support.frozen import frozen
 from microfold.support.memo import Remembered
 from microfold.target import Target
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class LayerContext:
     """A node with what a kernel may know about it at compile time.
 

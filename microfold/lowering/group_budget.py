@@ -9,13 +9,14 @@ for which a byte costs least time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from microfold.codegen.group import arena_room, arena_size
 from microfold.codegen.shared_constants import constant_bytes
 from microfold.errors import BudgetError
 from microfold.options import Options
 from microfold.program import Program
+from microfold.support.frozen import frozen
 from microfold.support.memo import Remembered
 
 # Compiles a model with some options; the flag: whether refusals say what else would do. Raises BudgetError.
@@ -154,7 +155,7 @@ def _tried(
             yield {**remedy}
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Flash:
     """Models whose constants together have a limit.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,11 +23,12 @@ from microfold.plan.check import check_plan
 from microfold.plan.liveness import Storage
 from microfold.plan.overlap import align
 from microfold.program import Block, BranchPlan, Buffer, Layer, LoopPlan, Move
+from microfold.support.frozen import frozen
 
 Places = Mapping[Value, tuple[str, int]]
 
 
-@dataclass(frozen=True)
+@frozen
 class Choice:
     """What computes a layer."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from microfold.analysis.ranges import analyze
@@ -26,10 +26,11 @@ from microfold.plan.carried import updated_in_place, whole_outputs
 from microfold.plan.liveness import computing_nodes
 from microfold.plan.memory import Memory, plan_memory
 from microfold.plan.overlap import align
+from microfold.support.frozen import frozen
 from microfold.target import Target
 
 
-@dataclass(frozen=True)
+@frozen
 class ScopeMemory:
     """Where the tensors and the scratch of a scope lie.
 

@@ -8,7 +8,7 @@ whole until all are done; the layers behind take its rows together, and may be c
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +25,7 @@ from microfold.ops.columns import COLUMNS
 from microfold.plan.stream.planner import StreamPlanner
 from microfold.plan.stream.region import Region
 from microfold.plan.stream.row_node import NEVER
+from microfold.support.frozen import frozen
 
 # How many tiles there may be.
 TILES = (2, 3, 4)
@@ -37,7 +38,7 @@ SURELY = 0.85
 MOST_AGAIN = 0.5
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Tiling:
     """A way to compute the first layers in tiles.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from microfold.analysis.ranges import Ranges
@@ -18,6 +17,7 @@ from microfold.plan.stream.check_memory import check_memory
 from microfold.plan.stream.memory import StreamMemory
 from microfold.plan.stream.planner import StreamPlanner
 from microfold.plan.stream.row_node import RowNode, by_rows, following
+from microfold.support.frozen import frozen
 
 # Cycles of a moved byte, the loops and calls around the copies included.
 MOVED_BYTE = 1.0
@@ -25,7 +25,7 @@ MOVED_BYTE = 1.0
 SLOW = 1.1
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Streamed:
     """A model of which some parts are computed row by row.
 

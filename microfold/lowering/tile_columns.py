@@ -27,9 +27,10 @@ from microfold.ir.op import Pattern
 from microfold.ops.columns import COLUMNS, ColumnPart, Columns, column_part
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.strided_slice import StridedSlice
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Tile:
     """What computes some columns.
 
@@ -51,7 +52,7 @@ class Tile:
         return len(self.slices) + len(self.nodes)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Tiled:
     """A graph of which some nodes compute columns.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from microfold.analysis.ranges import Ranges
@@ -28,6 +28,7 @@ from microfold.passes.kinds import Pass
 from microfold.pipeline import chosen_pipeline, default_pipeline, slide
 from microfold.plan.memory import plan_memory
 from microfold.plan.parts import check_parts, plan_parts
+from microfold.support.frozen import frozen
 from microfold.target import Target
 from microfold.transform.layout.io_layout import with_io_layout
 from microfold.transform.requested.slide_window import Sliding
@@ -291,7 +292,7 @@ class Way:
         return replace(planned, memory=memory), plan.sizes
 
 
-@dataclass(frozen=True)
+@frozen
 class Planned:
     """The calls of a model in their order.
 

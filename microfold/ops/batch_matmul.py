@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -13,10 +12,11 @@ from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.ops import accumulate
 from microfold.ops.elementwise.unary_rule import QUANTIZED, require_per_tensor
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class BatchMatmul(Op):
     """``first [..., M, K]`` times ``second [..., K, N]`` gives [..., M, N]; leading axes broadcast.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from microfold.ir.op import Op, Pattern
 from microfold.ir.types import TensorType
@@ -22,13 +22,14 @@ from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.pad import Pad
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import Pair, Window
+from microfold.support.frozen import frozen
 
 COLUMNS = 2  # the axis of NHWC images
 Columns = Pair  # from the first to before the second
 Operands = Sequence[TensorType | None]
 
 
-@dataclass(frozen=True)
+@frozen
 class ColumnPart:
     """Some columns of an operator's result.
 

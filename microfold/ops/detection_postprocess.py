@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -10,13 +9,14 @@ import numpy as np
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.elementwise.conversions.dequantize import Dequantize
+from microfold.support.frozen import frozen
 
 TYPES = (DType.FLOAT32, DType.INT8, DType.UINT8)
 CORNERS = 4
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class DetectionPostprocess(Op):
     """The best boxes among those around `anchors`, by greedy non-maximum suppression.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,9 +11,10 @@ from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.image import from_nhwc, from_nhwc_type, nhwc_type, to_nhwc
 from microfold.ops.window import Padding, Pair, Window
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class _Pool2D(Op):
     pattern: ClassVar[Pattern] = Pattern.OUT_ELEMENTWISE_FUSABLE
     dtypes: ClassVar[tuple[DType, ...]] = (DType.INT8, DType.INT16, DType.FLOAT16, DType.FLOAT32)
@@ -56,7 +56,7 @@ class _Pool2D(Op):
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class AveragePool2D(_Pool2D):
     """Mean over the part of each window that lies inside the image.
 
@@ -81,7 +81,7 @@ class AveragePool2D(_Pool2D):
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class MaxPool2D(_Pool2D):
     """Largest element of each window; padding never wins."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -76,13 +76,14 @@ from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from microfold.ops.reduce.top_k import TopK
 from microfold.ops.signal.signal_op import SignalOp
 from microfold.ops.window import Window
+from microfold.support.frozen import frozen
 
 ROWS = 1  # the axis of NHWC images
 Rows = tuple[int, int]  # from the first to before the second
 Operands = Sequence[TensorType | None]
 
 
-@dataclass(frozen=True)
+@frozen
 class OperandRows:
     """The rows of an operand that a band reads.
 
@@ -120,7 +121,7 @@ class OperandRows:
         return np.pad(rows, padding, constant_values=x.dtype.type(self.fill))
 
 
-@dataclass(frozen=True)
+@frozen
 class Band:
     """Some rows of an operator's result.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +13,7 @@ from microfold.errors import TypeRuleError
 from microfold.ir.limits import MAX_ELEMENTS
 from microfold.ir.op import require
 from microfold.ir.types import Array, TensorType
+from microfold.support.frozen import frozen
 
 BLOCK_ELEMENTS = 1 << 23  # of windows that a reference copies at a time
 
@@ -21,7 +21,7 @@ Pair = tuple[int, int]
 Padding = tuple[Pair, Pair]
 
 
-@dataclass(frozen=True)
+@frozen
 class Window:
     """A window of `size` moved in steps of `strides` over a padded image; all as (height, width).
 

@@ -7,7 +7,7 @@ nothing to do. It is written as a function or, where it has options, as a class,
     def fold_constant(graph: Graph, context: PassContext) -> Graph: ...
 
     @function_pass(opt_level=1)
-    @dataclass(frozen=True)
+    @frozen
     class FuseOps:
         may_fuse: FusionRule = only_clip
         def transform(self, graph: Graph, context: PassContext) -> Graph: ...

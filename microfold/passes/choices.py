@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import cast
 
 from microfold.errors import InputError
+from microfold.support.frozen import frozen
 
 # The alternatives to take, by the choices' names.
 Trace = Mapping[str, str]
@@ -20,7 +20,7 @@ Trace = Mapping[str, str]
 Estimates = Callable[[], Mapping[str, float]]
 
 
-@dataclass(frozen=True)
+@frozen
 class Choice:
     """A question that came up while a model was compiled.
 

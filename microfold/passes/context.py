@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, NamedTuple, Protocol
 
 from microfold.errors import InputError
@@ -13,6 +13,7 @@ from microfold.ir.node import Node, Value, describe
 from microfold.ir.pattern_table import PatternTable
 from microfold.passes.choices import Choices, Estimates
 from microfold.support.digest import digest_of
+from microfold.support.frozen import frozen
 
 Numerics = Literal["exact", "relaxed"]
 Transform = Callable[[Graph, "PassContext"], Graph]
@@ -60,7 +61,7 @@ class Arenas(Protocol):
 MAX_OPT_LEVEL = 4
 
 
-@dataclass(frozen=True)
+@frozen
 class Decision:
     """What a pass decided at one place, and why; `--explain PASS` lists them.
 
@@ -110,7 +111,7 @@ class Instrument:
         """Called with the pass's input and result; they are the same object if nothing changed."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PassContext:
     """Everything a pass is told besides the graph.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -44,8 +44,9 @@ class Pass(ABC):
         context = context if context is not None else PassContext()
         if context.running:
             return self._with_required(graph, context)
-        known = self._admitted()
-        unknown = sorted({*context.required_pass, *context.disabled_pass} - known) if known else []
+        given = {*context.required_pass, *context.disabled_pass}
+        known = self._admitted() if given else set[str]()
+        unknown = sorted(given - known) if known else []
         if unknown:
             raise InputError(f"unknown pass {', '.join(unknown)}; known are {', '.join(sorted(known))}")
         with ExitStack() as entered:
@@ -133,7 +134,7 @@ class Sequential(Pass):
     """Passes one after the other, each if the context admits it.
 
     Args:
-        known: names of other passes that a context may give.
+        known: gives the names of other passes that a context may give; asked where a context gives any.
         passes, name, opt_level, required: see `Pass`.
 
     Raises:
@@ -147,11 +148,11 @@ class Sequential(Pass):
         name: str = "sequential",
         opt_level: int = 0,
         required: Sequence[Pass] = (),
-        known: Collection[str] = (),
+        known: Callable[[], Collection[str]] = tuple,
     ):
         super().__init__(name, opt_level=opt_level, required=required)
         self.passes = tuple(passes)
-        self.known = frozenset(known)
+        self.known = known
         for step in (*self.passes, *self.required):
             if not isinstance(step, Pass):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise InputError(
@@ -165,7 +166,7 @@ class Sequential(Pass):
 
     def _admitted(self) -> set[str]:
         inner = [step._admitted() for step in self.passes if isinstance(step, Sequential)]
-        return {self.name, *self.names(), *self.known}.union(*inner)
+        return {self.name, *self.names(), *self.known()}.union(*inner)
 
     def _run(self, graph: Graph, context: PassContext) -> Graph:
         return self._in_order(self.passes, graph, context)
@@ -203,7 +204,7 @@ class FixedPointIteration(Sequential):
         name: str = "fixed_point_iteration",
         opt_level: int = 0,
         required: Sequence[Pass] = (),
-        known: Collection[str] = (),
+        known: Callable[[], Collection[str]] = tuple,
     ):
         super().__init__([*passes, *then], name=name, opt_level=opt_level, required=required, known=known)
         self._repeated = tuple(passes)

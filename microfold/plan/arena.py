@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from microfold.ir.views import ALIGNMENT
 from microfold.plan.bound import step_bound, window_bound
@@ -19,6 +19,7 @@ from microfold.plan.in_time import place_in_time
 from microfold.plan.liveness import Storage
 from microfold.plan.overlap import Overlap
 from microfold.plan.problem import problem_of
+from microfold.support.frozen import frozen
 
 # With more neighbours on average, blocks are placed in the order of time only: to compare all with all would
 # take too long.
@@ -29,7 +30,7 @@ SHORT_CLIMB = 60
 FIRST_LIMIT, LAST_LIMIT = 30_000, 600_000
 
 
-@dataclass(frozen=True)
+@frozen
 class ArenaPlan:
     """Where every storage lies.
 

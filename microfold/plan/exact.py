@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from microfold.plan.problem import Edge, Pair, Problem
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Solution:
     """What a search came to, in units.
 
@@ -33,7 +33,7 @@ class Solution:
     steps: int
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Node:
     """The least offsets under some choices, the last of which are `edges`."""
 

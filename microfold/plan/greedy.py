@@ -9,12 +9,12 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from microfold.ir.views import ALIGNMENT
 from microfold.plan.liveness import Storage, alive, living_together
 from microfold.plan.overlap import Overlap, align
 from microfold.plan.problem import units
+from microfold.support.frozen import frozen
 
 # Units that a storage may not begin in: the first one, and the one behind the last.
 _Range = tuple[int, int]
@@ -26,7 +26,7 @@ CLIMB_LIMIT = 300_000
 WORSE, OTHER_WAY = 0.02, 0.1
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Placed:
     """What became of an order of placement.
 

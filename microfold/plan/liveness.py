@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from microfold.ir.graph import Graph
 from microfold.ir.in_place import updated_states
 from microfold.ir.node import Node, Value
 from microfold.ir.views import Views, needs_no_code
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Storage:
     """Bytes that one or more values share (a value and its views).
 

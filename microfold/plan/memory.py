@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
@@ -17,9 +17,10 @@ from microfold.plan.bound import call_need
 from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage, storages
 from microfold.plan.overlap import Leave, Overlap
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Memory:
     """What is in the arena, and where.
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from microfold.plan.bound import shared
 from microfold.plan.liveness import Storage
 from microfold.plan.overlap import Leave, Overlap
 from microfold.plan.problem import units
+from microfold.support.frozen import frozen
 
 # Calls looked at, in all sets.
 ORDER_LIMIT = 20_000
@@ -26,7 +27,7 @@ ORDER_LIMIT = 20_000
 FULLEST = 4
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class CallNeeds:
     """What a call needs, in whatever order.
 
@@ -74,7 +75,7 @@ class _Done(NamedTuple):
     held: int
 
 
-@dataclass(frozen=True, order=True)
+@frozen(order=True)
 class _Way:
     """A way to a set: those with the least peak come first, of these those that have come farthest.
 

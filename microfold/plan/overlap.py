@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from microfold.ir.views import ALIGNMENT
 from microfold.plan.liveness import Storage
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Overlap:
     """Leave for an output to lie over an input that dies in the call that computes the output.
 

@@ -16,19 +16,19 @@ limit, fast memories are filled less far until the parts fit it; in the end the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from microfold.errors import GraphError
 from microfold.plan.arena import ArenaPlan, plan_arena
 from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage
 from microfold.plan.overlap import Overlap
+from microfold.support.frozen import frozen
 
 # Under a limit, fast memories are filled by so many parts of their room.
 STEPS = 8
 
 
-@dataclass(frozen=True)
+@frozen
 class PartsPlan:
     """The whole, and the bytes of each part."""
 

@@ -13,13 +13,13 @@ All are differences of two offsets with a lower bound: an `Edge`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from microfold.ir.views import ALIGNMENT
 from microfold.plan.liveness import Storage, living_together
 from microfold.plan.overlap import Overlap
+from microfold.support.frozen import frozen
 
 Pair = tuple[int, int]
 
@@ -49,7 +49,7 @@ class Apart(NamedTuple):
     exact: tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Problem:
     """Storages by index.
 

@@ -9,14 +9,14 @@ is better.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 from microfold.errors import GraphError, InputError
+from microfold.support.frozen import frozen
 from microfold.target.memories import MOST_ACCESS_CYCLES, Memory
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Item:
     """What lies in one memory.
 
@@ -46,7 +46,7 @@ class NoRoomError(InputError):
         super().__init__(text)
 
 
-@dataclass(frozen=True)
+@frozen
 class RegionPlan:
     """Where everything lies.
 
@@ -72,7 +72,7 @@ class RegionPlan:
         return sum(self.used(memory, use) for use in ("data", "constants", "load"))
 
 
-@dataclass(frozen=True)
+@frozen
 class Regions:
     """Where a program's parts lie.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -18,9 +18,10 @@ from microfold.plan.liveness import Storage, computing_nodes, storages
 from microfold.plan.memory import Memory, leave_of, overlaps_of, plan_memory
 from microfold.plan.order import CallNeeds, alive_in_any_order, better_order, shared_if_dying
 from microfold.plan.problem import units
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Schedule:
     """In which order a graph is computed.
 
@@ -34,7 +35,7 @@ class Schedule:
     memory: Memory
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class SchedulePlanner:
     """Plans the calls of a graph for different kernels.
 

@@ -42,3 +42,6 @@ class Output(Console):
             self.print(line, soft_wrap=True)
         if layout.left_out:
             self.print(f"not shown for lack of room: {', '.join(layout.left_out)}; --json has them")
+
+
+console = Output()

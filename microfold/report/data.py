@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence, Set
 from dataclasses import asdict, fields, replace
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from microfold import __version__
 from microfold.analysis.deviation import Deviation, measure_deviation
@@ -28,9 +28,11 @@ from microfold.program import Buffer, Layer, Program
 from microfold.report.rows import rows_report
 from microfold.report.sliding import sliding_report
 from microfold.report.structure import Report, blocks, edges
-from microfold.simulate.run import Cycles, SimulationResult
 from microfold.verification.measure import Measurement
-from microfold.verification.verify import Verification, input_sets
+
+if TYPE_CHECKING:
+    from microfold.simulate.run import Cycles, SimulationResult
+    from microfold.verification.verify import Verification
 
 # Of the fields below. Counted up where one is taken away, or gets another meaning.
 REPORT_VERSION = 2
@@ -278,6 +280,9 @@ def _relaxed(program: Program) -> Report | None:
     """What is not the same bits as the imported graph, and by how much; null if everything is."""
     if not program.relaxations:
         return None
+    # Exact builds need nothing of what runs programs.
+    from microfold.verification.verify import input_sets
+
     calls = input_sets([value.type for value in program.source.inputs], RELAXED_RUNS)
     return {
         "changes": [{"where": r.where, "change": r.change} for r in program.relaxations],

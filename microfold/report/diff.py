@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from microfold.codegen.taps import Tap
 from microfold.program import Program
 from microfold.report.structure import Report
+from microfold.support.frozen import frozen
 from microfold.verification.taps.diagnosis import Elements, Fault, RunResult, context_offset
 from microfold.verification.taps.dump import Dump
 from microfold.verification.taps.profile import Profile
 
 
-@dataclass(frozen=True)
+@frozen
 class Comparison:
     """All that is known of a dump.
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from microfold.errors import InputError
 from microfold.report.decode import decode, refuse
+from microfold.support.frozen import frozen
 
 # Of a 64-bit counter.
 _MOST_TICKS = 1 << 64
 _MOST_NAMED = 5
 
 
-@dataclass(frozen=True)
+@frozen
 class Profile:
     """What a device measured.
 
@@ -28,7 +28,7 @@ class Profile:
     ticks: Mapping[int, int]
 
 
-@dataclass(frozen=True)
+@frozen
 class _DumpLayer:
     """A layer in what `microfold diff --json` prints."""
 
@@ -36,7 +36,7 @@ class _DumpLayer:
     ticks: int | None
 
 
-@dataclass(frozen=True)
+@frozen
 class _DumpProfile:
     """The profile of a dump."""
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
 from microfold.errors import InputError
 from microfold.report.data import REPORT_VERSION
 from microfold.report.decode import decode, read_json, refuse, shown
+from microfold.support.frozen import frozen
 
 # Fields are called as in `report.schema.json`, which says what they are. Those with defaults are not in every
 # report of this version.
 
 
-@dataclass(frozen=True)
+@frozen
 class Origin:
     """The model's file."""
 
@@ -25,7 +26,7 @@ class Origin:
     command: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Settings:
     """The options that the page names."""
 
@@ -34,7 +35,7 @@ class Settings:
     ram: int | None
 
 
-@dataclass(frozen=True)
+@frozen
 class Ram:
     """Bytes."""
 
@@ -50,7 +51,7 @@ class Ram:
         return self.arena + self.state + (self.stack or 0)
 
 
-@dataclass(frozen=True)
+@frozen
 class MemoryFill:
     """A memory of the target; bytes."""
 
@@ -63,7 +64,7 @@ class MemoryFill:
     used: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Flash:
     """Bytes."""
 
@@ -78,7 +79,7 @@ class Flash:
         return self.weights + (self.code or 0) + (self.library or 0) + (self.padding or 0)
 
 
-@dataclass(frozen=True)
+@frozen
 class Tensor:
     """A type."""
 
@@ -89,7 +90,7 @@ class Tensor:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
-@dataclass(frozen=True)
+@frozen
 class Port(Tensor):
     """An input or output."""
 
@@ -97,7 +98,7 @@ class Port(Tensor):
     bytes: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Candidate:
     """A kernel that could compute a layer."""
 
@@ -105,7 +106,7 @@ class Candidate:
     estimated_instructions: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Refusal:
     """Kernels that cannot, for one reason."""
 
@@ -113,7 +114,7 @@ class Refusal:
     kernels: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Accumulator:
     """Bounds of a layer's sums."""
 
@@ -123,7 +124,7 @@ class Accumulator:
     type_bits: int = 32
 
 
-@dataclass(frozen=True)
+@frozen
 class Layer:
     """A call of a kernel."""
 
@@ -145,7 +146,7 @@ class Layer:
     refused: tuple[Refusal, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class End:
     """Of an edge."""
 
@@ -153,7 +154,7 @@ class End:
     index: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Edge:
     """Who reads what."""
 
@@ -163,7 +164,7 @@ class Edge:
     bytes: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Block:
     """Bytes of the arena, and the layers during which they must hold."""
 
@@ -180,7 +181,7 @@ class Block:
         return self.offset + self.bytes
 
 
-@dataclass(frozen=True)
+@frozen
 class Removed:
     """Channels that are not computed, for one reason."""
 
@@ -190,7 +191,7 @@ class Removed:
     channels: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class PrunedValue:
     """A value that has lost channels."""
 
@@ -200,7 +201,7 @@ class PrunedValue:
     removed: tuple[Removed, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Pruned:
     """What one run of the pruning pass removed."""
 
@@ -211,7 +212,7 @@ class Pruned:
     values: tuple[PrunedValue, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Accumulators:
     """What is proved of all sums."""
 
@@ -221,7 +222,7 @@ class Accumulators:
     wrapping_layers: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Library:
     """What the code must be linked with."""
 
@@ -229,7 +230,7 @@ class Library:
     functions: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Change:
     """Of relaxed numerics."""
 
@@ -237,14 +238,14 @@ class Change:
     change: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Relaxed:
     """What is not the same bits as the model's."""
 
     changes: tuple[Change, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Sliding:
     """Of runs that take new frames only."""
 
@@ -254,7 +255,7 @@ class Sliding:
     window_macs: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Window:
     """Where rows of a tensor are kept."""
 
@@ -268,7 +269,7 @@ class Window:
     apart: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Rows:
     """What is computed row by row."""
 
@@ -279,7 +280,7 @@ class Rows:
     longest_push_cycles: int | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class BuildReport:
     """A whole report."""
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from rich.cells import cell_len
 
+from microfold.support.frozen import frozen
+
 _GAP = "  "
 # A column of text is made as narrow as this before others are left out.
 _NARROW = 12
@@ -14,7 +16,7 @@ _NARROW = 12
 _BREAKS = " _/;,."
 
 
-@dataclass(frozen=True)
+@frozen
 class Column:
     """A column.
 
@@ -33,7 +35,7 @@ def number(name: str, rank: int = 0) -> Column:
     return Column(name, number=True, rank=rank)
 
 
-@dataclass(frozen=True)
+@frozen
 class Layout:
     """A table as it is shown.
 

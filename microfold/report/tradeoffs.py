@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from microfold.errors import InputError
 from microfold.options import OPTIMIZE, Options
 from microfold.program import Program
 from microfold.report.what_if import pareto_front, time_of
+from microfold.support.frozen import frozen
 
 # Budgets of RAM that are tried below the arena of each level, and of each budget of flash between levels.
 RAM_STEPS, RAM_STEPS_OF_FLASH, FLASH_STEPS = 12, 3, 3
@@ -18,7 +19,7 @@ RAM_STEPS, RAM_STEPS_OF_FLASH, FLASH_STEPS = 12, 3, 3
 RAM_PARTS = (6, 32)
 
 
-@dataclass(frozen=True)
+@frozen
 class Tradeoff:
     """One way to compile a model; bytes, and estimates of one run.
 

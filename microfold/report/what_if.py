@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
 from microfold.options import OPTIMIZE
 from microfold.program import Program
+from microfold.support.frozen import frozen
 from microfold.target import available, load
 from microfold.verification.measure import Measurement
 
 
-@dataclass(frozen=True)
+@frozen
 class Alternative:
     """A target and a level; fields are those of ``alternative`` in `report.schema.json`."""
 

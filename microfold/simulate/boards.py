@@ -14,9 +14,9 @@ needs no interrupt and is read with one load; a second one counts seconds and te
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from microfold.errors import TargetError
+from microfold.support.frozen import frozen
 
 INSTRUCTION_SHIFT = 7
 """Each instruction takes 2**7 ns: over two ticks of the slowest counter, so that single ones can be told."""
@@ -26,7 +26,7 @@ _MIB = 1024 * _KIB
 _VECTORS_LENGTH = 0x100
 
 
-@dataclass(frozen=True)
+@frozen
 class Region:
     """Part of the address space; ``origin`` and ``length`` in bytes."""
 
@@ -37,7 +37,7 @@ class Region:
         return self.origin <= address < self.origin + self.length
 
 
-@dataclass(frozen=True)
+@frozen
 class Board:
     """A board that QEMU simulates.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from microfold.simulate.trace import (
     with_plugin,
 )
 from microfold.support.elf import load_code
+from microfold.support.frozen import frozen
 from microfold.support.scratch import ScratchFolder, scratch_folder
 from microfold.target.pipeline import Pipeline
 from microfold.target.timing import Timing
@@ -52,7 +53,7 @@ _HOOKED_HARNESS = ("hooks.h.j2", "layers.h.j2", "layers.c.j2")
 _WRAP = 1 << 32
 
 
-@dataclass(frozen=True)
+@frozen
 class SimulatedRun:
     """What one run of the model did.
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 
 from microfold.simulate.boards import Region
+from microfold.support.frozen import frozen
 
 CONTEXT_SECTIONS = (".bss.simulate_context", ".bss.simulate_arena")
 """How the sections are called of the harness's variables: the context, and parts of the arena if apart."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PlacedSection:
     """An input section and where it is; ``address`` and ``size`` in bytes; padding has no ``file``."""
 
@@ -23,7 +23,7 @@ class PlacedSection:
     file: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Sections:
     """Bytes by kind: code, constants, initialised and zeroed variables."""
 
@@ -43,7 +43,7 @@ class Sections:
         return self.data + self.bss
 
 
-@dataclass(frozen=True)
+@frozen
 class ImageMemory:
     """Memory of a firmware image, in bytes.
 

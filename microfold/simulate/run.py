@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,11 +12,12 @@ from microfold.simulate.boards import Board
 from microfold.simulate.firmware import DEFAULT_TIMEOUT, Firmware, SimulatedRun
 from microfold.simulate.memory import ImageMemory
 from microfold.simulate.sources import Array, ModelSources
+from microfold.support.frozen import frozen
 from microfold.target.pipeline import Pipeline
 from microfold.target.timing import Timing
 
 
-@dataclass(frozen=True)
+@frozen
 class SimulationResult:
     """What the simulated core did.
 
@@ -41,7 +41,7 @@ class SimulationResult:
     memory: ImageMemory
 
 
-@dataclass(frozen=True)
+@frozen
 class Cycles:
     """Estimated cycles.
 

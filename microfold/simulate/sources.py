@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 from typing import Any
 
@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from microfold.errors import InputError
+from microfold.support.frozen import frozen
 
 Array = npt.NDArray[Any]
 
 _MARK = 4  # bytes in front of what a layer wrote that another one runs: 1 if it ran
 
 
-@dataclass(frozen=True)
+@frozen
 class TensorSpec:
     """An input or output of the model.
 
@@ -41,7 +42,7 @@ class TensorSpec:
         return self.length * self.dtype.itemsize
 
 
-@dataclass(frozen=True)
+@frozen
 class LayerTensor:
     """Where a layer's result lies right after the layer.
 
@@ -64,7 +65,7 @@ class LayerTensor:
         return self.length * self.dtype.itemsize
 
 
-@dataclass(frozen=True)
+@frozen
 class LayerSpec:
     """A layer: ``index`` is what the hook of the generated C passes; ``tensors`` are what can be captured."""
 
@@ -73,7 +74,7 @@ class LayerSpec:
     tensors: tuple[LayerTensor, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class LayerPart:
     """What one of the calls of a layer writes that runs several times.
 
@@ -91,7 +92,7 @@ def arena_name(index: int) -> str:
     return f"arena_{index + 1}" if index else "arena"
 
 
-@dataclass(frozen=True)
+@frozen
 class ModelSources:
     """A generated model.
 

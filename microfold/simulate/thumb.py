@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from microfold.support.frozen import frozen
 
 
 class Kind(enum.Enum):
@@ -28,7 +29,7 @@ class Kind(enum.Enum):
     FLOAT_DIVIDE = "float_divide"
 
 
-@dataclass(frozen=True)
+@frozen
 class Instruction:
     """One instruction.
 

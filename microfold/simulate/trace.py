@@ -19,6 +19,7 @@ from microfold.simulate.thumb import Instruction, Kind, instructions
 from microfold.simulate.toolchain import find_tool
 from microfold.support import resources
 from microfold.support.elf import Code
+from microfold.support.frozen import frozen
 from microfold.support.scratch import scratch_folder
 from microfold.support.tools import run_tool
 from microfold.target.timing import Timing
@@ -33,7 +34,7 @@ _PAGE = 1024
 _SINGLE = frozenset({Kind.LOAD, Kind.STORE, Kind.STORE_INDEXED})
 
 
-@dataclass(frozen=True)
+@frozen
 class Trace:
     """What one run of a model executed.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 
 from microfold.errors import ToolError
+from microfold.support.frozen import frozen
 
 ARM = 40
 _NOBITS = 8
@@ -15,7 +15,7 @@ _PT_LOAD = 1
 _SHT_SYMTAB = 2
 
 
-@dataclass(frozen=True)
+@frozen
 class ElfFile:
     """An object file or an image.
 
@@ -57,7 +57,7 @@ def read_elf(path: Path) -> ElfFile | None:
     return ElfFile(machine, sizes)
 
 
-@dataclass(frozen=True)
+@frozen
 class Code:
     """The loaded segments of an image: address and bytes."""
 

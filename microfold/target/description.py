@@ -6,12 +6,13 @@ import os
 import re
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from microfold.errors import InputError, TargetError
 from microfold.support import resources
+from microfold.support.frozen import frozen
 from microfold.support.toml import read_toml
 from microfold.target.memories import Memory, read_memories
 from microfold.target.pipeline import Pipeline
@@ -34,7 +35,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
 MOST_CYCLES = 1000
 
 
-@dataclass(frozen=True)
+@frozen
 class Target:
     """A core that code is generated for.
 

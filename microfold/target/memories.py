@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from microfold.errors import TargetError
+from microfold.support.frozen import frozen
 
 # What a memory may hold: the contexts of models, what is only read, functions.
 USES = ("data", "constants", "code")
@@ -19,7 +19,7 @@ MOST_ACCESS_CYCLES = 10_000
 _TAKEN = ("text", "data", "bss", "rodata", "init", "fini", "comment", "noinit")
 
 
-@dataclass(frozen=True)
+@frozen
 class Memory:
     """A memory that the target has for models.
 

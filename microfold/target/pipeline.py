@@ -8,7 +8,9 @@ later than it is read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from microfold.support.frozen import frozen
 
 # Each class with the one that it is a kind of: what a pipeline does not say of a class, it says of that one.
 CLASSES: dict[str, str] = {
@@ -80,7 +82,7 @@ CLASSES: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Issue:
     """One class of instructions in a pipeline.
 
@@ -126,7 +128,7 @@ class Issue:
     source: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Pipeline:
     """The pipeline of a core.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Timing:
     """Cycles of instructions without wait states, from a core's technical reference manual.
 

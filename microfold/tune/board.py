@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from microfold.errors import InputError
 from microfold.report.decode import decode
+from microfold.support.frozen import frozen
 from microfold.support.toml import read_toml
 
 
-@dataclass(frozen=True)
+@frozen
 class Board:
     """A board, as its user describes it in a TOML file.
 

@@ -11,12 +11,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from microfold.errors import InputError, RunError
 from microfold.options import Options
 from microfold.program import Program
+from microfold.support.frozen import frozen
 from microfold.support.scratch import scratch_folder
 from microfold.target import Target
 from microfold.tune.board import Board
@@ -32,7 +32,7 @@ END = "microfold-tune end"
 _END_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
+@frozen
 class BoardRunner:
     """Runs firmware on boards, of which each has a command that is its lane's name.
 

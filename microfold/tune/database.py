@@ -11,11 +11,12 @@ import contextlib
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, fields
 from pathlib import Path
 
 from microfold.errors import InputError
 from microfold.kernels.selection.measured import Figure, MeasuredCosts
+from microfold.support.frozen import frozen
 from microfold.tune.records import Failure, ProgramRecord, Record
 from microfold.tune.setting import Setting
 
@@ -27,7 +28,7 @@ _FIRST_FORMAT = 1
 _SECONDS = 10.0  # to wait for another process that writes
 
 
-@dataclass(frozen=True)
+@frozen
 class _Table:
     """A table whose rows belong to settings.
 

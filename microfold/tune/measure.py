@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from microfold import __version__
@@ -13,6 +13,7 @@ from microfold.options import Options
 from microfold.passes.choices import Trace
 from microfold.program import Program
 from microfold.simulate.program import simulator
+from microfold.support.frozen import frozen
 from microfold.target import Target
 from microfold.tune.records import Record
 from microfold.tune.setting import Setting, simulated_setting
@@ -24,7 +25,7 @@ class RunnerError(MicrofoldError):
     """What runs the code failed or hung, whatever the code is."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Times:
     """What a program took.
 
@@ -61,7 +62,7 @@ class Runner(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@frozen
 class SimulatedRunner:
     """Cycles by the core's model, of what QEMU executes."""
 
@@ -85,7 +86,7 @@ class SimulatedRunner:
         return Times(cycles.total[-1], [(each,) for each in cycles.layers[-1]])
 
 
-@dataclass(frozen=True)
+@frozen
 class Job:
     """A program to measure.
 
@@ -103,7 +104,7 @@ class Job:
     code: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Outcome:
     """What became of a job.
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from microfold.kernels.selection.flash_shares import FLASH_FOR_TIME
 from microfold.options import Options
 from microfold.passes.choices import Choice, Trace, trace_of, trace_text
+from microfold.support.frozen import frozen
 from microfold.tune.records import ProgramRecord
 from microfold.tune.space import MOST_OF_BEST
 
 
-@dataclass(frozen=True)
+@frozen
 class Plan:
     """Choices that were measured to be better than those by estimates.
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from microfold.kernels.selection.measured import Figure
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True, order=True)
+@frozen(order=True)
 class Record:
     """What the calls of a kernel took.
 
@@ -31,7 +30,7 @@ class Record:
         return Figure(self.cycles, self.estimate)
 
 
-@dataclass(frozen=True, order=True)
+@frozen(order=True)
 class ProgramRecord:
     """What whole runs of a program took, as a build makes it.
 
@@ -52,7 +51,7 @@ class ProgramRecord:
     flash: int
 
 
-@dataclass(frozen=True, order=True)
+@frozen(order=True)
 class Failure:
     """What could not be measured because it failed wherever it ran, though other programs did not.
 

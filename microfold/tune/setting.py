@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from microfold import __version__
 from microfold.options import Options
+from microfold.support.frozen import frozen
 from microfold.target import Target
 
 # The board of what the cycle model estimates from executed instructions.
@@ -15,7 +14,7 @@ CACHES = ("warm", "cold")
 _OWN_FUNCTIONS = "own-functions"
 
 
-@dataclass(frozen=True, order=True)
+@frozen(order=True)
 class Setting:
     """Where and how something was measured.
 

@@ -20,6 +20,7 @@ from microfold.options import Options
 from microfold.passes.choices import Choice, Choices, Trace
 from microfold.passes.context import PassContext
 from microfold.program import Layer, Program
+from microfold.support.frozen import frozen
 from microfold.target import Target
 from microfold.tune.identity import code_digest, program_key
 
@@ -27,7 +28,7 @@ from microfold.tune.identity import code_digest, program_key
 MOST_OF_BEST = 3.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Subject:
     """A model with all that decides how it is compiled, as plain data that other processes are handed.
 
@@ -68,7 +69,7 @@ class Subject:
             load(file)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class TunedLayer:
     """A layer whose kernel can be chosen.
 

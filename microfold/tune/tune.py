@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from microfold.errors import MicrofoldError
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.passes.choices import Choice, Trace, trace_text
+from microfold.support.frozen import frozen
 from microfold.tune.database import Database
 from microfold.tune.measure import Job, Runner
 from microfold.tune.measuring import Measuring, Progress, silent
@@ -23,7 +24,7 @@ CANDIDATES = 8
 DECISIONS = 4
 
 
-@dataclass(frozen=True)
+@frozen
 class TunedKernel:
     """A layer before and after; cycles are measured, and of all its calls in a run.
 
@@ -40,7 +41,7 @@ class TunedKernel:
     variants: int
 
 
-@dataclass(frozen=True)
+@frozen
 class TunedChoice:
     """A choice before and after.
 
@@ -54,7 +55,7 @@ class TunedChoice:
     cycles: Mapping[str, int]
 
 
-@dataclass(frozen=True)
+@frozen
 class Tuning:
     """What tuning a model at one level has led to.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from microfold.codegen.emit import emit, stand_ins
@@ -15,6 +14,7 @@ from microfold.program import Program
 from microfold.simulate.memory import placed_sections
 from microfold.simulate.toolchain import THUMB_ARCHITECTURE
 from microfold.support.elf import ARM, read_elf
+from microfold.support.frozen import frozen
 from microfold.support.scratch import scratch_folder
 from microfold.support.tools import COMPILE_SECONDS, run_tool
 from microfold.verification.stack import deepest
@@ -24,7 +24,7 @@ _C_LIBRARIES = (("--specs=nano.specs",), ())
 _TOOL_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Measurement:
     """What compiler and linker make of the generated C, in bytes, at the options' level of optimisation.
 
@@ -68,7 +68,7 @@ def measure(program: Program, files: Mapping[str, str] | None = None) -> Measure
     return Measurement(sum(found.files.values()) - weights, found.library, found.padding, stack)
 
 
-@dataclass(frozen=True)
+@frozen
 class GroupMeasurement:
     """The same of several programs that share kernels, linked together.
 
@@ -114,7 +114,7 @@ def measure_group(shared: Shared, build: Build) -> GroupMeasurement | None:
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class _Found:
     """Bytes of flash by object file, and as in `Measurement`."""
 
@@ -166,8 +166,8 @@ def _measure(programs: Sequence[Program], files: Mapping[str, str], api: Sequenc
                     library += section.size
         padding = linked.flash - sum(placed.values()) - library if linked is not None else None
         placed = {name: placed[name] for name in objects}
-        listings = [_disassemble(compiler, image, folder) for image in images]
-        stack = None if None in listings else deepest([text for text in listings if text], api)
+        listings = _disassemble(compiler, images, folder)
+        stack = None if listings is None else deepest([text for text in listings if text], api)
     return _Found(placed, library, padding, stack)
 
 
@@ -216,16 +216,20 @@ def _link(
             yield image
 
 
-def _disassemble(compiler: str, image: Path, folder: Path) -> str | None:
-    """What objdump of the compiler's binutils prints; None if it is missing or fails."""
+def _disassemble(compiler: str, images: Sequence[Path], folder: Path) -> list[str] | None:
+    """What objdump of the compiler's binutils prints of each; None if it is missing or fails."""
     name = "-print-prog-name=objdump"
     asked = run_tool([compiler, name], folder, _TOOL_SECONDS, "asking for objdump")
     tool = shutil.which(asked.stdout.strip()) if asked.returncode == 0 and asked.stdout.strip() else None
     if tool is None:
         return None
-    command = [tool, "-d", THUMB_ARCHITECTURE, image.name]
-    done = run_tool(command, folder, _TOOL_SECONDS, "disassembling")
-    return done.stdout if done.returncode == 0 else None
+    listings: list[str] = []
+    for image in images:
+        done = run_tool([tool, "-d", THUMB_ARCHITECTURE, image.name], folder, _TOOL_SECONDS, "disassembling")
+        if done.returncode != 0:
+            return None
+        listings.append(done.stdout)
+    return listings
 
 
 def _api(program: Program) -> list[str]:

@@ -10,17 +10,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 # Depths that one instruction may be found at before it counts as a loop that pushes: compiled code has one,
 # what is reached by computed jumps a few.
 _MOST_DEPTHS = 64
 _CONDITIONS = "eq|ne|cs|cc|hs|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le|al"
-_HEADING = re.compile(r"^([0-9a-f]+) <(.+)>:$")
-_LINE = re.compile(r"^\s*([0-9a-f]+):\t([0-9a-f ]+)\t(\S+)(?:\t(.*))?$")
-_UNKNOWN = re.compile(r"^\s*([0-9a-f]+):\t([0-9a-f ]+)\t.*<UNDEFINED>")
+_HEADING = re.compile(r"^([0-9a-f]+) <(.+)>:$", re.MULTILINE)
+# Address, bytes, the mnemonic up to its first point and the rest of it, operands up to a remark.
+_LINE = re.compile(
+    r"^[ \t]*([0-9a-f]+):\t([0-9a-f ]+)\t(?=\S)([^.\s]*)(\S*)(?:\t([^@;\n]*).*)?$", re.MULTILINE
+)
+_UNKNOWN = re.compile(r"^[ \t]*([0-9a-f]+):\t([0-9a-f ]+)\t.*<UNDEFINED>", re.MULTILINE)
 _ADDRESS = re.compile(r"\b([0-9a-f]+) <[^>]*>")
 _BRANCH = re.compile(rf"b(?P<condition>{_CONDITIONS})?|cbn?z|le|letp|wls|wlstp")
+_CONDITIONAL = re.compile(rf"(bx|blx|pop|push|ldmia|ldr|mov|add|sub)({_CONDITIONS})")
+_CALL = re.compile(rf"blx?|bl({_CONDITIONS})")
+# What looks at neither stack pointer nor program counter, and is none of these, only goes on.
+_TELLING = re.compile(
+    rf"{_CALL.pattern}|{_BRANCH.pattern}|bxn?s?|{_CONDITIONAL.pattern}|v?push|v?pop|tb[bh]|undefined|udf|bkpt"
+)
+_LOADS_PC = re.compile(r"\{[^}]*\bpc\b|^pc\b")
+_MOVES_BASE = re.compile(r"\[sp, #(-?\d+)\]!|\[sp\], #(-?\d+)")
+_MOVES_BASE_SOMEHOW = re.compile(r"\[sp[^\]]*\]!|\[sp\], ")
+_IS_STACK_POINTER = re.compile(r"sp\b")
+_MOVE = re.compile(r"sp,(?: sp,)? (?:#(-?\d+)|(r\d+|ip|sl|fp))")
 _WRITERS = re.compile(r"(mov|mvn|movw|movt|ldr|add|adds|addw|sub|subs|subw|bic|and|orr|rsb|adr|lsl|lsr)")
 # The way Armv6-M jumps into a table that stands behind the call.
 _TABLE_CALL = re.compile(r"<__gnu_thumb1_case_\w+>")
@@ -30,8 +45,7 @@ class UnboundedStackError(Exception):
     """The stack of some code has no bound that can be read off it; the message says where and why."""
 
 
-@dataclass(frozen=True)
-class _Instruction:
+class _Instruction(NamedTuple):
     """One line of a disassembly.
 
     Attributes:
@@ -46,13 +60,17 @@ class _Instruction:
     operands: str
 
     @property
+    def only_goes_on(self) -> bool:
+        """Plainly: the stack pointer stays, and the next instruction follows."""
+        return not ("sp" in self.operands or "pc" in self.operands or _is_telling(self.name))
+
+    @property
     def target(self) -> int | None:
         found = _ADDRESS.search(self.operands)
         return int(found[1], 16) if found else None
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(NamedTuple):
     """What an instruction does.
 
     Attributes:
@@ -93,24 +111,21 @@ class _Image:
         self.depths: dict[int, int] = {}
 
     def _read(self, listing: str) -> None:
-        function = ""
-        for line in listing.splitlines():
-            if found := _HEADING.match(line):
-                function = found[2]
-                self.entries.setdefault(function, int(found[1], 16))
-            elif found := _LINE.match(line):
-                address, size = int(found[1], 16), len(found[2].replace(" ", "")) // 2
-                if found[3] == ".word":
-                    self.words[address] = int(found[2].strip(), 16)
-                elif not found[3].startswith("."):
-                    operands = (found[4] or "").partition("@")[0].partition(";")[0].strip()
-                    name = found[3].partition(".")[0]
-                    self.code[address] = _Instruction(address, size, function, name, operands)
-                    self.functions.setdefault(function, []).append(address)
-            elif found := _UNKNOWN.match(line):
-                address, size = int(found[1], 16), len(found[2].replace(" ", "")) // 2
-                self.code[address] = _Instruction(address, size, function, "undefined", "")
-                self.functions.setdefault(function, []).append(address)
+        _, *parts = _HEADING.split(listing)
+        for entry, function, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+            self.entries.setdefault(function, int(entry, 16))
+            found: list[_Instruction] = []
+            for place, code, name, rest, operands in _LINE.findall(body):
+                address = int(place, 16)
+                if name:
+                    found.append(_Instruction(address, _size(code), function, name, operands.strip()))
+                elif rest == ".word":
+                    self.words[address] = int(code, 16)
+            for place, code in _UNKNOWN.findall(body):
+                found.append(_Instruction(int(place, 16), _size(code), function, "undefined", ""))
+            found.sort()
+            self.code |= {each.address: each for each in found}
+            self.functions.setdefault(function, []).extend([each.address for each in found])
 
     def bound(self, functions: Iterable[str]) -> int:
         entries = [self.entries[name] for name in functions if name in self.entries]
@@ -164,6 +179,9 @@ class _Image:
             if visits[address] > _MOST_DEPTHS:
                 raise UnboundedStackError(f"{instruction.function} moves the stack pointer in a loop")
             depths[address] = depth
+            if instruction.only_goes_on:
+                pending.append((address + instruction.size, depth))
+                continue
             step = self._step(instruction)
             depth = max(depth + step.depth, 0)
             deepest = max(deepest, depth)
@@ -188,9 +206,10 @@ class _Image:
 
     def _step(self, i: _Instruction) -> _Step:
         after = (i.address + i.size,)
-        name = re.sub(rf"^(bx|blx|pop|push|ldmia|ldr|mov|add|sub)({_CONDITIONS})$", r"\1", i.name)
+        conditional = _CONDITIONAL.fullmatch(i.name)
+        name = conditional[1] if conditional else i.name
         goes_on = after if name != i.name else ()  # behind a conditional return or jump
-        if name in ("bl", "blx") or re.fullmatch(rf"bl({_CONDITIONS})", name):
+        if _CALL.fullmatch(name):
             if i.target is None:
                 raise UnboundedStackError(f"{i.function} calls a function by its address")
             if _TABLE_CALL.search(i.operands):
@@ -213,7 +232,7 @@ class _Image:
         if found and i.target is not None:
             return _Step(next=(i.target,) if i.name == "b" else (i.target, *after))
         grows = self._growth(i, name)
-        if re.search(r"\{[^}]*\bpc\b|^pc\b", i.operands) and name in ("pop", "ldmia", "ldr", "mov", "add"):
+        if _LOADS_PC.search(i.operands) and name in ("pop", "ldmia", "ldr", "mov", "add"):
             restored = name in ("pop", "ldmia") or "[sp]" in i.operands or i.operands.endswith(", lr")
             return _Step(grows if restored and not goes_on else 0, next=goes_on, computed=not restored)
         return _Step(grows if not goes_on or grows > 0 else 0, next=after)
@@ -228,16 +247,14 @@ class _Image:
         if operands.startswith("sp!"):
             size = _register_bytes(operands)
             return size if name.endswith("db") else -size
-        if found := re.search(r"\[sp, #(-?\d+)\]!|\[sp\], #(-?\d+)", operands):
+        if found := _MOVES_BASE.search(operands):
             return -int(found[1] or found[2])
-        if not re.match(r"sp\b", operands) or not _WRITERS.fullmatch(name):
-            if re.search(r"\[sp[^\]]*\]!|\[sp\], ", operands):
+        if not _IS_STACK_POINTER.match(operands) or not _WRITERS.fullmatch(name):
+            if _MOVES_BASE_SOMEHOW.search(operands):
                 raise UnboundedStackError(f"{i.function}: {i.name} {operands}")
             return 0
         sign = {"add": -1, "addw": -1, "sub": 1, "subw": 1}.get(name)
-        if sign is not None and (
-            found := re.fullmatch(r"sp,(?: sp,)? (?:#(-?\d+)|(r\d+|ip|sl|fp))", operands)
-        ):
+        if sign is not None and (found := _MOVE.fullmatch(operands)):
             return sign * (int(found[1]) if found[1] else self._constant(i, found[2]))
         raise UnboundedStackError(f"{i.function}: {i.name} {operands} moves the stack pointer")
 
@@ -258,6 +275,16 @@ class _Image:
                 return int(plain[1])
             break
         raise UnboundedStackError(f"{i.function} moves the stack pointer by what {register} holds")
+
+
+def _size(code: str) -> int:
+    """How many bytes are listed."""
+    return len(code.replace(" ", "")) // 2
+
+
+@cache
+def _is_telling(name: str) -> bool:
+    return _TELLING.fullmatch(name) is not None
 
 
 def _register_bytes(operands: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from microfold.ops.recurrent.hybrid_lstm import HybridLstm
 from microfold.ops.recurrent.hybrid_sequence_rnn import HybridSequenceRnn
 from microfold.program import Layer, Program
 from microfold.simulate.program import simulator
+from microfold.support.frozen import frozen
 from microfold.verification.window import WindowReference
 
 # Of the largest magnitude in a tensor; of layers that compute in float16, whose kernels may round sums of a
@@ -28,7 +29,7 @@ FLOAT_TOLERANCE = 1e-5
 HALF_TOLERANCE = 2.0**-8
 
 
-@dataclass(frozen=True)
+@frozen
 class Difference:
     """A layer whose result is not the reference's.
 
@@ -46,7 +47,7 @@ class Difference:
     largest: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Verification:
     """What a comparison found.
 

@@ -8,6 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from microfold.support.frozen import frozen
 from microfold.workers.executor import Executor, ExecutorLost, WorkerLost
 
 # How often a piece of work is begun: what kills a worker so often is given up.
@@ -21,7 +22,7 @@ _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True)
+@frozen
 class Done(Generic[_Task, _Result]):
     """A piece of work that has come to an end.
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from microfold import compiler, target
-from microfold.cli.app import app
+from microfold.cli.app import application
 from microfold.codegen.emit import emit
 from microfold.errors import InputError, ToolError
 from microfold.external.cmsis_nn import scratch
@@ -148,6 +148,7 @@ def test_command_line(tmp_path: Path) -> None:
     model = str(MADE / "cnn_int8.tflite")
     flags = f"-I{STUB} {STUB / 'arm_nnfunctions.c'}"
     runner = CliRunner()
+    app = application()
     built = runner.invoke(app, ["build", model, "-o", str(tmp_path), "--external", "cmsis-nn", "--json"])
     assert built.exit_code == 0, built.output
     assert json.loads(built.output)["options"]["external"] == ["cmsis-nn"]

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from microfold import compiler, target
-from microfold.cli.app import app
+from microfold.cli.app import application
 from microfold.codegen.emit import emit
 from microfold.errors import ModelFormatError, NoReferenceError, UnsupportedModelError
 from microfold.frontend.tflite import import_model
@@ -114,7 +114,7 @@ def test_verify_says_what_it_cannot_check(tmp_path: Path) -> None:
     assert result.unchecked == ("first",)
     assert result.tensors == 4 * 2  # relu and add
     (tmp_path / "npu.tflite").write_bytes(write_model(vela.model()))
-    shown = CliRunner().invoke(app, ["verify", str(tmp_path / "npu.tflite")])
+    shown = CliRunner().invoke(application(), ["verify", str(tmp_path / "npu.tflite")])
     assert shown.exit_code == 0, shown.output
     assert "not checked: 'first'" in " ".join(shown.output.split())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from microfold.cli.app import app
+from microfold.cli.app import application
 from microfold.errors import InputError
 from microfold.frontend.bind_symbolic_vars import parse_shapes
 from microfold.frontend.tflite import load
@@ -53,6 +53,8 @@ def test_fixed_dimensions_stay() -> None:
 
 def test_command_line() -> None:
     model = str(models.MADE / "cnn_int8.tflite")
-    result = CliRunner().invoke(app, ["opt", model, "--passes", "inline", "--input-shape", f"{NAME}=2,8,8,1"])
+    result = CliRunner().invoke(
+        application(), ["opt", model, "--passes", "inline", "--input-shape", f"{NAME}=2,8,8,1"]
+    )
     assert result.exit_code == 0
     assert f"%{NAME}: int8[2,8,8,1]" in result.stdout

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from microfold import target
-from microfold.cli.app import app
+from microfold.cli.app import application
 from microfold.compiler import compile_file
 from microfold.errors import InputError, ModelFormatError
 from microfold.frontend.reader import read_model
@@ -55,10 +55,10 @@ def test_commands_take_it(command: str, tmp_path: Path) -> None:
     words = [command, str(path), "--signature", "double"]
     words += ["--passes", "inline"] if command == "opt" else []
     words += ["-o", str(tmp_path / "out")] if command == "build" else []
-    done = CliRunner().invoke(app, words)
+    done = CliRunner().invoke(application(), words)
     assert done.exit_code == 0, done.output
     words[words.index("double")] = "third"
-    done = CliRunner().invoke(app, words)
+    done = CliRunner().invoke(application(), words)
     assert "no signature 'third'; its signatures are 'half', 'double'" in str(done.exception)
 
 

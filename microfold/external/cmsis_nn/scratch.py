@@ -9,16 +9,15 @@ that wants more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from microfold.ops.window import Window
+from microfold.support.frozen import frozen
 from microfold.target import Target
 
 # Channels that a depthwise convolution with vectors takes at once.
 _DEPTHWISE_BLOCK = 124
 
 
-@dataclass(frozen=True)
+@frozen
 class Geometry:
     """A convolution: extents as (height, width), and its window."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from microfold.arithmetic.numerics import Multiplier
@@ -19,12 +18,13 @@ from microfold.kernels.requantize import output_range
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.support.frozen import frozen
 
 # Loops over batches, at most.
 LOOPS = 3
 
 
-@dataclass(frozen=True)
+@frozen
 class _Product:
     """``out[b, m, n] = sum over k of first[b, m, k] * second[b, k, n]``; strides in elements.
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class ByConvolution(Kernel):
     """Base: hands on the variants of a convolution kernel, which computes another layer for it.
 

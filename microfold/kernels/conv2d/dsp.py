@@ -9,7 +9,7 @@ Four pixels and two channels are computed together, so that each word that is lo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -42,6 +42,7 @@ from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
+from microfold.support.frozen import frozen
 
 # Computed together.
 PIXELS = 4
@@ -64,7 +65,7 @@ LONG_OUTPUTS = 3000
 LONG_PAIR_CODE = 56
 
 
-@dataclass(frozen=True)
+@frozen
 class Channels:
     """How the output channels of a convolution are computed, two or four at a time.
 
@@ -289,7 +290,7 @@ def _plan_paired_biasless(layer: LayerContext, together: int) -> BiaslessRequant
     )
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class SmladConvolution(Kernel):
     """Base of kernels with weights in paired lanes or, for fewer instructions, of int16.
 
@@ -314,7 +315,7 @@ class SmladConvolution(Kernel):
 
 
 @register
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Conv2DDsp(SmladConvolution):
     """Widens the patches of four pixels to int16, then computes blocks of 4 pixels by 2 channels.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from microfold.ir.node import Node
@@ -27,6 +27,7 @@ from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
+from microfold.support.frozen import frozen
 
 # Bytes of scratch for widened inputs, unless two groups of four pixels take more: usually; where the arena
 # would be larger otherwise; for speed.
@@ -46,7 +47,7 @@ REACH = 4095
 FEWEST_PAIRED = 20
 
 
-@dataclass(frozen=True)
+@frozen
 class FpuConvolution:
     """How a layer is computed.
 
@@ -153,7 +154,7 @@ class FpuConvolution:
 
 
 @register
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Conv2DFpuDsp(Kernel):
     """Widens the patches of several groups of four pixels to int16, then computes two channels of all.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from microfold.support.frozen import frozen
 
 # Words that the registers of the unit hold.
 REGISTERS = 32
@@ -16,7 +16,7 @@ FEWEST_IN_BATCH, BATCHES = 14, 4
 MOST_IN_BATCHES = 1023
 
 
-@dataclass(frozen=True)
+@frozen
 class Placement:
     """Where the weights of two channels are while groups of pixels are computed.
 

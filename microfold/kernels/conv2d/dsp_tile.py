@@ -8,7 +8,7 @@ pixels of each remainder by it, a phase, lie together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from microfold.kernels.packing.smlad import pair_order
 from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.shapes import IMAGE_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
+from microfold.support.frozen import frozen
 
 # Words that the offset of an LDRD reaches, and, for four channels at a time, that of an LDR.
 REACH, FAR_REACH = 1020 // 4, 4092 // 4
@@ -42,7 +43,7 @@ MAX_PAIRS = 8
 MAX_REPEATED_PAIRS = 18
 
 
-@dataclass(frozen=True)
+@frozen
 class Tile:
     """What neighbouring outputs of a row read, as the template lays it out.
 
@@ -114,7 +115,7 @@ def _terms(layer: LayerContext, tile: Tile, channels: Channels) -> Terms:
 
 
 @register
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Conv2DTileDsp(SmladConvolution):
     """Widens what some neighbouring outputs read to int16, then computes blocks of 4 pixels by 2 channels.
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from microfold.ir.types import Array
@@ -32,6 +32,7 @@ from microfold.kernels.requantize.dynamic_scale import (
 )
 from microfold.kernels.requantize.finish import Finish
 from microfold.ops.convolution.hybrid_conv2d import HybridConv2D
+from microfold.support.frozen import frozen
 
 # What makes an output of a sum stands in `scale_cost`; these are stores.
 _STORES = {f"finish_{SUMS}": 3.0, f"block_{SUMS}": 14.0, "int4_pair": 14.0}
@@ -80,7 +81,7 @@ class HybridConv2DPortable(_HybridConv, PatchConv):
 
 
 @register
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class HybridConv2DDsp(_HybridConv, Conv2DInt16Dsp):
     """Four pixels by two channels, by SMLAD; weights and panel are those of `Conv2DInt16Dsp`."""
 
@@ -99,7 +100,7 @@ class HybridConv2DDsp(_HybridConv, Conv2DInt16Dsp):
 
 
 @register
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class HybridConv2DDspInt4(HybridConv2DDsp):
     """The same with weights of four bits, which are multiplied as the upper halves of bytes: by 16.
 

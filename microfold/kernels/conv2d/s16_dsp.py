@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,12 +32,13 @@ from microfold.kernels.requantize.int16_single_rounding import (
 )
 from microfold.kernels.shapes import WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
+from microfold.support.frozen import frozen
 
 # Computed together.
 PIXELS = 4
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Int16DspKernel(Kernel):
     """Base of kernels for int16 activations with weights of int8 or, for fewer instructions, of int16.
 

@@ -18,12 +18,13 @@ has the files in the order of `distance`, and of each kernel the first row found
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from microfold.support.frozen import frozen
 from microfold.support.toml import parse_toml
 
 FOLDER = Path(__file__).parent / "data"
@@ -33,7 +34,7 @@ FPU_DISTANCE = 10
 VECTOR_DISTANCE = 3
 
 
-@dataclass(frozen=True)
+@frozen
 class Row:
     """What a core was found to take for a kernel.
 
@@ -67,7 +68,7 @@ class Row:
 LARGEST_ERROR = 0.1
 
 
-@dataclass(frozen=True)
+@frozen
 class Core:
     """A data file.
 

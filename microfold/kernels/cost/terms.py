@@ -17,7 +17,7 @@ class Terms(dict[str, float]):
     def __add__(self, other: Mapping[str, float]) -> Terms:
         found = Terms(self)
         for name, count in other.items():
-            found[name] = found.get(name, 0) + count
+            found[name] = found[name] + count if name in found else count
         return found
 
     def __mul__(self, factor: float) -> Terms:

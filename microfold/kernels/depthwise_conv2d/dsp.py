@@ -8,7 +8,7 @@ with pairs of taps; `requantize.scaled_sum` has the proof for such sums.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -36,6 +36,7 @@ from microfold.kernels.requantize.scaled_sum import (
     plan_plane_requantization,
 )
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.support.frozen import frozen
 
 # Taps along the unrolled axis, and weight words on the stack.
 MAX_TAPS = 16
@@ -72,7 +73,7 @@ def _fits(tiling: Tiling) -> bool:
 
 
 @register
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class DepthwiseConv2DDsp(Kernel):
     """Expands four channels at a time to planes of 16-bit pairs, then multiplies pairs of taps.
 

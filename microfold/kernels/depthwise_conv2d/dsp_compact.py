@@ -7,7 +7,6 @@ share the code.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,12 +25,13 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.support.frozen import frozen
 
 # Outputs computed together.
 BLOCK = 4
 
 
-@dataclass(frozen=True)
+@frozen
 class _Plane:
     """A padded channel, as far as blocks of outputs along the inner axis read it."""
 

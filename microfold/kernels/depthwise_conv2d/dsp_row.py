@@ -7,7 +7,7 @@ registers, and those of the floating-point unit hold what is needed now and then
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -37,6 +37,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.requantize.scaled_sum import PlaneRequantization
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.support.frozen import frozen
 
 # Neighbouring outputs computed together, and how many such blocks an iteration of a loop has at most.
 BLOCK = 4
@@ -49,7 +50,7 @@ MAX_HELD = 24
 MAX_LINES = 150
 
 
-@dataclass(frozen=True)
+@frozen
 class Part:
     """Neighbouring columns of outputs, computed by one function in all rows of some channels.
 
@@ -67,7 +68,7 @@ class Part:
     rest: Schedule | None
 
 
-@dataclass(frozen=True)
+@frozen
 class RowPlan:
     """A layer's cut and its code.
 
@@ -211,7 +212,7 @@ def row_plans(layer: LayerContext) -> list[RowPlan] | str:
 
 
 @register
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class DepthwiseConv2DRowDsp(Kernel):
     """Expands four channels at a time to planes of 16-bit pairs; then all rows of outputs of a channel.
 

@@ -15,8 +15,10 @@ of weights stay, the others come from registers of the floating-point unit whene
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
+from functools import cache, cached_property
+
+from microfold.support.frozen import frozen
 
 # Registers that do not hold addresses.
 REGISTERS = 12
@@ -28,7 +30,7 @@ AHEAD = 1
 BOTH, BOTTOM_BOTTOM, BOTTOM_TOP, TOP_BOTTOM, TOP_TOP = range(5)
 
 
-@dataclass(frozen=True)
+@frozen
 class Taps:
     """Taps of a window along its inner axis, in `rows` rows."""
 
@@ -37,21 +39,21 @@ class Taps:
     stride: int
     dilation: int
 
-    @property
+    @cached_property
     def even_words(self) -> int:
         return self.count // 2
 
-    @property
+    @cached_property
     def odd_words(self) -> int:
         return (self.count - 1) // 2 if self.dilation == 1 and self.stride % 2 else 0
 
-    @property
+    @cached_property
     def row_words(self) -> int:
         """Words of weights of a row."""
         alone = self.count % 2 and not self.odd_words
         return self.even_words + self.odd_words + alone
 
-    @property
+    @cached_property
     def words(self) -> int:
         return self.rows * self.row_words
 
@@ -92,7 +94,7 @@ class Taps:
         raise AssertionError
 
 
-@dataclass(frozen=True)
+@frozen
 class Schedule:
     """Steps for neighbouring outputs.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -15,12 +14,13 @@ from microfold.kernels.depthwise_conv2d.portable import (
     plane_in_place,
 )
 from microfold.kernels.layer import LayerContext
+from microfold.support.frozen import frozen
 
 # Windows of no more taps are written out, as the template says.
 UNROLLED_TAPS = 25
 
 
-@dataclass(frozen=True)
+@frozen
 class WindowAxis:
     """Geometry along one axis: of the image, the outputs and the window."""
 
@@ -45,7 +45,7 @@ class WindowAxis:
         return max(min(begin + self.reads(outputs), self.inputs) - max(begin, 0), 0)
 
 
-@dataclass(frozen=True)
+@frozen
 class Tiling:
     """How a layer is cut.
 

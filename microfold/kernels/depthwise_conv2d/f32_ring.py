@@ -7,7 +7,6 @@ loaded once for up to four neighbouring pixels; biases are added last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -31,6 +30,7 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
+from microfold.support.frozen import frozen
 
 # Neighbouring outputs computed together, at most.
 BLOCK = 4
@@ -42,7 +42,7 @@ MOST_PIECES = 32
 MOST_COLUMNS = 32
 
 
-@dataclass(frozen=True)
+@frozen
 class Ring:
     """How the rows under the window lie in the scratch, four channels of a column side by side.
 

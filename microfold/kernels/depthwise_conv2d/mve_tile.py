@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from microfold.ir.types import Array, TensorType
@@ -30,9 +28,10 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class _Tile:
     """Outputs that one vector of taps gives, and where the vector comes from.
 
@@ -243,7 +242,7 @@ def _tile_vectors(filters: Array | None, tile: _Tile, window: Window) -> Array:
     return np.pad(flat, ((0, 0), (0, 0), (0, mve.LANES - flat.shape[2])))
 
 
-@dataclass(frozen=True)
+@frozen
 class _TileWeights:
     """Where the vectors of a tile's outputs are found.
 

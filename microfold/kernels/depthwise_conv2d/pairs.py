@@ -5,7 +5,6 @@ The proof of these sums is in `packing.two_pixels_per_word`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -29,6 +28,7 @@ from microfold.kernels.requantize.multiply_accumulate_long import FORM, expects_
 from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
+from microfold.support.frozen import frozen
 
 # Neighbouring taps in one run.
 TAPS = 3
@@ -38,7 +38,7 @@ RUN_WORDS = 1 + TAPS
 LARGEST_WINDOW = 100
 
 
-@dataclass(frozen=True)
+@frozen
 class _Plane:
     """A padded copy of one channel: words of a pixel for the upper half of the outputs and one for the lower.
 

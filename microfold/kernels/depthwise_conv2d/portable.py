@@ -7,7 +7,7 @@ row are neighbours. A column of pixels under a column of taps is read as a row, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -24,6 +24,7 @@ from microfold.kernels.requantize.finish import Finish, clamped_finish
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.convolution.hybrid_depthwise_conv2d import HybridDepthwiseConv2D
 from microfold.ops.window import Window
+from microfold.support.frozen import frozen
 
 
 def depthwise_types(layer: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
@@ -81,7 +82,7 @@ MAXIMUM_BLOCK = 6
 UNROLLED_TAPS = 5  # a narrower kernel is unrolled along its width
 
 
-@dataclass(frozen=True)
+@frozen
 class _Plane:
     """A padded copy of one channel, as large as the blocks of outputs read it.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -17,12 +16,13 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.sub import Sub
+from microfold.support.frozen import frozen
 
 # The result is (table[a] + b * factor) >> SHIFT; results before saturation reach 2^(31 - SHIFT).
 SHIFTS = (22, 20, 18)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Split:
     """``op(a, b) == clamp((table[a + 128] + b * factor) >> shift)`` for all a and b.
 

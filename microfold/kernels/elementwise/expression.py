@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -26,6 +25,7 @@ from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.elementwise.expression import Expression
+from microfold.support.frozen import frozen
 
 # Of the element x, or of a and b, with the numbers p and q of the step.
 _SCALAR: Mapping[str, str] = {
@@ -72,7 +72,7 @@ NARROW = (DType.INT8, DType.UINT8, DType.INT16)
 _NAMES = re.compile(r"\b[abxpqz]\b")
 
 
-@dataclass(frozen=True)
+@frozen
 class Part:
     """A function of an expression as kernels compute it.
 

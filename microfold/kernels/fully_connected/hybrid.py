@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from microfold.ir.types import Array
@@ -28,6 +28,7 @@ from microfold.kernels.requantize.dynamic_scale import (
 )
 from microfold.kernels.requantize.finish import Finish
 from microfold.ops.fully_connected.hybrid_fully_connected import HybridFullyConnected
+from microfold.support.frozen import frozen
 
 # What makes an output of a sum stands in `scale_cost`; these are stores.
 _STORES = {f"finish_{SUMS}": 3.0, f"block_{SUMS}": 14.0, "int4_pair": 13.0}
@@ -61,7 +62,7 @@ class HybridFullyConnectedPortable(_HybridFullyConnected, UnitGroups):
 
 
 @register
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class HybridFullyConnectedDsp(_HybridFullyConnected, FullyConnectedInt16Dsp):
     """Four units at a time, by SMLAD; `weights` are those of `FullyConnectedInt16Dsp`."""
 
@@ -80,7 +81,7 @@ class HybridFullyConnectedDsp(_HybridFullyConnected, FullyConnectedInt16Dsp):
 
 
 @register
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class HybridFullyConnectedDspInt4(HybridFullyConnectedDsp):
     """The same with weights of four bits, which are multiplied as the upper halves of bytes: by 16.
 

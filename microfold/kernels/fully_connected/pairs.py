@@ -14,7 +14,7 @@ makes up for the 128 and keeps lower halves from becoming negative. Both sums ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -38,6 +38,7 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_low import channel_records
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.support.frozen import frozen
 
 # Units of a word. Sums are found pair by pair: units 0 and 1 are in the odd bytes, 2 and 3 in the even ones.
 LANES = 4
@@ -52,7 +53,7 @@ MAXIMUM_INPUTS = (1 << 15) - 1
 RESTS_SHARE, MOST_RESTS = 1 / 8, 1.0
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Split:
     """Weights whose runs fit.
 
@@ -89,7 +90,7 @@ def _split(
     return None
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _FullyConnectedPairs(Kernel):
     """Four or eight units at a time, whose runs of inputs are summed up in words of two units.
 

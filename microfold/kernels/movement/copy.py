@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from microfold.ops.movement.pad import Pad
 from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
+from microfold.support.frozen import frozen
 
 # Loops around the innermost one, as many as the template has.
 OUTER_LOOPS = 4
@@ -35,7 +35,7 @@ OUTER_LOOPS = 4
 _UNSIGNED = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
 
 
-@dataclass(frozen=True)
+@frozen
 class Box:
     """Elements to move: how many along each axis, and the steps in source and target; all in elements."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -15,12 +14,13 @@ from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.movement.transpose import Transpose
+from microfold.support.frozen import frozen
 
 # Loops over matrices, at most.
 _OUTER_LOOPS = 3
 
 
-@dataclass(frozen=True)
+@frozen
 class Planes:
     """A transposition as that of many matrices of bytes, whose rows are contiguous in the input.
 

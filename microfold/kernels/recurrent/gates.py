@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from microfold.kernels.requantize.int16_single_rounding import (
 )
 from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
 from microfold.ops.recurrent.lstm_integer import gate_multipliers
+from microfold.support.frozen import frozen
 
 GATES = 4
 
@@ -26,7 +27,7 @@ def by_unit(rows: Array) -> Array:
     return np.ascontiguousarray(rows.reshape(GATES, -1, *rows.shape[1:]).swapaxes(0, 1))
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class GateMatrix:
     """Weights of all gates, by units, and their sums.
 

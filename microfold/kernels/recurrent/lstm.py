@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -20,11 +19,12 @@ from microfold.kernels.recurrent.sequence import SEQUENCE_FIELDS, sequence_param
 from microfold.ops.elementwise.activations.logistic import sigmoid_table
 from microfold.ops.recurrent.lstm import Lstm
 from microfold.ops.recurrent.lstm_integer import cell_parameters
+from microfold.support.frozen import frozen
 
 SMALLEST_INT16_SHIFT = -47  # of a multiplier that is reduced to 16 bits
 
 
-@dataclass(frozen=True)
+@frozen
 class Products:
     """How the products of the gates are computed.
 

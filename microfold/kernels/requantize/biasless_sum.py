@@ -25,13 +25,13 @@ both. Channels that round halves of negative sums away from zero often have no s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.requantize.multiply_low import Staircase, find_steps
+from microfold.support.frozen import frozen
 from microfold.support.memo import remembered
 
 # Tried in this order: 17 fits nearly all layers, and few values mean few functions.
@@ -46,7 +46,7 @@ _CANDIDATES, _LEFTS = 48, 4
 _ITERATIONS, _TOLERANCE = 40, 1e-9
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class BiaslessRequantization:
     """How to requantise.
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from microfold.kernels.call import Constant, Parameter, SpecValue
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range, output_table
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Finish:
     """The part of a call that depends on it.
 

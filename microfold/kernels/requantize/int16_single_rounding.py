@@ -11,7 +11,6 @@ because ``2^(s-1) * 2^16`` is a multiple of 2^32: the upper half of a product of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from microfold.kernels.call import Parameter
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
+from microfold.support.frozen import frozen
 
 # Bits by which M is larger than m.
 SHIFT = 16
@@ -29,7 +29,7 @@ SMALLEST_SHIFT, LARGEST_SHIFT = 17, 47
 CHUNK = 504
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Int16Requantization:
     """How sums become int16.
 

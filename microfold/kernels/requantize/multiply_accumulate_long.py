@@ -10,7 +10,6 @@ has the same steps, for multipliers below a half that are not too small. Biases 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.requantize.multiply_low import NEIGHBOURS, channel_records, find_steps
+from microfold.support.frozen import frozen
 
 FORM = "affine"
 
@@ -73,7 +73,7 @@ def expects_short_form(layer: LayerContext, *, narrow: bool) -> bool:
     return narrow or output_range.integer_bounds(layer.node)[0] >= out.quant.zero_point
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class SumRecords:
     """How a product sum is requantised.
 

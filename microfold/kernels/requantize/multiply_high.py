@@ -15,12 +15,12 @@ there is no second rounding, and it must be left out.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 import numpy as np
 
 from microfold.arithmetic import numerics
 from microfold.ir.types import Array
+from microfold.support.frozen import frozen
 
 
 class RequantizeForm(str, enum.Enum):
@@ -36,7 +36,7 @@ class RequantizeForm(str, enum.Enum):
     WRAPPED = "wrapped"
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Requantization:
     """Per-channel constants, int32 [channels, 4]: multiplier, addend, shift behind the bias.
 

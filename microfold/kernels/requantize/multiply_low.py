@@ -20,7 +20,6 @@ steps may be elsewhere. With m of n bits, SIGNED forms take 2^n off the sum wher
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from microfold.kernels.call import Parameter
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range, output_table
+from microfold.support.frozen import frozen
 
 
 class NarrowForm(str, enum.Enum):
@@ -64,7 +64,7 @@ NEIGHBOURS = 6
 _CONSTANT_SHIFT = 20
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Staircase:
     """Where the reference's output, clamped, steps from one value to the next.
 

@@ -11,13 +11,12 @@ output is clamped at the zero point, it does no harm.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import LARGEST_LEFT, SmladRequantization
+from microfold.support.frozen import frozen
 
 # Among the names of `RequantizeForm`.
 FORM = "packed"
@@ -27,7 +26,7 @@ FIELD_BITS = 4
 _HELD_MULTIPLIER = 1 << 30
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class PackedRequantization:
     """How to requantise.
 

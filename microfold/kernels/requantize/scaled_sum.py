@@ -13,13 +13,12 @@ have shorter records, see `biasless_sum`, where weights are shifted as far as th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from microfold.arithmetic import numerics
 from microfold.ir.types import Array
 from microfold.kernels.requantize import biasless_sum
+from microfold.support.frozen import frozen
 
 # The scale of the values, and s that goes with it.
 SCALE_BITS = 8
@@ -32,7 +31,7 @@ COMMON_SHIFT = 16
 _LARGEST_LEFT = 8
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class PlaneRequantization:
     """How to requantise.
 

@@ -17,13 +17,13 @@ x = 0, m = 0, c = (y + 1/2) * 2^E.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from microfold.arithmetic import numerics
 from microfold.ir.types import Array
 from microfold.kernels.requantize.multiply_high import RequantizeForm
+from microfold.support.frozen import frozen
 
 # Tried in this order: 12 fits nearly all layers, and few values mean few functions.
 COMMON_SHIFTS = (12, 10, 16, 8)
@@ -31,7 +31,7 @@ COMMON_SHIFTS = (12, 10, 16, 8)
 LARGEST_LEFT = 8
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class SmladRequantization:
     """How to requantise.
 

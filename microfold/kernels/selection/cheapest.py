@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from microfold.ir.op import Op
 from microfold.kernels.band import lowered
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import KERNELS, PACKED, Kernel, Trade
 from microfold.kernels.layer import LayerContext
+from microfold.kernels.loading import load_kernels
 from microfold.kernels.selection.policy import Case, Policy
 from microfold.kernels.selection.variants import Offer, weigh_variants
 from microfold.kernels.selection.worth import refuse
 from microfold.ops.control.control_flow import While
 from microfold.ops.image import refuses_layout
+from microfold.support.frozen import frozen
 
 # Operators that passes replace where they can.
 _NO_KERNEL: Mapping[type[Op], str] = {
@@ -24,7 +26,7 @@ _NO_KERNEL: Mapping[type[Op], str] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Candidate:
     """A kernel considered for a layer: either the cost of its best variant, or why not.
 
@@ -64,7 +66,7 @@ class Candidate:
         return replace(self, kernel=offer.case.kernel, cost=offer.case.cost, reason=None)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Ranking:
     """A layer with the kernels considered for it, the best first.
 
@@ -123,6 +125,7 @@ def candidates(layer: LayerContext, policy: Policy) -> list[Candidate]:
 
     def find() -> list[Candidate]:
         node = layer.node
+        load_kernels(type(node.op))
         fitting = [k for k in KERNELS if k.op is type(node.op) and k.is_for(node)]
         return in_order([consider(k, layer, policy) for k in fitting], policy)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 
 from microfold.ir.types import Array
@@ -21,9 +20,10 @@ from microfold.kernels.selection.cheapest import Candidate, candidates
 from microfold.kernels.selection.model import Model
 from microfold.kernels.selection.policy import Policy
 from microfold.options import OPTIMIZE
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Choice:
     """One way to compute layers that read the same constants of the model.
 

@@ -10,7 +10,6 @@ saved is worth the flash.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from microfold.ir.node import Node
@@ -21,6 +20,7 @@ from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.flash_budget import constant_bytes
 from microfold.kernels.selection.needs import ArenaPlanner
 from microfold.kernels.selection.policy import Case, Policy
+from microfold.support.frozen import frozen
 
 # How many times as large as the part of the time that is lost the part of the flash must be that is saved.
 FLASH_FOR_TIME = 3
@@ -40,7 +40,7 @@ FEWEST_BYTES = 128
 OWN_CODE = 0.8
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class PricedWay:
     """One way to compute a layer: its time in a run of the model, `Case.cost`, and bytes of constants.
 
@@ -74,7 +74,7 @@ class PricedWay:
         code = self.candidate.kernel.code
         return code - int(code * OWN_CODE)
 
-    @property
+    @cached_property
     def wide(self) -> bool:
         return Trade.WIDE_WEIGHTS in self.candidate.kernel.trades
 
@@ -291,7 +291,7 @@ def _worth(saved: int, flash: int, lost: float, time: float) -> float:
 
 
 def _time(ways: Sequence[PricedWay]) -> float:
-    return sum(way.time for way in ways)
+    return sum([way.time for way in ways])
 
 
 def estimated_flash(ways: Sequence[PricedWay]) -> int:
@@ -304,9 +304,9 @@ def estimated_flash(ways: Sequence[PricedWay]) -> int:
     functions: dict[CFunction, PricedWay] = {}
     for way in ways:
         key = way.constants_key
-        if way.flash > constants.get(key, 0):
+        if key not in constants or way.flash > constants[key]:
             constants[key] = way.flash
         functions[way.function] = way
     shared = {way.candidate.kernel.name: way.shared_code for way in functions.values()}
-    own = sum(way.own_code for way in functions.values())
+    own = sum([way.own_code for way in functions.values()])
     return sum(constants.values()) + own + sum(shared.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from microfold.kernels.band import lowered
@@ -11,6 +10,7 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.shared_functions import Option, layer_options, select_smallest
+from microfold.support.frozen import frozen
 
 
 class Memory(Protocol):
@@ -32,7 +32,7 @@ Planner = Callable[[Sequence[Kernel], Sequence[KernelCall]], Memory]
 _Options = dict[int, list[Option]]
 
 
-@dataclass(frozen=True)
+@frozen
 class _Choice:
     """Options that are left, the ones chosen from them, and the memory that these need."""
 

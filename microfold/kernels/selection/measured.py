@@ -8,9 +8,7 @@ need the same code on the same shapes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
-from statistics import median
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from microfold.ir.kind import kind_of
@@ -19,12 +17,13 @@ from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.distinguish import choices_of, distinguishing_names
 from microfold.support.digest import digest_of
+from microfold.support.frozen import frozen
 
 # Letters of a choice in a key; of longer ones it has a digest.
 LONGEST_WORD = 20
 
 
-@dataclass(frozen=True)
+@frozen
 class Figure:
     """What a call was found to take.
 
@@ -58,8 +57,8 @@ class MeasuredCosts:
         for (layer, variant), figure in figures.items():
             self._layers[layer][variant] = figure
         # Cycles for one that the cost model says: of all records, and of those of each layer.
-        self._scale = median(map(_ratio, figures.values())) if figures else 1.0
-        self._scales = {key: median(map(_ratio, found.values())) for key, found in self._layers.items()}
+        self._scale = _median(map(_ratio, figures.values())) if figures else 1.0
+        self._scales = {key: _median(map(_ratio, found.values())) for key, found in self._layers.items()}
         self._keys = VariantKeys()
 
     def measured(self, kernel: Kernel, layer: LayerContext) -> int | None:
@@ -127,6 +126,12 @@ class VariantKeys:
             variants = next((k.variants(layer) for k in KERNELS if k.name == kernel.name), (kernel,))
             self._names[kernel.name, layer] = distinguishing_names([lowered(v, layer) for v in variants])
         return self._names[kernel.name, layer]
+
+
+def _median(values: Iterable[float]) -> float:
+    """As of `statistics`, which takes longer to import than a small model to compile."""
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def _short(value: Any) -> str:

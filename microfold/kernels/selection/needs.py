@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar, Protocol
 
@@ -17,6 +17,7 @@ from microfold.kernels.selection.model import Model
 from microfold.kernels.selection.policy import Policy
 from microfold.kernels.selection.variants import Offer
 from microfold.options import OPTIMIZE
+from microfold.support.frozen import frozen
 
 # Plans that are made to find kernels which agree on where tensors lie.
 AGREEING_PLANS = 100
@@ -53,7 +54,7 @@ class ArenaPlanner(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Option:
     """A variant of a candidate with the bytes of arena that its call needs."""
 

@@ -8,13 +8,13 @@ that is at most a tenth of the part of the arena that is saved, and at most 2 %;
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from microfold.kernels.band import lowered
 from microfold.kernels.call import KernelCall
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.flash_budget import constant_bytes
 from microfold.kernels.selection.needs import ArenaPlanner
+from microfold.support.frozen import frozen
 
 # Parts of the time that a part of the arena is worth, and the most that is given for any.
 TIME_FOR_ARENA, MOST_TIME = 0.1, 0.02
@@ -24,7 +24,7 @@ FEWEST_BYTES = 512
 PLANS = 4
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Way:
     """One way to compute a layer: bytes, and `Case.cost`."""
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.model import Model
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Policy:
     """What counts, and for which model.
 
@@ -30,7 +30,7 @@ def far_from_largest(layer: LayerContext, model: Model) -> bool:
     return 2 * size <= model.largest_step
 
 
-@dataclass(frozen=True)
+@frozen
 class Case:
     """A kernel's variant for a layer, in view of a policy."""
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from microfold.errors import BudgetError, InputError
 from microfold.kernels.selection.cheapest import Candidate, Ranking, run_cost
 from microfold.kernels.selection.model import Model
 from microfold.kernels.selection.needs import ArenaPlanner, Fitting, Needs
+from microfold.support.frozen import frozen
 
 # Of the time that a choice must stay below, what the fastest kernels may take for others to be looked for
 # where their plan does not fit.
 CLEARLY = 0.96
 
 
-@dataclass(frozen=True)
+@frozen
 class RamBudget:
     """Bytes for arena and state together, and those of the state."""
 

@@ -8,7 +8,6 @@ part that it adds to the model's constants.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from microfold.ir.node import Node
 from microfold.kernels.band import lowered
@@ -16,12 +15,13 @@ from microfold.kernels.kernel import Trade
 from microfold.kernels.selection.cheapest import Candidate, Ranking, lowered_calls, run_cost
 from microfold.kernels.selection.flash_budget import constant_bytes
 from microfold.kernels.selection.needs import ArenaPlanner
+from microfold.support.frozen import frozen
 
 # Times as long as with constants of their own that calls of a node may take to share them.
 SHARED_TIME = 1.25
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Change:
     """Other kernels for all calls of a node.
 

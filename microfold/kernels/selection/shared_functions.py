@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate
+from microfold.support.frozen import frozen
 
 # Bytes of flash that are worth as much as all of the model's time with its fastest kernels. The fastest code
 # of a small network has about as many: `size` gives up a percent of the time for each percent of the code.
@@ -29,7 +29,7 @@ FIELD_BYTES = 2
 _NONE = 1 << 30
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Option:
     """One way to compute a layer.
 

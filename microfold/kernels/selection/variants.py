@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from microfold.kernels.kernel import Kernel, Trade
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.policy import Case, Policy, far_from_largest
 from microfold.kernels.selection.worth import refuse
+from microfold.support.frozen import frozen
 
 # Parts of a layer's time that as many bytes of arena are worth as its input and output have: twice the
 # memory for half of the time is an even exchange where both count, and memory counts twice or a fourth where
@@ -18,7 +18,7 @@ MEMORY_FOR_TIME: Mapping[str, float] = {"size": 2.0, "balanced": 1.0, "speed": 0
 FAR_FROM_LARGEST = 0.25
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Offer:
     """A variant that a kernel offers for a layer.
 

@@ -51,6 +51,8 @@ def refuse(case: Case, agreed: frozenset[Trade] = frozenset()) -> str | None:
     if case.failure is not None:
         return case.failure
     trades = case.kernel.trades - agreed - (ARENA_TRADES if case.policy.ram_limited else frozenset())
+    if not trades:
+        return None
     reasons = (_RULES[trade](case) for trade in Trade if trade in trades)
     return next((reason for reason in reasons if reason is not None), None)
 

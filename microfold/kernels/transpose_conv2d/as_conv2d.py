@@ -9,7 +9,7 @@ computed row by row; the channels of a row are then put where they belong.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,12 +27,13 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.movement.copy import copy_helper, copy_terms
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
+from microfold.support.frozen import frozen
 
 # Bytes: the scratch of the convolution begins at a multiple, behind the band.
 _ALIGNMENT = 8
 
 
-@dataclass(frozen=True)
+@frozen
 class Phases:
     """One axis of a transposed convolution.
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from microfold.ir.op import Function, Op, Signature, register, require
 from microfold.ir.types import Array, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Call(Op):
     """The results of a subgraph on the operands.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from microfold.ir.op import Function, Op, Signature, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.control.call import check_signature
+from microfold.support.frozen import frozen
 
 
 def _is_condition(type: TensorType) -> bool:
@@ -31,7 +31,7 @@ def require_condition(op: str, name: str, condition: Signature) -> None:
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class If(Op):
     """The results of one of two subgraphs on the operands behind the condition.
 
@@ -74,7 +74,7 @@ class If(Op):
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class While(Op):
     """The operands after as many runs of a subgraph over them as another one on them gives true.
 

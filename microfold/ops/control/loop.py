@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from microfold.ir.op import Function, Op, Signature, register, require
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.control.call import check_signature
 from microfold.ops.control.control_flow import While, require_condition, require_stateless
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class LimitedWhile(While):
     """A `While` that ends after so many runs, whatever its condition says.
 
@@ -38,7 +39,7 @@ class LimitedWhile(While):
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Loop(Op):
     """What code is generated for: the carried operands after some runs of a subgraph over all operands.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -13,10 +12,11 @@ from microfold.ir.types import Array, ElementType, Tensor, TensorType
 from microfold.ops import accumulate
 from microfold.ops.image import from_nhwc, from_nhwc_type, nhwc_type, to_nhwc
 from microfold.ops.window import Padding, Pair, Window
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Conv2D(Op):
     """Convolution of an image in `layout` with OHWI filters.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -13,10 +12,11 @@ from microfold.ops import hybrid
 from microfold.ops.accumulate import exact_int
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.window import Padding, Pair, Window
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class HybridConv2D(Op):
     """Convolution of NHWC integers of `dynamic_quantize` with int8 OHWI filters, to float32.
 

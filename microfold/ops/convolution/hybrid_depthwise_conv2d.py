@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -13,10 +12,11 @@ from microfold.ops import hybrid
 from microfold.ops.accumulate import exact_int
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Padding, Pair, Window
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class HybridDepthwiseConv2D(Op):
     """Each channel of NHWC integers of `dynamic_quantize` convolved with its own int8 filters, to float32.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -15,10 +14,11 @@ from microfold.ir.types import Array, ElementType, Shape, Tensor, TensorType
 from microfold.ops import accumulate
 from microfold.ops.image import from_nhwc, from_nhwc_type, nhwc_type, to_nhwc
 from microfold.ops.window import Pair
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class TransposeConv2D(Op):
     """Each pixel of an image in `layout` adds its multiple of the OHWI filters to the output.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,10 +11,11 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Abs(Op):
     """``|x|``, requantised."""
 

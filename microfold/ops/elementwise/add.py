@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.binary_rule import check_binary
+from microfold.support.frozen import frozen
 
 
 class AddParameters(NamedTuple):
@@ -45,7 +45,7 @@ def add_parameters(first: Quant, second: Quant, out: ElementType) -> AddParamete
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Add(Op):
     """Sum of two values, broadcast as numpy does."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -10,10 +9,11 @@ import numpy as np
 from microfold.ir.op import register
 from microfold.ir.types import Array
 from microfold.ops.elementwise.float_binary import FloatBinary
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Atan2(FloatBinary):
     """The angle of the point (second, first), in (-pi, pi]."""
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from microfold.ir.op import register
 from microfold.ir.types import Array, DType
 from microfold.ops.elementwise.plain_binary import INTEGERS, PlainBinary
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class BitwiseXor(PlainBinary):
     """The bits that two integers do not share."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.binary_rule import broadcast_shape
 from microfold.ops.elementwise.unary_rule import require_per_tensor
+from microfold.support.frozen import frozen
 
 RELATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "equal": np.equal,
@@ -29,7 +29,7 @@ _DTYPES = (DType.BOOL, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Compare(Op):
     """``first relation second`` as bool, broadcast as numpy does; int8 operands in real units of 1/256.
 

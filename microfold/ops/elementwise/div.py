@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from microfold.ir.op import register
 from microfold.ir.types import Array
 from microfold.ops.elementwise.float_binary import FloatBinary
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Div(FloatBinary):
     """Quotient of two float32 values, broadcast as numpy does."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -28,6 +27,7 @@ from microfold.ops.elementwise.rsqrt import Rsqrt
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
 from microfold.ops.elementwise.unary import FUNCTIONS, Unary
+from microfold.support.frozen import frozen
 
 # A function's name, the values that it takes, and its attributes.
 Call = tuple[str, tuple[int, ...], tuple[float, ...]]
@@ -91,7 +91,7 @@ def operator(function: str, numbers: tuple[float, ...]) -> Op:
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Expression(Op):
     """Functions of float32 elements; the last one's result is the expression's.
 

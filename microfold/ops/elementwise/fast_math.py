@@ -6,7 +6,6 @@ that range. `logistic` and `tanh`, which are made of it, are off by less than 4e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.normalize.softmax import Softmax
+from microfold.support.frozen import frozen
 
 EXP_RANGE = (-87.0, 88.0)  # where neither the result nor the factor 2^n leaves the normal numbers
 
@@ -47,7 +47,7 @@ def tanh(x: Array) -> Array:
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class FastSoftmax(Softmax):
     """Softmax of float32 with `exp` of this module."""
 

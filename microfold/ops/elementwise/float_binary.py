@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -10,9 +9,10 @@ import numpy as np
 from microfold.ir.op import REGISTRY, Op, Pattern, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.binary_rule import check_binary
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class FloatBinary(Op):
     """``function(first, second)`` of two float32 values, broadcast as numpy does.
 

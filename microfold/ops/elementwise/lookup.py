@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,13 +10,14 @@ import numpy as np
 from microfold.arithmetic.numerics import round_half_away_array
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 FloatRange = tuple[np.float32, np.float32]
 TABLE_SIZE = 256
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Lookup(Op):
     """Any function of 8-bit values: the entry of a table at each element.
 

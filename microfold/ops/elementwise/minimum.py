@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -10,10 +9,11 @@ import numpy as np
 from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.elementwise.binary_rule import check_alike
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Minimum(Op):
     """Smaller of two values of one element type, broadcast as numpy does."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -10,12 +9,13 @@ import numpy as np
 from microfold.ir.op import REGISTRY, Op, Pattern, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.binary_rule import broadcast_shape
+from microfold.support.frozen import frozen
 
 # Of operators on bits.
 INTEGERS = (DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.UINT32)
 
 
-@dataclass(frozen=True)
+@frozen
 class PlainBinary(Op):
     """A function of two values of one element type, broadcast as numpy does.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -10,10 +9,11 @@ import numpy as np
 from microfold.ir.op import register
 from microfold.ir.types import Array, DType
 from microfold.ops.elementwise.plain_binary import INTEGERS, PlainBinary
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class RightShift(PlainBinary):
     """``first`` shifted by ``second`` bits, its sign kept; by none at least, by all but one at most."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -13,12 +12,13 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
+from microfold.support.frozen import frozen
 
 EXTRA_BITS = 20  # kept between the two multiplications
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Rsqrt(Op):
     """``1 / sqrt(x)``. Integers: the largest value where x is not positive, which the reference refuses."""
 

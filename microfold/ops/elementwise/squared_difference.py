@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +11,7 @@ from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.add import AddParameters, scaled
 from microfold.ops.elementwise.binary_rule import check_binary
+from microfold.support.frozen import frozen
 
 
 def squared_difference_parameters(first: Quant, second: Quant, out: ElementType) -> AddParameters:
@@ -29,7 +29,7 @@ def squared_difference_parameters(first: Quant, second: Quant, out: ElementType)
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class SquaredDifference(Op):
     """``(first - second)^2``, broadcast as numpy does."""
 

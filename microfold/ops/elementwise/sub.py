@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,10 +11,11 @@ from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.add import add_parameters, scaled
 from microfold.ops.elementwise.binary_rule import check_binary
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Sub(Op):
     """Difference of two values, broadcast as numpy does; its parameters are those of an addition."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -10,10 +9,11 @@ import numpy as np
 from microfold.ir.op import register
 from microfold.ir.types import Array, DType
 from microfold.ops.elementwise.plain_binary import PlainBinary, divisor
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class TruncDiv(PlainBinary):
     """Quotient of two int32 values as C has it: rounded towards zero. What is divided by 0 gives 0."""
 

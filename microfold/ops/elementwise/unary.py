@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
@@ -15,6 +14,7 @@ from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise import fast_math, lookup
 from microfold.ops.elementwise.unary_rule import QUANTIZED, check_unary
+from microfold.support.frozen import frozen
 
 Function = Callable[[Array], Array]
 
@@ -62,7 +62,7 @@ _QUANTIZED_FUNCTIONS = ("elu", "exp", "gelu", "gelu_tanh", "log", "sqrt")
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Unary(Op):
     """``function(x)`` in float32; int8 by a table, int16 by an interpolated one, see `lookup`.
 

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class _Boundary(Op):
     pattern: ClassVar[Pattern] = Pattern.OPAQUE
     any_zero_point: ClassVar[bool] = True
@@ -28,7 +28,7 @@ class _Boundary(Op):
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class CompilerBegin(_Boundary):
     """Behind it, the value belongs to a region.
 
@@ -40,7 +40,7 @@ class CompilerBegin(_Boundary):
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class CompilerEnd(_Boundary):
     """Before it, the value belonged to a region.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import ClassVar
 
 from microfold.errors import NoReferenceError
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 # Of attributes that get into the C: what they must match, and what that is.
 NAMES = (
@@ -18,7 +18,7 @@ NAMES = (
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class CustomCall(Op):
     """``function(inputs…, outputs…)``, of which nothing is known: it may have effects, and state of its own.
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from microfold.errors import NoReferenceError
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class EthosU(Op):
     """A command stream on its inputs. They and the results lie in one piece of memory, where Vela put them.
 

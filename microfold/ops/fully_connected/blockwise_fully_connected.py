@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,10 +10,11 @@ from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops import hybrid
 from microfold.ops.accumulate import exact_int
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class BlockwiseFullyConnected(Op):
     """``x [N, K]`` of `dynamic_quantize` times int8 ``weights [M, K]`` transposed, to float32 [N, M].
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -10,10 +9,11 @@ import numpy as np
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, ElementType, Tensor, TensorType
 from microfold.ops import accumulate
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class FullyConnected(Op):
     """``x [N, K]`` times ``weights [M, K]`` transposed, plus ``bias [M]``, gives [N, M].
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,10 +11,11 @@ from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops import accumulate
 from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class LegacyFullyConnected(Op):
     """``x [N, K]`` times ``weights [M, K]`` transposed, plus ``bias [M]``, gives [N, M]; int8, per tensor.
 

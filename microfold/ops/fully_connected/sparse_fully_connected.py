@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -10,12 +9,13 @@ import numpy as np
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, TensorType
 from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.support.frozen import frozen
 
 WIDTH = 4  # neighbouring inputs of a block
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class SparseFullyConnected(FullyConnected):
     """The same numbers as `fully_connected`, told to be stored by blocks of 1x4.
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Shape, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class BroadcastTo(Op):
     """The value repeated along new axes and axes of extent 1, as numpy does."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.movement.concatenate import Concatenate
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class ConcatenateView(Op):
     """A `Concatenate` of whole blocks of memory: its operands are computed in their places in the result.
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Copy(Op):
     """The same elements in storage of their own."""
 

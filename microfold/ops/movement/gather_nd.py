@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Shape, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 INDEX_TYPES = (DType.INT16, DType.INT32, DType.INT64)
 
@@ -32,7 +32,7 @@ def check_positions(op: str, indices: TensorType, shape: Shape) -> tuple[Shape, 
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class GatherNd(Op):
     """Slices of ``x``, by their positions along its first axes: tuples in the last axis of ``indices``.
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Shape, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Reshape(Op):
     """The same elements, in the same order, under another shape."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -13,12 +12,13 @@ from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.image import from_nhwc, to_nhwc
 from microfold.ops.movement.resize_nearest_neighbor import check_resize
 from microfold.ops.window import Pair
+from microfold.support.frozen import frozen
 
 FRACTION_BITS = 10  # of integer positions
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class ResizeBilinear(Op):
     """An image in `layout` with `size` (height, width), interpolated between the four neighbours.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.image import from_nhwc, from_nhwc_type, nhwc_type, to_nhwc
 from microfold.ops.window import Pair
+from microfold.support.frozen import frozen
 
 
 def check_resize(
@@ -34,7 +34,7 @@ def check_resize(
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class ResizeNearestNeighbor(Op):
     """An image in `layout` with `size` (height, width), each pixel taken from the input."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -10,12 +9,13 @@ import numpy as np
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Shape, Tensor, TensorType
 from microfold.ops.movement.gather_nd import check_positions
+from microfold.support.frozen import frozen
 
 _DTYPES = (DType.BOOL, DType.INT8, DType.UINT8, DType.INT32, DType.INT64, DType.FLOAT32)
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class ScatterNd(Op):
     """Zeros of a shape, to which ``updates`` are added at the positions that ``indices`` names.
 

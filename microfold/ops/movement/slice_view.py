@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Shape, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class SliceView(Op):
     """From `begin` on, the `size` elements along each axis that lie in one block of memory."""
 

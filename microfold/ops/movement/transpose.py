@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Transpose(Op):
     """Axes in another order: axis i of the result is axis ``permutation[i]`` of the input."""
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class BatchNorm(Op):
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta`` with one of each per channel, float32.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,13 +11,14 @@ from microfold.arithmetic import fixed_point, numerics
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
+from microfold.support.frozen import frozen
 
 EPSILON = 1e-6  # no norm is taken to be smaller
 OUTPUT_BITS = 7  # int8 results are in units of 2^-7
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class L2Normalization(Op):
     """``x / max(norm(x), 1e-6)`` along the last axis. The int8 result has scale 1/128 and zero point 0.
 

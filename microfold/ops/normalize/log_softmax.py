@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -18,12 +17,13 @@ from microfold.ops.normalize.softmax import (
     exp_table,
     softmax_parameters,
 )
+from microfold.support.frozen import frozen
 
 _OUTPUT_INTEGER_BITS = 4
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class LogSoftmax(Op):
     """``x - log(sum(exp(x)))`` along the last axis. The int8 result has scale 1/16 and zero point 127."""
 

@@ -7,7 +7,6 @@ interpolates in two tables.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, NamedTuple
 
@@ -29,6 +28,7 @@ from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise import lookup
 from microfold.ops.elementwise.unary_rule import require_per_tensor
+from microfold.support.frozen import frozen
 
 INPUT_INTEGER_BITS = 5  # scaled differences are Q5
 SUM_INTEGER_BITS = 12  # sums of exponentials are Q12
@@ -128,7 +128,7 @@ def _softmax_int16(x: Array, multiplier: Multiplier) -> Array:
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Softmax(Op):
     """``exp(beta * x) / sum(exp(beta * x))`` along the last axis.
 

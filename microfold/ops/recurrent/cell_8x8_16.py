@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.accumulate import centred, exact_int
+from microfold.support.frozen import frozen
 
 GATE_BITS = 3  # integer bits of the gates' numbers
 MEAN_BITS = 10  # fractional bits of a mean of layer normalisation
@@ -197,7 +197,7 @@ def _multiplied(x: Array, multiplier: Multiplier) -> Array:
     return numerics.multiply_by_quantized_multiplier(x, *multiplier).astype(np.int64)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Gate:
     """A gate with its weights.
 
@@ -238,7 +238,7 @@ class Gate:
         return np.where(np.arange(products.shape[1]) < self.rounded_up, up, away)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Cell:
     """The cell with its weights.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from microfold.ir.op import require
@@ -12,6 +10,7 @@ from microfold.ops.accumulate import exact_int
 from microfold.ops.elementwise.conversions.dynamic_quantize import quantize_rows
 from microfold.ops.hybrid import MAX_DEPTH, weight_scales
 from microfold.ops.recurrent.lstm_float import FloatCell
+from microfold.support.frozen import frozen
 
 
 def check_weights(op: str, what: str, weights: TensorType, parts: int) -> None:
@@ -54,7 +53,7 @@ def product(rows: Array, weights: Tensor, *, asymmetric: bool) -> Array:
     return sums.astype(np.float32) * (weight_scales(weights.type, 0) * steps[:, None])
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class HybridCell(FloatCell):
     """A cell of float32 whose products are hybrid.
 

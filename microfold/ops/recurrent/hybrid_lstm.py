@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from microfold.ir.op import Op, register
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.recurrent import hybrid, sequence
 from microfold.ops.recurrent.lstm import Lstm
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class HybridLstm(Op):
     """`Lstm` of float32 with int8 weights and projection, of one scale for each gate and for the projection.
 

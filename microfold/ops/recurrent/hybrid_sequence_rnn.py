@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,10 +10,11 @@ from microfold.ir.op import Op, register
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.recurrent import hybrid, sequence
 from microfold.ops.recurrent.sequence_rnn import ACTIVATIONS, SequenceRnn
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class HybridSequenceRnn(Op):
     """`SequenceRnn` with int8 weights, of one scale each.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from microfold.ir.op import Op, register, require
@@ -11,13 +10,14 @@ from microfold.ops.elementwise.unary_rule import require_per_tensor
 from microfold.ops.recurrent import sequence
 from microfold.ops.recurrent.lstm_float import FloatCell
 from microfold.ops.recurrent.lstm_integer import IntegerCell, check_multipliers
+from microfold.support.frozen import frozen
 
 # What a cell of the reference has beside its gates' products, and only in floating point.
 OPTIONAL = ("peephole", "projection", "projection_bias", "norm")
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Lstm(Op):
     """A cell of U units, which reads a sequence step by step.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -20,10 +19,11 @@ from microfold.ops.recurrent.cell_8x8_16 import (
     gate_parameters,
     row_scales,
 )
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Lstm8x8To16(Op):
     """`Lstm` of int8, with all that a cell may have, as in LiteRT's `LstmStepInteger8x8_16`.
 

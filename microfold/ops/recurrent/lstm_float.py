@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from microfold.ir.types import Array
+from microfold.support.frozen import frozen
 
 NORM_EPSILON = 1e-8  # added to variances
 
@@ -17,7 +16,7 @@ def sigmoid(x: Array) -> Array:
         return (np.float32(1) / (np.float32(1) + np.exp(-x))).astype(np.float32)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class FloatCell:
     """The cell with its weights; see `Lstm` for their shapes.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from microfold.ir.types import Array, DType, Quant, Tensor, TensorType
 from microfold.ops import accumulate
 from microfold.ops.elementwise.activations.logistic import Int16Scaling, logistic_int16, nearest_power_of_two
 from microfold.ops.elementwise.activations.tanh import tanh_int16
+from microfold.support.frozen import frozen
 
 GATE_SCALE = 2.0**-12  # of the gates' products
 GATE_SCALING = Int16Scaling(3, 0)  # of that scale, for logistic and tanh
@@ -97,7 +97,7 @@ def _scaled(x: Array, multiplier: Multiplier) -> Array:
     return numerics.multiply_by_quantized_multiplier(x, *multiplier).astype(np.int64)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class IntegerCell:
     """The cell with its weights.
 

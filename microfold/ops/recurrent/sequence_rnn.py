@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.recurrent import sequence
+from microfold.support.frozen import frozen
 
 ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
     "none": lambda x: x,
@@ -22,7 +22,7 @@ ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class SequenceRnn(Op):
     """``hidden = activation(bias + input_weights @ x + recurrent_weights @ hidden)`` of each step, float32.
 

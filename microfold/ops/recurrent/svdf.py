@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -13,10 +12,11 @@ from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops import accumulate
 from microfold.ops.elementwise.unary_rule import require_per_tensor
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Svdf(Op):
     """``out[u] = bias[u] + sum over its `rank` filters f and t of time[f, t] * window[f, t]``.
 

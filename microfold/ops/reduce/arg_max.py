@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class _ArgExtremum(Op):
     pattern: ClassVar[Pattern] = Pattern.REDUCTION
     any_zero_point: ClassVar[bool] = True
@@ -31,7 +31,7 @@ class _ArgExtremum(Op):
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class ArgMax(_ArgExtremum):
     """Index of the largest element along an axis, the first of equals; the axis is dropped."""
 
@@ -42,7 +42,7 @@ class ArgMax(_ArgExtremum):
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class ArgMin(_ArgExtremum):
     """Index of the smallest element along an axis, the first of equals; the axis is dropped."""
 

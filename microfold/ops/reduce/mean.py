@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -14,9 +13,10 @@ from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import QUANTIZED, require_per_tensor
 from microfold.ops.reduce.reduce import DTYPES, check_reduction
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class _SumOrMean(Op):
     pattern: ClassVar[Pattern] = Pattern.REDUCTION
     dtypes: ClassVar[tuple[DType, ...]] = DTYPES
@@ -58,7 +58,7 @@ class _SumOrMean(Op):
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Mean(_SumOrMean):
     """Mean over axes.
 
@@ -90,7 +90,7 @@ class Mean(_SumOrMean):
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Sum(_SumOrMean):
     """Sum over axes."""
 

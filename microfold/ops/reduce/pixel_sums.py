@@ -6,19 +6,19 @@ No model has them: they take the place of a pool whose image is computed row by 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from microfold.ir.op import Op, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 # What pixels are summed up in.
 SUMMED = {DType.INT8: DType.INT32, DType.INT16: DType.INT32, DType.FLOAT32: DType.FLOAT32}
 
 
-@dataclass(frozen=True)
+@frozen
 class PixelSums(Op):
     """Of each channel of an image the sum of all pixels, integers in int32, floats row after row.
 
@@ -41,7 +41,7 @@ class PixelSums(Op):
         return x.data.sum(axis=(1, 2), keepdims=True, dtype=SUMMED[x.type.dtype].numpy)
 
 
-@dataclass(frozen=True)
+@frozen
 class MeanOfSums(Op):
     """Sums divided by how many elements they are of; of integers, halves are rounded away from zero.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -13,12 +12,13 @@ from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
 from microfold.ops.reduce.cumsum import Cumsum
+from microfold.support.frozen import frozen
 
 SUM_BITS = 19  # sums are in units of 2^-19, and wrap round in 32 bits
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class QuantizedCumsum(Cumsum):
     """`Cumsum` of int8, as TFLM has it.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -14,13 +13,14 @@ from microfold.ir.op import register
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import QUANTIZED, require_per_tensor
 from microfold.ops.reduce.reduce import ReduceProd, check_reduction
+from microfold.support.frozen import frozen
 
 # LiteRT's 64-bit products shift to the right by at least 8 bits.
 MAX_SCALING = 1 << 7
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class QuantizedReduceProd(ReduceProd):
     """`ReduceProd` of int8 and int16, as LiteRT has it: rescaled after each factor, and once more at the end.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Shape, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 DTYPES = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT16, DType.FLOAT32)
 
@@ -40,7 +40,7 @@ def check_reduction(
     return tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Reduce(Op):
     pattern: ClassVar[Pattern] = Pattern.REDUCTION
 
@@ -55,7 +55,7 @@ class _Reduce(Op):
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class ReduceMax(_Reduce):
     """Largest element over axes; of bool: whether any is true."""
 
@@ -69,7 +69,7 @@ class ReduceMax(_Reduce):
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class ReduceMin(_Reduce):
     """Smallest element over axes; of bool: whether all are true."""
 
@@ -83,7 +83,7 @@ class ReduceMin(_Reduce):
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class ReduceProd(_Reduce):
     """Product over axes, of unquantised values."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -10,13 +9,14 @@ import numpy as np
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.signal.signal_op import SignalOp
+from microfold.support.frozen import frozen
 
 SEGMENT_BITS = 7
 FRACTION_BITS = 16
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class SignalFilterBankLog(SignalOp):
     """Natural logarithms of uint32 [N] after a shift to the left, times `output_scale`, as int16 [N].
 

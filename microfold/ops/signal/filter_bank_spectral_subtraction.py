@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -10,10 +9,11 @@ import numpy as np
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.signal.signal_op import SignalOp
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class SignalFilterBankSpectralSubtraction(SignalOp):
     """uint32 [N] less a noise estimate, and the next estimate [N], which has `smoothing_bits` more bits.
 

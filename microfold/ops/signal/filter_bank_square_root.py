@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,10 +10,11 @@ import numpy as np
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.signal.signal_op import SignalOp
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class SignalFilterBankSquareRoot(SignalOp):
     """Square roots, uint32 [N], of uint64 [N], rounded, then shifted to the right by an int32 [].
 

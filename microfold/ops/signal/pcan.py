@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -10,12 +9,13 @@ import numpy as np
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.signal.signal_op import SignalOp
+from microfold.support.frozen import frozen
 
 GAINS = 125
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class SignalPcan(SignalOp):
     """uint32 [N] times gains that follow from noise estimates, uint32 [N]; then their range shrinks.
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from microfold.arithmetic import real_fft
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.signal.signal_op import SignalOp
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class _RealFft(SignalOp):
     """Along the last axis; spectra are pairs of real and imaginary parts, one after the other."""
 
@@ -36,7 +36,7 @@ class _RealFft(SignalOp):
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class SignalRfft(_RealFft):
     """The spectra [..., fft_length + 2] of samples [..., n], which zeros follow; see `real_fft`."""
 
@@ -57,7 +57,7 @@ class SignalRfft(_RealFft):
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class SignalIrfft(_RealFft):
     """The samples [..., fft_length] of spectra [..., fft_length + 2]; see `real_fft`."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from microfold.ir.op import Op
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class SignalOp(Op):
     """Base of operators on samples, spectra and energies: integers as they are, whatever their scale."""
 

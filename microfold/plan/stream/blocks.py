@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,9 +15,10 @@ from microfold.plan.exact import solve
 from microfold.plan.liveness import Storage
 from microfold.plan.overlap import Overlap
 from microfold.plan.problem import Distance, Pair, Problem, problem_of, units
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Block(Storage):
     """Storage with holes in its life.
 

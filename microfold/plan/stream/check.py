@@ -7,7 +7,6 @@ how places were found.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,12 +17,13 @@ from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.ops.rows import ROWS, Band, Rows, band, row_pitch
 from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
+from microfold.support.frozen import frozen
 
 # What a byte is part of where nothing is known of it.
 _RUBBISH = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Computing:
     """What computes a row.
 

@@ -6,15 +6,15 @@ No row is computed twice, and none before another one needs it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from microfold.ir.node import Value
 from microfold.ops.rows import ROWS
 from microfold.plan.stream.region import Region
 from microfold.plan.stream.row_node import RowNode
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Arrival:
     """A row of an input is handed in."""
 
@@ -22,7 +22,7 @@ class Arrival:
     row: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Padding:
     """Rows of padding are written, from `first` to before `last`."""
 
@@ -31,7 +31,7 @@ class Padding:
     last: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Compute:
     """A part of a node's result is computed."""
 

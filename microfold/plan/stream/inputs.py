@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.views import Views
 from microfold.ops.columns import COLUMNS
 from microfold.ops.movement.strided_slice import StridedSlice
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class InputRows:
     """Rows that are taken of an image.
 

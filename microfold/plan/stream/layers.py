@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from microfold.ir.node import Value
 from microfold.kernels.band import LayerBand
@@ -11,9 +10,10 @@ from microfold.kernels.layer import LayerContext
 from microfold.ops.rows import Rows
 from microfold.plan.stream.row_node import Form, RowNode
 from microfold.plan.stream.windows import Windows
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class BandLayer:
     """A layer that computes rows of a node.
 
@@ -28,7 +28,7 @@ class BandLayer:
     events: Sequence[int]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class PlannedLayer:
     """A layer of a streamed model.
 
@@ -46,7 +46,7 @@ class PlannedLayer:
     region: int
 
 
-@dataclass(frozen=True)
+@frozen
 class ComputedRows:
     """Rows of a value when a call has computed them.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from microfold.ir.node import Value
@@ -19,9 +18,10 @@ from microfold.plan.stream.operations import RowsCall, Slide, Spot
 from microfold.plan.stream.row_node import pitch
 from microfold.plan.stream.timeline import Timeline
 from microfold.plan.stream.windows import Windows
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class StreamMemory:
     """What is in the arena, and where.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from microfold.ir.node import Value
 from microfold.ops.rows import Rows
 from microfold.plan.stream.row_node import RowNode
+from microfold.support.frozen import frozen
 
 
 class Spot(NamedTuple):
@@ -22,7 +22,7 @@ class Spot(NamedTuple):
     newest: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Table:
     """Where rows of a value lie, one by one."""
 
@@ -33,7 +33,7 @@ class Table:
         return self.spots[0].value
 
 
-@dataclass(frozen=True)
+@frozen
 class Arrive:
     """The next row of an input is copied from the caller's."""
 
@@ -42,7 +42,7 @@ class Arrive:
     spot: Spot
 
 
-@dataclass(frozen=True)
+@frozen
 class Fill:
     """Rows of padding, from `first` to before `last`, get the value's fill."""
 
@@ -52,7 +52,7 @@ class Fill:
     spot: Spot
 
 
-@dataclass(frozen=True)
+@frozen
 class Slide:
     """Rows that are still needed move: to the start of their window, into their ring, home, or to a stage."""
 
@@ -66,7 +66,7 @@ class Slide:
         return self.source.newest == self.target.newest
 
 
-@dataclass(frozen=True)
+@frozen
 class RowsCall:
     """A node computes rows that lie behind each other.
 

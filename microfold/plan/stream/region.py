@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from microfold.ir.graph import Graph
@@ -11,9 +11,10 @@ from microfold.ir.node import Value
 from microfold.ir.views import Views, needs_no_code
 from microfold.plan.stream.inputs import InputRows, taken_rows
 from microfold.plan.stream.row_node import RowNode
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Region:
     """Nodes that are computed row by row.
 

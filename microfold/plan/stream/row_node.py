@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from microfold.ir.node import Node, Value
@@ -12,6 +12,7 @@ from microfold.kernels.band import LayerBand, layer_band, remembered_band
 from microfold.kernels.layer import LayerContext
 from microfold.ops.reduce.pixel_sums import PixelSums
 from microfold.ops.rows import REFUSED, ROWS, Band, OperandRows, Rows, band, row_pitch
+from microfold.support.frozen import frozen
 
 # Which band of a node a row is: bands with equal forms are the same layer, on other rows.
 Form = tuple[Op, tuple[int | None, ...]]
@@ -19,7 +20,7 @@ Form = tuple[Op, tuple[int | None, ...]]
 NEVER = 1 << 30
 
 
-@dataclass(frozen=True)
+@frozen
 class Reading:
     """The rows of one operand that a node reads for each part of its result.
 
@@ -57,7 +58,7 @@ class Reading:
         return max(0, max(last for _, last in self.spans) - self.height)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class RowNode:
     """A node that works by rows.
 

@@ -23,9 +23,10 @@ from microfold.plan.stream.region import Region
 from microfold.plan.stream.rings import Ring, in_slots
 from microfold.plan.stream.row_node import NEVER, RowNode, pitch
 from microfold.plan.stream.window import Held, Window
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Reach:
     """What decides how the result of a node may lie over what one of its operands was: one event.
 
@@ -38,7 +39,7 @@ class Reach:
     free: bool
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Windows:
     """A region with all that happens in it; where the windows lie is not known yet.
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from microfold.report.page.scale import number, signed
 from microfold.report.stored import BuildReport
+from microfold.support.frozen import frozen
 
 # Of a card's bar, in units of its drawing.
 BAR = 200.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Change:
     """How a figure differs from another build's.
 
@@ -24,7 +24,7 @@ class Change:
     text: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Row:
     """A figure of a card."""
 
@@ -33,7 +33,7 @@ class Row:
     change: Change | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Part:
     """A part of a card's bar."""
 
@@ -43,7 +43,7 @@ class Part:
     tip: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Card:
     """A card.
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from microfold.report.page.cards import Change, change
 from microfold.report.page.scale import number, signed
 from microfold.report.stored import BuildReport, Layer
+from microfold.support.frozen import frozen
 
 # Of a bar to either side, in units of its drawing.
 BAR = 70.0
 
 
-@dataclass(frozen=True)
+@frozen
 class ComparedFigure:
     """A figure of both builds."""
 
@@ -23,7 +23,7 @@ class ComparedFigure:
     change: Change | None
 
 
-@dataclass(frozen=True)
+@frozen
 class ComparedLayer:
     """A layer of one or both builds.
 
@@ -47,7 +47,7 @@ class ComparedLayer:
     width: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Comparison:
     """The section."""
 

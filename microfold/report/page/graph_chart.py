@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from microfold.report.page.palette import Palette
 from microfold.report.page.scale import WIDTH, number, shortened
 from microfold.report.stored import BuildReport, Edge, End
+from microfold.support.frozen import frozen
 
 # Names are set at a slant, to the lower left.
 _LEFT, _RIGHT = 64.0, 16.0
@@ -21,7 +21,7 @@ _NAME_LENGTH = 20
 _SLANT, _CHARACTER, _GAP = 60.0, 6.3, 18.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Dot:
     """A layer, an input, an output or a state.
 
@@ -39,7 +39,7 @@ class Dot:
     tip: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Arc:
     """A value.
 
@@ -56,7 +56,7 @@ class Arc:
     tip: str
 
 
-@dataclass(frozen=True)
+@frozen
 class GraphChart:
     """The drawing.
 
@@ -75,7 +75,7 @@ class GraphChart:
     arcs: list[Arc]
 
 
-@dataclass(frozen=True)
+@frozen
 class _Arch:
     """How high arcs are on one side of the line.
 

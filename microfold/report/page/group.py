@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from microfold import __version__
@@ -13,11 +12,12 @@ from microfold.report.page.layers import BAR
 from microfold.report.page.page import render
 from microfold.report.page.scale import number
 from microfold.report.stored import BuildReport, MemoryFill
+from microfold.support.frozen import frozen
 
 # Fields are called as in `group.schema.json`, which says what they are.
 
 
-@dataclass(frozen=True)
+@frozen
 class GroupRam:
     """Bytes."""
 
@@ -28,7 +28,7 @@ class GroupRam:
     apart: int
 
 
-@dataclass(frozen=True)
+@frozen
 class GroupFlash:
     """Bytes."""
 
@@ -40,7 +40,7 @@ class GroupFlash:
     apart: int | None
 
 
-@dataclass(frozen=True)
+@frozen
 class SharedFunction:
     """A function that several models call."""
 
@@ -49,7 +49,7 @@ class SharedFunction:
     models: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class GroupReport:
     """A whole report."""
 
@@ -64,7 +64,7 @@ class GroupReport:
     models: tuple[BuildReport, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Cell:
     """A figure of a model, and the length of its bar."""
 
@@ -72,7 +72,7 @@ class Cell:
     bar: float
 
 
-@dataclass(frozen=True)
+@frozen
 class ModelRow:
     """A model.
 
@@ -85,7 +85,7 @@ class ModelRow:
     cells: list[Cell]
 
 
-@dataclass(frozen=True)
+@frozen
 class GroupPage:
     """All that the template prints.
 

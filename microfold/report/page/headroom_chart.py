@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from microfold.report.page.palette import Palette
 from microfold.report.page.scale import WIDTH, Column, Linear, Tick, columns, number
 from microfold.report.stored import BuildReport, Layer
+from microfold.support.frozen import frozen
 
 _LEFT, _RIGHT, _TOP, _PLOT, _BOTTOM = 72.0, 12.0, 24.0, 180.0, 40.0
 _NARROWEST, _WIDEST = 13.0, 90.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Bar:
     """A layer's bits.
 
@@ -32,7 +31,7 @@ class Bar:
     tip: str
 
 
-@dataclass(frozen=True)
+@frozen
 class HeadroomChart:
     """The drawing."""
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from microfold.report.page.palette import Palette
 from microfold.report.page.scale import WIDTH, number, rank, shortened
 from microfold.report.profile import Profile
 from microfold.report.stored import BuildReport, Layer
+from microfold.support.frozen import frozen
 
 # Of a cell's bar, in units of its drawing.
 BAR = 60.0
 _CHARACTER = 6.6
 
 
-@dataclass(frozen=True)
+@frozen
 class Segment:
     """A layer's part of the strip."""
 
@@ -27,7 +27,7 @@ class Segment:
     tip: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Figure:
     """A figure of all layers: a column of the table.
 
@@ -42,7 +42,7 @@ class Figure:
     colour: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Cell:
     """A figure of a layer; `bar` is the length of its bar, and `value` what it is sorted by."""
 
@@ -51,7 +51,7 @@ class Cell:
     bar: float
 
 
-@dataclass(frozen=True)
+@frozen
 class LayerRow:
     """A row."""
 
@@ -141,7 +141,7 @@ def _cells(values: list[int | None]) -> list[Cell]:
     return [Cell(rank(value), number(value), round(BAR * (value or 0) / most, 1)) for value in values]
 
 
-@dataclass(frozen=True)
+@frozen
 class Considered:
     """A kernel that could compute a layer; `bar` is the length of its cost's bar."""
 
@@ -152,7 +152,7 @@ class Considered:
     bar: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Choice:
     """Why a layer has its kernel."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
 from microfold.report.page.palette import Palette
 from microfold.report.page.scale import WIDTH, Column, Linear, Tick, columns, number, shortened
 from microfold.report.stored import Block, BuildReport
+from microfold.support.frozen import frozen
 
 _LEFT, _RIGHT = 72.0, 12.0
 _TOP, _PLOT, _BOTTOM = 48.0, 330.0, 44.0
@@ -18,7 +19,7 @@ _NARROWEST, _WIDEST = 13.0, 190.0
 _CHARACTER, _LINE = 6.6, 15.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Label:
     """A text of one or two lines; `x` is its middle, `y` the base of the first line."""
 
@@ -39,7 +40,7 @@ class Label:
         return _CHARACTER / 2 * max(map(len, self.lines))
 
 
-@dataclass(frozen=True)
+@frozen
 class BlockShape:
     """A block.
 
@@ -58,7 +59,7 @@ class BlockShape:
     label: Label | None
 
 
-@dataclass(frozen=True)
+@frozen
 class SharedShape:
     """Bytes that two blocks share during some layers."""
 
@@ -69,7 +70,7 @@ class SharedShape:
     tip: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Level:
     """A line across, and its label."""
 
@@ -79,7 +80,7 @@ class Level:
     text_y: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Peak:
     """Where the most bytes of the arena are in use.
 
@@ -96,7 +97,7 @@ class Peak:
     anchor: str
 
 
-@dataclass(frozen=True)
+@frozen
 class MemoryChart:
     """The drawing; `left`, `right`, `top` and `bottom` bound what is drawn into."""
 

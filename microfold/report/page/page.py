@@ -6,7 +6,6 @@ import base64
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -48,6 +47,7 @@ from microfold.report.stored import BuildReport
 from microfold.report.tradeoffs import Tradeoff
 from microfold.report.what_if import Alternative
 from microfold.support import resources
+from microfold.support.frozen import frozen
 
 # What no text shows: control characters, what reverses the direction of writing, halves of pairs.
 _NOT_SHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -62,7 +62,7 @@ _SIZES = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Page:
     """All that the templates print; what is None, or empty, has no section.
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from microfold.report.stored import Layer
+from microfold.support.frozen import frozen
 
 # Classes of the style sheet, `op0` and so on; the other operators share one.
 COLOURS = 6
 _OTHERS = "op-others"
 
 
-@dataclass(frozen=True)
+@frozen
 class Entry:
     """A line of the legend.
 

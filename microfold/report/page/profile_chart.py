@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from microfold.report.page.scale import WIDTH, Column, Linear, Tick, columns, number, round_number
 from microfold.report.profile import Profile
 from microfold.report.stored import BuildReport, Layer
+from microfold.support.frozen import frozen
 
 _LEFT, _RIGHT, _TOP, _PLOT, _BOTTOM = 72.0, 12.0, 16.0, 190.0, 40.0
 _NARROWEST, _WIDEST = 15.0, 110.0
@@ -14,7 +13,7 @@ _NARROWEST, _WIDEST = 15.0, 110.0
 _SLOW, _FAST = 1.25, 0.8
 
 
-@dataclass(frozen=True)
+@frozen
 class Pair:
     """A layer's two bars: what is estimated, and what was measured.
 
@@ -33,7 +32,7 @@ class Pair:
     tip: str
 
 
-@dataclass(frozen=True)
+@frozen
 class ProfileChart:
     """The drawing.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from microfold.report.page.scale import number, shortened
 from microfold.report.stored import BuildReport, PrunedValue
+from microfold.support.frozen import frozen
 
 # Of a strip of channels, in units of its drawing.
 STRIP = 420.0
@@ -18,7 +18,7 @@ _REASONS = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Run:
     """Neighbouring channels that are not computed for one reason."""
 
@@ -27,7 +27,7 @@ class Run:
     kind: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Proof:
     """Channels with one reason and one interval of values."""
 
@@ -37,7 +37,7 @@ class Proof:
     size: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Strip:
     """A value."""
 
@@ -51,7 +51,7 @@ class Strip:
     proofs: list[Proof]
 
 
-@dataclass(frozen=True)
+@frozen
 class Certificate:
     """Of one graph."""
 

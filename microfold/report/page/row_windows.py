@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from microfold.report.page.layers import BAR
 from microfold.report.stored import Rows, Window
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class RowWindows:
     """The windows of a build.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from microfold.support.frozen import frozen
 
 # Units of all drawings, which are CSS pixels: what the page has room for on a desktop.
 WIDTH = 1080.0
@@ -30,7 +31,7 @@ def shortened(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-@dataclass(frozen=True)
+@frozen
 class Tick:
     """A mark of an axis: where, and what stands there."""
 
@@ -38,7 +39,7 @@ class Tick:
     text: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Linear:
     """A scale that maps 0 to `start` and `limit` to `end`."""
 
@@ -58,7 +59,7 @@ class Linear:
         return [Tick(self(v), number(v)) for v in range(0, math.floor(self.limit) + 1, step)]
 
 
-@dataclass(frozen=True)
+@frozen
 class Logarithmic:
     """A scale that maps `low` to `start` and `high` to `end`, both above 0, by their logarithms."""
 
@@ -91,7 +92,7 @@ def round_number(value: float) -> int:
     return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= value)
 
 
-@dataclass(frozen=True)
+@frozen
 class Column:
     """The place of a layer on an axis of layers.
 

@@ -6,12 +6,12 @@ What if: every target and level. Tradeoffs: levels and budgets for one target.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 
 from microfold.report.page.palette import COLOURS
 from microfold.report.page.scale import Linear, Logarithmic, Tick, around, number, rank
 from microfold.report.tradeoffs import Tradeoff
 from microfold.report.what_if import Alternative, Figures, pareto_front, time_of
+from microfold.support.frozen import frozen
 
 _WIDTH, _HEIGHT = 528.0, 330.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70.0, 12.0, 28.0, 46.0
@@ -19,7 +19,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 70.0, 12.0, 28.0, 46.0
 _NEAR = 6.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Point:
     """One or more alternatives at one place.
 
@@ -38,7 +38,7 @@ class Point:
     tip: str
 
 
-@dataclass(frozen=True)
+@frozen
 class WhatIfChart:
     """A drawing; `lines` join the points of a target, from the shortest time on."""
 
@@ -56,7 +56,7 @@ class WhatIfChart:
     points: list[Point]
 
 
-@dataclass(frozen=True)
+@frozen
 class WhatIfRow:
     """An alternative as a row of the table; `values` are what it is sorted by."""
 
@@ -70,7 +70,7 @@ class WhatIfRow:
     current: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class WhatIf:
     """The section."""
 
@@ -80,7 +80,7 @@ class WhatIf:
     measured: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class TradeoffRow:
     """A way to build the model; `values` of cells are what they are sorted by."""
 
@@ -88,7 +88,7 @@ class TradeoffRow:
     cells: list[tuple[float, str]]
 
 
-@dataclass(frozen=True)
+@frozen
 class TradeoffsSection:
     """The section of tradeoffs."""
 
@@ -96,7 +96,7 @@ class TradeoffsSection:
     rows: list[TradeoffRow]
 
 
-@dataclass(frozen=True)
+@frozen
 class _Field:
     """What the drawings have in common.
 

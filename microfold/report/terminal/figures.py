@@ -6,12 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from microfold.options import ALIGN
 from microfold.program import Program
-from microfold.report.console import Output
+from microfold.report.console import console
 from microfold.report.data import Report
 from microfold.report.rows import cycles, instructions, longest
 from microfold.report.tables import Column, Table, number
-
-console = Output()
 
 
 def number_text(value: int | float | None, *, unknown: str = "not measured") -> str:

@@ -1,4 +1,4 @@
-"""What models, kernels, targets and passes are, and what options cost, as lists."""
+"""What models, kernels and passes are, and what options cost, as lists."""
 
 from __future__ import annotations
 
@@ -100,14 +100,6 @@ def print_kernels(layers: Sequence[Report], options: Options, target: Target) ->
 
 def _choice(value: object) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
-
-
-def print_targets(targets: Sequence[Target]) -> None:
-    columns = ("name", "description", "features", "simulated board")
-    table = Table("targets", [*map(Column, columns)])
-    for target in targets:
-        table.add(target.name, target.description, ", ".join(sorted(target.features)), target.board)
-    console.show(table)
 
 
 def print_passes(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from microfold.program import Program
 from microfold.report.data import Report, deviation_report
 from microfold.report.tables import Column, Table, number
 from microfold.report.terminal.figures import console, number_text
-from microfold.verification.verify import Verification
+
+if TYPE_CHECKING:
+    from microfold.verification.verify import Verification
 
 
 def print_verify_suite(reports: Sequence[Report]) -> None:

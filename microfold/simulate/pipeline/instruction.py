@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from microfold.support.frozen import frozen
 
 FLAGS = "flags"
 
 
-@dataclass(frozen=True)
+@frozen
 class Instruction:
     """One instruction.
 

@@ -15,7 +15,6 @@ Relay and FuseOpsByPattern in Relax.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from microfold.ir.composite import find_composites
 from microfold.ir.graph import Graph
@@ -25,10 +24,11 @@ from microfold.ir.types import TensorType
 from microfold.ops.control.call import Call
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
+from microfold.support.frozen import frozen
 
 
 @module_pass(opt_level=1)
-@dataclass(frozen=True)
+@frozen
 class MergeComposite:
     """Group what matches.
 

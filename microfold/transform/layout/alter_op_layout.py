@@ -20,13 +20,14 @@ preference adds its wish where the pipeline runs this pass, behind `convert_layo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ir.op import Op
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+from microfold.support.frozen import frozen
 from microfold.transform.layout.convert_layout import convert
 from microfold.transform.layout.propagation.rule import Manner
 from microfold.transform.layout.propagation.sweep import Sweep
@@ -36,7 +37,7 @@ Preference = Callable[[Node], str | None]
 
 
 @function_pass(opt_level=3)
-@dataclass(frozen=True)
+@frozen
 class AlterOpLayout:
     """Ask for each node which layout its kernel prefers.
 

@@ -21,7 +21,6 @@ Kernels compute NHWC, the default: later stages rely on the pass.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from microfold.errors import InputError, TypeRuleError
 from microfold.ir import layout as layouts
@@ -32,12 +31,13 @@ from microfold.ops.image import layout_of
 from microfold.ops.movement.layout_transform import LayoutTransform
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+from microfold.support.frozen import frozen
 from microfold.transform.layout.propagation.rule import Manner
 from microfold.transform.layout.propagation.sweep import Sweep
 
 
 @function_pass(opt_level=0, mandatory=True)
-@dataclass(frozen=True)
+@frozen
 class ConvertLayout:
     """Give every operator over images the layout that is desired for it.
 

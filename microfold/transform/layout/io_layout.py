@@ -19,7 +19,7 @@ The pass adds transposes only. It runs on the graph as imported, which is what r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from microfold.errors import InputError, TypeRuleError
 from microfold.ir import layout as layouts
@@ -34,6 +34,7 @@ from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
+from microfold.support.frozen import frozen
 from microfold.transform.layout.propagation.elementwise import is_elementwise
 
 MODEL = "model"
@@ -42,7 +43,7 @@ _TO_NCHW = layouts.permutation("NHWC", "NCHW")
 
 
 @module_pass(opt_level=0)
-@dataclass(frozen=True)
+@frozen
 class IoLayout:
     """Give images that enter and leave a model another layout.
 

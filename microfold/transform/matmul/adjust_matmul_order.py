@@ -17,8 +17,6 @@ folding a scale does; in integers the value between is rounded, and the bits wou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from microfold.ir.graph import Graph
@@ -30,6 +28,7 @@ from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+from microfold.support.frozen import frozen
 
 _FLOAT = ElementType(DType.FLOAT32)
 
@@ -46,7 +45,7 @@ def adjust_matmul_order(graph: Graph, context: PassContext) -> Graph:
         graph = result
 
 
-@dataclass(frozen=True)
+@frozen
 class _Factor:
     """A matrix, or a stack of them, as it enters a product."""
 

@@ -25,7 +25,6 @@ core better hands in other numbers. Every filter stays as it is, integers keep t
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
 from microfold.ir.layout import NHWC
@@ -33,6 +32,7 @@ from microfold.ir.node import Node
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+from microfold.support.frozen import frozen
 from microfold.transform.matmul.parallel.branches import (
     NOT_CONSTANT,
     Branch,
@@ -44,7 +44,7 @@ from microfold.transform.matmul.parallel.branches import (
 
 
 @function_pass(opt_level=4, name="combine_parallel_conv2d")
-@dataclass(frozen=True)
+@frozen
 class CombineParallelConv2D:
     """Concatenate the filters of convolutions of one image. All costs are instructions for each pixel.
 

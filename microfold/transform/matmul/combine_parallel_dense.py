@@ -22,13 +22,13 @@ that a scale of its own gives.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+from microfold.support.frozen import frozen
 from microfold.transform.matmul.parallel.branches import (
     NOT_CONSTANT,
     Branch,
@@ -40,7 +40,7 @@ from microfold.transform.matmul.parallel.branches import (
 
 
 @function_pass(opt_level=4, name="combine_parallel_dense")
-@dataclass(frozen=True)
+@frozen
 class CombineParallelDense:
     """Concatenate the weights of fully connected layers of one input. Costs are instructions.
 

@@ -13,13 +13,13 @@ combined. What a kernel saves that keeps a row of the first matrix for several c
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+from microfold.support.frozen import frozen
 from microfold.transform.matmul.parallel.branches import (
     NOT_CONSTANT,
     Branch,
@@ -31,7 +31,7 @@ from microfold.transform.matmul.parallel.branches import (
 
 
 @function_pass(opt_level=4, name="combine_parallel_matmul")
-@dataclass(frozen=True)
+@frozen
 class CombineParallelMatmul:
     """Concatenate the columns of constant matrices. Costs are instructions.
 

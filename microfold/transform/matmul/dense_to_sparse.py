@@ -23,8 +23,6 @@ their bits, and so do finite floats.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from microfold.ir.graph import Graph
 from microfold.ir.layout import NHWC
 from microfold.ir.node import Node
@@ -36,13 +34,14 @@ from microfold.ops.fully_connected.sparse_fully_connected import WIDTH, SparseFu
 from microfold.ops.movement.reshape import Reshape
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+from microfold.support.frozen import frozen
 
 # Element types of activations that kernels compute.
 _DTYPES = (DType.INT8, DType.FLOAT32)
 
 
 @function_pass(opt_level=3, name="dense_to_sparse")
-@dataclass(frozen=True)
+@frozen
 class DenseToSparse:
     """Tell kernels of layers with many zero weights to leave them out.
 

@@ -19,7 +19,6 @@ before: the bits stay.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
@@ -31,6 +30,7 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.movement.gather import Gather
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+from microfold.support.frozen import frozen
 
 PRODUCT, RUN, BYTE = 7.0, 40.0, 1.5  # instructions
 
@@ -56,7 +56,7 @@ def reorder_take_after_matmul(graph: Graph, context: PassContext) -> Graph:
         graph = result
 
 
-@dataclass(frozen=True)
+@frozen
 class _Take:
     """A gather of rows or columns in front of a product.
 

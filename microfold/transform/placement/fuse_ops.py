@@ -17,7 +17,6 @@ to be spared, since it is another function than that of sums alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Step, Value, make_node
@@ -30,6 +29,7 @@ from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+from microfold.support.frozen import frozen
 
 # What may follow in the epilogue of what: elementwise steps on a value that is just computed.
 FUSABLE: Mapping[Pattern, frozenset[Pattern]] = {
@@ -63,7 +63,7 @@ def table_behind_sum(producer: Node, step: Op) -> str | None:
 
 
 @function_pass(opt_level=1)
-@dataclass(frozen=True)
+@frozen
 class FuseOps:
     """Fuse elementwise operators into their producers.
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,6 +42,7 @@ from microfold.ops.normalize.standardize import Standardize
 from microfold.ops.reduce.mean import Mean
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+from microfold.support.frozen import frozen
 
 # Exponents of x, of its mean, and of the reciprocal root; with what they are multiplied by along a row.
 _Polynomial = Mapping[tuple[int, int, int], Array]
@@ -85,7 +85,7 @@ def recognize_layer_norm(graph: Graph, context: PassContext) -> Graph:
     return forward_rewrite(graph, rewrite)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Norm:
     """A normalisation that was found.
 

@@ -11,7 +11,7 @@ Everything that asks for a constant (weights above all) then finds one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -20,10 +20,11 @@ from microfold.ir.graph import Graph
 from microfold.ir.types import Array
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
+from microfold.support.frozen import frozen
 
 
 @module_pass(opt_level=0)
-@dataclass(frozen=True)
+@frozen
 class BindParams:
     """Bind inputs of the main graph.
 

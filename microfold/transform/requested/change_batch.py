@@ -14,7 +14,7 @@ state.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -54,10 +54,11 @@ from microfold.ops.reduce.quantized_reduce_prod import QuantizedReduceProd
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
+from microfold.support.frozen import frozen
 
 
 @module_pass(opt_level=0)
-@dataclass(frozen=True)
+@frozen
 class ChangeBatch:
     """Change the first dimension of all inputs.
 
@@ -89,7 +90,7 @@ class ChangeBatch:
         return result
 
 
-@dataclass(frozen=True)
+@frozen
 class _Case:
     """A node as a rule sees it.
 

@@ -14,7 +14,7 @@ LegalizeOps, with a customised map, in Relax.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
@@ -23,12 +23,13 @@ from microfold.ir.op import REGISTRY, Op
 from microfold.ir.rewrite import RewriteSite, Rule, forward_rewrite
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+from microfold.support.frozen import frozen
 
 Rules = Mapping[type[Op] | str, Rule[None]]
 
 
 @function_pass(opt_level=0)
-@dataclass(frozen=True)
+@frozen
 class Legalize:
     """Apply a map of rules.
 

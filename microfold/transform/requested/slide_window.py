@@ -18,7 +18,7 @@ places.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.ir.graph import Graph
@@ -27,12 +27,13 @@ from microfold.ir.rewrite import remove_dead_nodes
 from microfold.ir.views import needs_no_code
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
+from microfold.support.frozen import frozen
 from microfold.transform.requested.sliding.build import Builder, KeptRows
 from microfold.transform.requested.sliding.tracking import Tracking
 
 
 @module_pass(opt_level=0)
-@dataclass(frozen=True)
+@frozen
 class SlideWindow:
     """Compute new rows only.
 
@@ -54,7 +55,7 @@ class SlideWindow:
         return slide_graph(graph, self.axis, self.step, context)[0]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Sliding:
     """What a graph over a window has become.
 

@@ -19,7 +19,7 @@ numerics. Reshapes are removed in between, see `remove_redundant_reshape`, since
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -47,6 +47,7 @@ from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+from microfold.support.frozen import frozen
 from microfold.transform.placement.fuse_ops import takes_clip
 from microfold.transform.simplify.remove_redundant_reshape import remove_redundant_reshape
 
@@ -347,7 +348,7 @@ class _Rules:
         return site.emit(inner.op, *inner.inputs[:2], merged, epilogue=site.epilogue)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Slice:
     """A part of a value.
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from microfold.ops.movement.transpose import Transpose
 from microfold.ops.window import Pair
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+from microfold.support.frozen import frozen
 from microfold.transform.layout.propagation.elementwise import is_elementwise
 
 # Reshapes and transposes in a row that are looked at on each side.
@@ -100,7 +101,7 @@ def flatten_atrous_conv(graph: Graph, context: PassContext) -> Graph:
     return forward_rewrite(graph, {Reshape: flatten, Transpose: flatten, StridedSlice: crop})
 
 
-@dataclass(frozen=True)
+@frozen
 class _Layer:
     """A convolution and what rearranges its image and its result.
 
@@ -122,7 +123,7 @@ class _Layer:
         return self.conv.op
 
 
-@dataclass(frozen=True)
+@frozen
 class _Phases:
     """What the images of a batch are: every `block`-th row and column of a smaller batch.
 

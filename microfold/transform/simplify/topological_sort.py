@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from microfold.ir.graph import Graph
@@ -26,12 +25,13 @@ from microfold.ir.node import Node, Value
 from microfold.ir.views import Views
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+from microfold.support.frozen import frozen
 
 Edges = Mapping[Node, Sequence[Node]]
 
 
 @function_pass(opt_level=0)
-@dataclass(frozen=True)
+@frozen
 class TopologicalSort:
     """Sort the nodes.
 

@@ -15,7 +15,6 @@ lifts; constants go along. `inline` is the way back. Nodes with effects stay whe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
@@ -23,12 +22,13 @@ from microfold.ir.outline import Region, outline
 from microfold.ops.control.call import Call
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
+from microfold.support.frozen import frozen
 
 Label = Callable[[Node], "str | None"]
 
 
 @module_pass(opt_level=0)
-@dataclass(frozen=True)
+@frozen
 class LambdaLift:
     """Lift labelled nodes into functions.
 

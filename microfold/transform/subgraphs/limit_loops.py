@@ -12,7 +12,7 @@ changes nothing: `lower_loops` finds out where that can be proved.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
@@ -20,10 +20,11 @@ from microfold.ops.control.control_flow import While
 from microfold.ops.control.loop import LimitedWhile
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
+from microfold.support.frozen import frozen
 
 
 @module_pass(opt_level=0)
-@dataclass(frozen=True)
+@frozen
 class LimitLoops:
     """Give every loop a limit.
 

@@ -15,8 +15,6 @@ a computed value decides run both ways: see `if_conversion`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from microfold.analysis.ranges import NO_RANGES
 from microfold.analysis.trip_count import stops_early, trip_count
 from microfold.ir.graph import Graph
@@ -26,10 +24,11 @@ from microfold.ops.control.call import Call
 from microfold.ops.control.control_flow import If, While
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+from microfold.support.frozen import frozen
 
 
 @function_pass(opt_level=0, mandatory=True)
-@dataclass(frozen=True)
+@frozen
 class PartialEvaluate:
     """Replace conditions and loops that constants decide by calls.
 

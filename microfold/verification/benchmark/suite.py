@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from microfold.errors import InputError
+from microfold.support.frozen import frozen
 from microfold.support.toml import read_toml
 
 # What is compared, in the order of columns, and where a bench report has it.
@@ -19,7 +19,7 @@ FIGURES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Peer:
     """Somebody else's figures.
 
@@ -34,7 +34,7 @@ class Peer:
         return self.figures.get(figure, {}).get(target, {}).get(model)
 
 
-@dataclass(frozen=True)
+@frozen
 class Row:
     """One figure of one model on one target.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,12 +24,13 @@ from microfold.ir.op import Function
 from microfold.ir.types import Array, Tensor
 from microfold.plan.overlap import align
 from microfold.program import Buffer, Layer, Program
+from microfold.support.frozen import frozen
 from microfold.verification.taps.dump import Run, missing
 from microfold.verification.taps.records import Record
 from microfold.verification.verify import FLOAT_TOLERANCE, gaps, half_tolerance, reads_halves
 
 
-@dataclass(frozen=True)
+@frozen
 class Elements:
     """How two arrays differ.
 
@@ -48,7 +49,7 @@ class Elements:
     largest: float | None
 
 
-@dataclass(frozen=True)
+@frozen
 class Fault:
     """Something that is not as it must be.
 
@@ -72,7 +73,7 @@ class Fault:
     buffer: Buffer
 
 
-@dataclass(frozen=True)
+@frozen
 class RunResult:
     """What a run's records say.
 
@@ -90,7 +91,7 @@ class RunResult:
     unchecked: Mapping[int, str]
 
 
-@dataclass(frozen=True)
+@frozen
 class _Content:
     """What is known of a value.
 

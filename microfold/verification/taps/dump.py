@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from microfold.codegen.taps import BuildText, Role, Tap, schedule
 from microfold.program import Program
+from microfold.support.frozen import frozen
 from microfold.verification.taps.records import Record, RecordParser
 
 # Bytes that the parser is given at a time: what it has looked at it can let go.
@@ -28,7 +29,7 @@ class BuildRecords:
     records: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Run:
     """The records of one run.
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from microfold.codegen.taps import Role
 from microfold.program import Program
+from microfold.support.frozen import frozen
 from microfold.verification.taps.dump import Run
 
 
-@dataclass(frozen=True)
+@frozen
 class LayerTicks:
     """Ticks of a layer over some runs.
 
@@ -25,7 +25,7 @@ class LayerTicks:
     share: float | None
 
 
-@dataclass(frozen=True)
+@frozen
 class Profile:
     """Ticks of all layers, in order.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from microfold.codegen.taps import CHECKSUM_ONLY, FORMAT, HEAD, MAGIC, Role
+from microfold.support.frozen import frozen
 
 _MAGIC = MAGIC.to_bytes(4, "little")
 _TAIL = 4
@@ -15,7 +16,7 @@ _ROLES = frozenset(Role)
 LARGEST_TENSOR = 1 << 28
 
 
-@dataclass(frozen=True)
+@frozen
 class Record:
     """A record that is whole: all its checksums are right.
 
@@ -41,7 +42,7 @@ class Record:
         return self.role, self.layer, self.index
 
 
-@dataclass(frozen=True)
+@frozen
 class Damage:
     """A head that is right, of a record that is not.
 

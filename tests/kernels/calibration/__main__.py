@@ -23,6 +23,7 @@ from microfold.compiler import compile_file
 from microfold.kernels.cost.coefficients import FOLDER, LARGEST_ERROR, Core, Row, find_row, read_core
 from microfold.kernels.cost.terms import WHOLE
 from microfold.kernels.kernel import KERNELS, Kernel
+from microfold.kernels.loading import load_all_kernels
 from microfold.options import OPTIMIZE, Options
 from microfold.simulate.program import simulator
 from microfold.support.tools import run_tool
@@ -178,6 +179,7 @@ def main() -> int:
     parser.add_argument("--optimize", choices=OPTIMIZE, default="balanced", help="for models")
     parser.add_argument("models", nargs="*", type=Path)
     arguments = parser.parse_args()
+    load_all_kernels()
     loaded = target.load(arguments.target)
     if arguments.models:
         for path in arguments.models:

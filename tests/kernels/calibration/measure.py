@@ -17,6 +17,7 @@ from microfold.ir.node import make_node
 from microfold.kernels.conv2d.delegation import ByConvolution
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
+from microfold.kernels.loading import load_kernels
 from microfold.kernels.selection import cheapest
 from microfold.kernels.selection.cheapest import Candidate
 from microfold.kernels.selection.policy import Policy
@@ -143,6 +144,7 @@ def _rounds(cases: Sequence[_Case]) -> list[_Case]:
 def _variants(index: int, graph: Graph, target: Target, wanted: str) -> Iterator[_Case]:
     (node,) = graph.nodes
     layer = LayerContext(node, graph.constants, target, analyze(graph))
+    load_kernels(type(node.op))
     for kernel in KERNELS:
         fits = kernel.op is type(node.op) and selectable(kernel, target) and _is_wanted(kernel, wanted)
         if fits and kernel.supports(layer) is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import tflite
@@ -20,9 +19,10 @@ from microfold.ops.recurrent.hybrid_lstm import HybridLstm
 from microfold.ops.recurrent.lstm import Lstm
 from microfold.ops.recurrent.lstm_8x8_16 import Lstm8x8To16
 from microfold.ops.recurrent.lstm_integer import GATE_SCALE
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Places:
     """Where a cell's operands are among an operator's inputs.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,10 +10,11 @@ import numpy as np
 from microfold.arithmetic import numerics
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, ElementType, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Clip(Op):
     """Clamp to real bounds (infinite where open), within one quantisation.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ from microfold.arithmetic import numerics
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
+from microfold.support.frozen import frozen
 
 
 class HardSwishParameters(NamedTuple):
@@ -45,7 +45,7 @@ def _divide_by_pot_16(x: Array, exponent: int) -> Array:
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class HardSwish(Op):
     """``x * min(max(x + 3, 0), 6) / 6``."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
+from microfold.support.frozen import frozen
 
 
 class LeakyReluParameters(NamedTuple):
@@ -23,7 +23,7 @@ class LeakyReluParameters(NamedTuple):
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class LeakyRelu(Op):
     """``x`` where it is not negative, ``alpha * x`` elsewhere."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, NamedTuple
 
@@ -14,6 +13,7 @@ from microfold.arithmetic.numerics import rounding_divide_by_pot
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
+from microfold.support.frozen import frozen
 
 
 class Int16Scaling(NamedTuple):
@@ -85,7 +85,7 @@ def sigmoid_table() -> Array:
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Logistic(Op):
     """``1 / (1 + exp(-x))``.
 

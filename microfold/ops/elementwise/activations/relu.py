@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from microfold.arithmetic import numerics
@@ -11,10 +10,11 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import QUANTIZED, check_unary
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Relu(Op):
     """Requantise, then clamp to real bounds (infinite where open) in the output's quantisation.
 

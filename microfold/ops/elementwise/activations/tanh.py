@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -21,10 +20,11 @@ from microfold.ops.elementwise.activations.logistic import (
     scale_int16,
 )
 from microfold.ops.elementwise.unary_rule import check_unary
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Tanh(Op):
     """Hyperbolic tangent. The int8 result has scale 1/128, the int16 result 1/32768; zero point 0."""
 

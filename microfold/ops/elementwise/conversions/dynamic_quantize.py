@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -10,13 +9,14 @@ import numpy as np
 from microfold.arithmetic.numerics import round_half_away_array
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 # Rows whose range is less count as zeros: the inverse of their step might leave float32.
 SMALLEST_RANGE = np.float32(2.0**-100)
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class DynamicQuantize(Op):
     """float32 to int8 steps less their zero point, held as int16, with a step for each index of axis 0.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,10 +10,11 @@ from microfold.arithmetic.numerics import round_half_away_array
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import require_per_tensor
+from microfold.support.frozen import frozen
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Quantize(Op):
     """float32 to int8, uint8 or int16: ``round(x / scale) + zero_point``, clamped; float32 division."""
 

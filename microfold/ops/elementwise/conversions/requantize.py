@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from microfold.arithmetic import numerics
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
+from microfold.support.frozen import frozen
 
 _DTYPES = {
     DType.INT8: (DType.INT8, DType.UINT8, DType.INT16, DType.INT32),
@@ -19,7 +19,7 @@ _DTYPES = {
 
 
 @register
-@dataclass(frozen=True)
+@frozen
 class Requantize(Op):
     """The same real values in other integers: ``(x - zero_in) * scale_in / scale_out + zero_out``."""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from microfold.ir.types import Array, Shape
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Arrangement:
     """How the elements of a value lie in another one, its source.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from microfold.ir.types import Shape
+from microfold.support.frozen import frozen
 from microfold.transform.layout.propagation.arrangement import Arrangement, group
 
 
-@dataclass(frozen=True)
+@frozen
 class Frame:
     """The factors of a value: which axis of it each belongs to, and how the source's axes group them.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
@@ -10,10 +10,11 @@ from microfold.ir.rewrite import GraphBuilder, Pending
 from microfold.ir.types import Shape, TensorType
 from microfold.ops.movement.reshape import Reshape
 from microfold.ops.movement.transpose import Transpose
+from microfold.support.frozen import frozen
 from microfold.transform.layout.propagation.arrangement import Arrangement, group
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Made:
     """What a sweep has made so far.
 
@@ -35,7 +36,7 @@ class Made:
             self.owners.setdefault(node, owner)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Arranged(Pending):
     """A value whose elements are those of `source`, in another order.
 

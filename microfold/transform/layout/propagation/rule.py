@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from microfold.ir.op import Op
 from microfold.ir.rewrite import Operand, RewriteSite
 from microfold.ir.types import Array, Shape, TensorType
 from microfold.passes.context import Numerics
+from microfold.support.frozen import frozen
 from microfold.transform.layout.propagation.arrangement import Arrangement
 from microfold.transform.layout.propagation.constants import permuted
 from microfold.transform.layout.propagation.frame import Frame
@@ -21,7 +21,7 @@ from microfold.transform.layout.propagation.message import Arranged, Made, put_i
 MAX_ORDERS = 8
 
 
-@dataclass(frozen=True)
+@frozen
 class Manner:
     """How a sweep decides where rules leave a choice.
 
@@ -37,7 +37,7 @@ class Manner:
     numerics: Numerics = "exact"
 
 
-@dataclass(frozen=True)
+@frozen
 class ReorderedNode:
     """A node, some of whose operands exist under another order, as rules see it.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
@@ -12,6 +11,7 @@ from microfold.ops.movement.pad import Pad
 from microfold.ops.movement.reshape import Reshape
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
+from microfold.support.frozen import frozen
 from microfold.transform.layout.propagation.elementwise import is_elementwise
 from microfold.transform.layout.propagation.sweep import Raised, moves, rule_of
 
@@ -19,7 +19,7 @@ from microfold.transform.layout.propagation.sweep import Raised, moves, rule_of
 MAX_WINDOW = 64
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Window:
     """Some nodes, as a graph.
 

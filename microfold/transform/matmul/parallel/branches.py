@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,9 +21,10 @@ from microfold.ir.types import Array, DType, Quant, TensorType
 from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.passes.context import PassContext
+from microfold.support.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Branch:
     """A node, and the clip behind it if there is one."""
 
@@ -35,7 +36,7 @@ class Branch:
         return self.node.output if self.clip is None else self.clip.output
 
 
-@dataclass(frozen=True)
+@frozen
 class Weights:
     """Weights and biases of the combined node, output channels along `axis` of the weights."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,11 +12,12 @@ from microfold.ir.node import Node, Step, Value, make_node
 from microfold.ir.types import Array, Tensor
 from microfold.ops.movement.shift_in import ShiftIn
 from microfold.ops.movement.strided_slice import StridedSlice
+from microfold.support.frozen import frozen
 from microfold.transform.requested.sliding.rules import Rows, RowWise
 from microfold.transform.requested.sliding.tracking import Tracking
 
 
-@dataclass(frozen=True)
+@frozen
 class KeptRows:
     """A value of which rows of earlier runs are read.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -51,11 +51,12 @@ from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.quantized_reduce_prod import QuantizedReduceProd
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
+from microfold.support.frozen import frozen
 
 Rows = tuple[int, int]  # from the first to before the second
 
 
-@dataclass(frozen=True)
+@frozen
 class Reads:
     """The rows of an operand that a group of rows of the result follows from.
 
@@ -80,7 +81,7 @@ class Reads:
         return first * self.group, last * self.group
 
 
-@dataclass(frozen=True)
+@frozen
 class RowWise:
     """An operator that computes rows of its result one by one.
 
@@ -95,12 +96,12 @@ class RowWise:
     op: Callable[[int], Op]
 
 
-@dataclass(frozen=True)
+@frozen
 class Head:
     """An operator that takes all rows together."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Case:
     """An operator as a rule sees it.
 

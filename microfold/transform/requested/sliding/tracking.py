@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
 from microfold.errors import InputError, Problem
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value, describe
+from microfold.support.frozen import frozen
 from microfold.transform.requested.sliding.rules import Answer, Case, Head, Rows, RowWise, follow
 
 
-@dataclass(frozen=True)
+@frozen
 class Track:
     """Where a value's rows are.
 

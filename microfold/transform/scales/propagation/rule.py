@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, TypeVar
 
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.types import Array, TensorType
+from microfold.support.frozen import frozen
 from microfold.transform.scales.propagation.message import Message
 
 # One per operand; None where an operand stays as it is.
 Messages = Sequence[Message | None]
 
 
-@dataclass(frozen=True)
+@frozen
 class ScaledNode:
     """A node as rules see it.
 
@@ -89,7 +90,7 @@ class Rule(ABC):
         """
 
 
-@dataclass(frozen=True)
+@frozen
 class Source:
     """A node that does nothing but apply a constant message to an operand.
 
@@ -104,7 +105,7 @@ class Source:
 RuleType = TypeVar("RuleType", bound=Rule)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Kind:
     """A kind of message.
 

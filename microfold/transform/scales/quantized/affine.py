@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,13 +18,14 @@ from microfold.ops.elementwise.sub import Sub
 from microfold.ops.image import refuses_layout
 from microfold.ops.movement.pad import Pad
 from microfold.ops.pool2d import MaxPool2D
+from microfold.support.frozen import frozen
 
 QUANTIZED = (DType.INT8, DType.INT16)
 # What may lie between an affine node and a product sum.
 CARRIERS = (Clip, MaxPool2D, Pad)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Affine:
     """``scale * x + shift`` of real numbers.
 

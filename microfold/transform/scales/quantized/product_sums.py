@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 from microfold.ops.accumulate import BIAS_DTYPES
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.image import refuses_layout
+from microfold.support.frozen import frozen
 from microfold.transform.scales.propagation.product_sums import uneven_border
 from microfold.transform.scales.quantized.affine import QUANTIZED, Affine
 
@@ -21,7 +21,7 @@ _BIAS_BITS = 20
 LARGEST_ERROR = 2.0
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Weights:
     """Constant weights and bias of a product sum.
 
@@ -59,7 +59,7 @@ class Weights:
         return np.all(self.centred == 0, axis=rest)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Result:
     """The weights that a product sum has in the end.
 
