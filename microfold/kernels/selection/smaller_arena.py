@@ -73,4 +73,4 @@ def rows_pay(arena: int, less: int, flash: int, more: int, level: str) -> bool:
     added = more + ROWS_CODE - flash
     if less > most_arena(arena):
         return False
-    return added <= 0 if level == "size" else 1 - less / arena >= ARENA_FOR_FLASH * added / flash
+    return added <= 0 if level == "size" else (arena - less) * flash >= ARENA_FOR_FLASH * added * arena
