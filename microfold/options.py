@@ -11,6 +11,8 @@ OPTIMIZE = ("size", "balanced", "speed")
 # How whole inputs and outputs are handed over.
 WHOLE_IO = ("arena", "caller")
 IO = (*WHOLE_IO, "rows")
+# Whether layers may be computed row by row.
+BY_ROWS = ("auto", "never")
 WEIGHTS = ("arrays", "blob")
 MEMORY = ("context", "split", "parts")
 # Bytes: from what the widest elements need to the longest cache lines.
@@ -33,6 +35,8 @@ class Options:
             no limit.
         io: inputs and outputs live in the ``arena``, or the ``caller`` hands them in; with ``rows``, the
             input is handed in row by row, and the first layers compute rows as they come.
+        rows: ``auto``: within a run, layers are computed row by row where that pays; ``never``: all compute
+            whole tensors.
         align: bytes at whose multiples the arena starts, and all that lies in it or is handed in: of a cache
             line, or what DMA asks for. What lives at the same time shares no such line.
         memory: the arena is part of the ``context``; or, ``split``, the caller hands it in with each run, so
@@ -63,6 +67,7 @@ class Options:
     flash: int | None = None
     ram: int | None = None
     io: str = "arena"
+    rows: str = BY_ROWS[0]
     align: int = ALIGN[0]
     memory: str = MEMORY[0]
     io_layout: str = "model"
@@ -114,16 +119,25 @@ class Options:
     @property
     def why_whole(self) -> str:
         """Why layers must compute whole tensors; empty if they need not."""
+        return self._asks_for_whole[1]
+
+    @property
+    def _asks_for_whole(self) -> tuple[str, str]:
+        """The option with which layers must compute whole tensors, and why; empty if there is none."""
         if self.step:
-            return "a layer runs again and again between others, so that there is no moment for its step"
+            why = "a layer runs again and again between others, so that there is no moment for its step"
+            return "step", why
         if self.taps:
-            return "the whole results of layers, which taps copy, are never there"
-        return "windows of rows lie in one arena, not in parts of it" if self.in_parts else ""
+            return "taps", "the whole results of layers, which taps copy, are never there"
+        if self.in_parts:
+            return "memory=parts", "windows of rows lie in one arena, not in parts of it"
+        return ("rows=never", "rows=never asks for whole tensors") if self.rows == "never" else ("", "")
 
     def __post_init__(self) -> None:
         choices = (
             ("optimize", self.optimize, OPTIMIZE),
             ("io", self.io, IO),
+            ("rows", self.rows, BY_ROWS),
             ("weights", self.weights, WEIGHTS),
             ("memory", self.memory, MEMORY),
             ("numerics", self.numerics, NUMERICS),
@@ -163,8 +177,8 @@ class Options:
                 "leave io away, or sliding"
             )
         if self.io == "rows" and self.why_whole:
-            given = "step" if self.step else "taps" if self.taps else "memory=parts"
-            raise InputError(f"with io=rows, {self.why_whole}: leave {given} away, or io")
+            given, why = self._asks_for_whole
+            raise InputError(f"with io=rows, {why}: leave {given} away, or io")
         if self.weights_section:
             _check_section(self.weights_section)
         for name, given in (("place", self.place), ("place_code", self.place_code)):

@@ -12,7 +12,7 @@ import typer
 from typer.models import OptionInfo
 
 from microfold.errors import InputError
-from microfold.options import ALIGN, IO, MEMORY, OPTIMIZE, OWN_LICENSE, WEIGHTS
+from microfold.options import ALIGN, BY_ROWS, IO, MEMORY, OPTIMIZE, OWN_LICENSE, WEIGHTS
 from microfold.support.frozen import frozen
 
 if TYPE_CHECKING:
@@ -162,6 +162,15 @@ class CodeOptions:
             autocompletion=words(*IO),
         ),
     ] = "arena"
+    rows: Annotated[
+        str,
+        typer.Option(
+            "--rows",
+            help="auto: within a run, layers are computed row by row where that pays; never: all compute "
+            "whole tensors.",
+            autocompletion=words(*BY_ROWS),
+        ),
+    ] = BY_ROWS[0]
     align: Annotated[
         int,
         typer.Option(
@@ -291,6 +300,7 @@ class CodeOptions:
             flash=self.flash,
             ram=self.ram,
             io=self.io,
+            rows=self.rows,
             align=self.align,
             memory=self.memory or MEMORY[0],
             io_layout=self.io_layout,

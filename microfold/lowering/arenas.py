@@ -9,18 +9,13 @@ from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.ir.graph import Graph
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
-from microfold.kernels.selection.cheapest import (
-    Candidate,
-    Ranking,
-    asked_cost,
-    run_cost,
-    why_none,
-)
+from microfold.kernels.selection.cheapest import Candidate, Ranking, why_none
 from microfold.kernels.selection.decide import decide, decide_with_nested
 from microfold.kernels.selection.flash_budget import constant_bytes
 from microfold.kernels.selection.flash_shares import PricedWay, estimated_flash
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.smaller_arena import dearer_within_ram, too_dear
+from microfold.lowering.rows_or_whole import Whole, faster_rows, smaller_rows
 from microfold.lowering.scope import Scope, ScopeMemory
 from microfold.lowering.stream import in_rows, in_tiles
 from microfold.lowering.stream_cuts import Cuts
@@ -30,10 +25,6 @@ from microfold.options import Options
 from microfold.passes.context import ArenaEstimate
 from microfold.plan.schedule import Schedule, SchedulePlanner
 from microfold.target import Target
-
-# Where whole tensors fit a limit of RAM: rows are tried if kernels that fit take so many times what the
-# fastest ones do, and taken if they are so many times as fast. Rows take code and constants of their own.
-SLOW, WORTHWHILE = 1.05, 1.05
 
 
 class Selected:
@@ -46,6 +37,7 @@ class Selected:
     def __init__(self, graph: Graph, target: Target, options: Options, costs: MeasuredCosts | None):
         self.graph = graph
         self.options = options
+        self.target = target
         self.scope = Scope(graph, target, options, costs=costs)
 
     @cached_property
@@ -120,6 +112,8 @@ class Selected:
             UnsupportedModelError: some layers have no kernel, or those that should do not work by rows.
             InputError: nothing fits the flash or the RAM that the options allow.
         """
+        if self.smaller_by_rows is not None:
+            return self.smaller_by_rows
         found = self.rows
         return found if isinstance(found, Streamed) else in_tiles(self._search, found)
 
@@ -137,17 +131,51 @@ class Selected:
     def _search(self) -> Search:
         return Search(Cuts(self.scope, self.options))
 
+    @property
+    def _may_choose(self) -> bool:
+        """Whether layers may be computed by rows or whole. By rows, nothing is prefetched."""
+        options = self.options
+        prefetches = any(memory.prefetch for memory in self.target.memories)
+        return options.io != "rows" and not (options.why_whole or self.scope.inner or prefetches)
+
+    @cached_property
+    def smaller_by_rows(self) -> Streamed | None:
+        """Rows that are taken with no limit; None: whole tensors are, or there is a limit."""
+        options = self.options
+        limited = options.ram is not None or options.flash is not None
+        if limited or options.optimize == "speed" or not self._may_choose or self.problems:
+            return None
+        return smaller_rows(self._whole, self._search)
+
     @cached_property
     def faster_by_rows(self) -> bool:
         """Whether whole tensors fit the RAM only with kernels that make them slower than rows are."""
         options = self.options
-        if options.ram is None or options.optimize == "size" or options.why_whole or self.scope.inner:
+        if options.ram is None or options.optimize == "size" or not self._may_choose:
             return False
-        whole = run_cost(self.rankings, self.chosen)
-        if whole <= SLOW * asked_cost(self.rankings):
-            return False
-        found = self.rows
-        return isinstance(found, Streamed) and WORTHWHILE * found.cost < whole
+        return faster_rows(self._whole, self._search.cuts, lambda: self.rows)
+
+    @property
+    def _whole(self) -> Whole:
+        """What selection makes of whole tensors."""
+        memory, order = self.schedule.memory, self.schedule.order
+        needs = {index: memory.need(position) for position, index in enumerate(order)}
+        layers = [needs[index] for index in range(len(order))]
+        return Whole(self.rankings, self.chosen, layers, memory.size, estimated_flash(self.ways))
+
+    @cached_property
+    def ways(self) -> list[PricedWay]:
+        """The chosen kernels' calls, with what a run of them takes in instructions."""
+        return [
+            PricedWay(
+                r.layer.whole,
+                c,
+                call,
+                (c.instructions or 0.0) * r.runs,
+                constant_bytes(c.kernel, r.layer, call),
+            )
+            for r, c, call in zip(self.rankings, self.chosen, self.own_calls, strict=True)
+        ]
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -188,21 +216,11 @@ class PlannedArenas:
         if selected.scope.inner or selected.problems:
             return None
         try:
-            chosen, found = selected.chosen, selected.schedule
+            ways, found = selected.ways, selected.schedule
         except InputError:
             return self._by_rows(selected)
         if self.may_stream and selected.faster_by_rows:
             return self._by_rows(selected)
-        ways = [
-            PricedWay(
-                r.layer.whole,
-                c,
-                call,
-                (c.instructions or 0.0) * r.runs,
-                constant_bytes(c.kernel, r.layer, call),
-            )
-            for r, c, call in zip(selected.rankings, chosen, selected.own_calls, strict=True)
-        ]
         needs = [found.memory.need(position) for position in range(len(ways))]
         fullest = [position for position, need in enumerate(needs) if need == max(needs)]
         alive = {

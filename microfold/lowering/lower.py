@@ -15,8 +15,7 @@ from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.lowering.loops import estimated_size, has_loops
 from microfold.lowering.placement import check_alignment, check_placement
 from microfold.lowering.schedule import Choice, Locator, Scheduler, model_places
-from microfold.lowering.stream_cuts import pushed_inputs
-from microfold.lowering.stream_layers import stream_buffers, stream_layers
+from microfold.lowering.stream_layers import stream_buffers, stream_layers, stream_places
 from microfold.lowering.way import Revise, Way
 from microfold.options import Options
 from microfold.passes.context import PassContext
@@ -113,9 +112,7 @@ def _by_rows(way: Way, name: str) -> Program:
     options, found = way.options, way.streamed
     graph = found.planner.whole
     calls = _with_functions(found.calls, options)
-    pushed = pushed_inputs(graph, options)
-    handed_in = {value: ("input", index) for index, value in enumerate(graph.inputs) if value in pushed}
-    places = {**model_places(graph, options), **handed_in}
+    places = stream_places(graph, options)
     return Program(
         name=name,
         source=way.source,

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from microfold.errors import InputError
 from microfold.options import Options
-from microfold.program import Layer, Program, constant_key
+from microfold.program import Buffer, Layer, Program, constant_key
 
 
 def check_placement(layers: Sequence[Layer], options: Options) -> None:
@@ -32,18 +32,22 @@ def check_alignment(program: Program) -> None:
     A part of another value may not, nor rows behind those of padding.
     """
     alignment = program.options.align
-    ports = {"input": program.inputs, "output": program.outputs}
-    wrong = [
-        f"{kind} {index} ({buffer.value.name!r}) starts at {buffer.offset}"
-        for kind, buffers in ports.items()
-        for index, buffer in enumerate(buffers)
-        if buffer.region == "arena" and buffer.offset % alignment
-    ]
+    wrong = misaligned(program.inputs, program.outputs, alignment)
     if wrong:
         raise InputError(
             f"with align={alignment}, inputs and outputs must start at multiples of {alignment} bytes; "
             f"{', '.join(wrong)}: leave align away, or choose another io"
         )
+
+
+def misaligned(inputs: Sequence[Buffer], outputs: Sequence[Buffer], alignment: int) -> list[str]:
+    """What starts in the arena at no multiple of the alignment."""
+    return [
+        f"{kind} {index} ({buffer.value.name!r}) starts at {buffer.offset}"
+        for kind, buffers in (("input", inputs), ("output", outputs))
+        for index, buffer in enumerate(buffers)
+        if buffer.region == "arena" and buffer.offset % alignment
+    ]
 
 
 def _check_shared(what: str, users: Iterable[tuple[Layer, Hashable]], sections: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -250,6 +251,23 @@ class Cuts:
                 found = by_rows(ranking.layer)
             self._row_nodes[node] = found
         return self._row_nodes[node]
+
+    def cost_by_rows(self, node: Node) -> float:
+        """`cost` of a node with calls for one row each; infinite if it does not work by rows."""
+        rows = self._by_rows(node)
+        try:
+            return math.inf if isinstance(rows, str) else self.cost(rows)
+        except InputError:
+            return math.inf
+
+    def cost(self, node: RowNode) -> float:
+        """The least estimate of all calls of a node.
+
+        Raises:
+            InputError: no kernel computes its rows.
+        """
+        runs = Counter(node.forms)
+        return sum((self.ranking(node, f, n).candidates[0].cost or 0.0) * n for f, n in runs.items())
 
     def whole(self, value: Value) -> Value:
         """What a value is columns of: here, itself."""

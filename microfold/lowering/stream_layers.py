@@ -8,9 +8,18 @@ from microfold.codegen.names import Namer
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.kernels.call import KernelCall
-from microfold.lowering.schedule import Places, claim_name
+from microfold.lowering.schedule import Places, claim_name, model_places
+from microfold.lowering.stream_cuts import pushed_inputs
 from microfold.lowering.streamed import Streamed
+from microfold.options import Options
 from microfold.program import Buffer, Layer
+
+
+def stream_places(graph: Graph, options: Options) -> Places:
+    """Region and offset of what is not in the arena."""
+    pushed = pushed_inputs(graph, options)
+    handed_in = {value: ("input", index) for index, value in enumerate(graph.inputs) if value in pushed}
+    return {**model_places(graph, options), **handed_in}
 
 
 def stream_layers(found: Streamed, calls: Sequence[KernelCall], places: Places) -> tuple[Layer, ...]:
@@ -42,7 +51,7 @@ def stream_layers(found: Streamed, calls: Sequence[KernelCall], places: Places) 
                 work=(node,) if band is not None else kernel.work(layer),
                 macs=sum(each.macs() for each in kernel.work(layer)) * ranking.runs,
                 estimated_instructions=_total(candidate.instructions, ranking.runs),
-                estimated_cycles=_total(kernel.cycles(layer), ranking.runs) if timed else None,
+                estimated_cycles=_total(candidate.cycles, ranking.runs) if timed else None,
                 inputs=tuple(
                     locate(value)
                     for i in kernel.data_inputs(layer)

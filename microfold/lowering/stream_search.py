@@ -138,7 +138,7 @@ class Search:
         for value in region.may_be_carried:
             slower = 0.0
             for node in _readers(region, value) if value in readable else ():
-                slower += (self._least_by_address(node) or 0.0) - self._cost(node.addressed(False))
+                slower += (self._least_by_address(node) or 0.0) - self.cuts.cost(node.addressed(False))
             # What stays is carried twice for each row; it moves into a ring once.
             moved = MOVED_BYTE * value.type.nbytes
             if value not in readable or slower > moved:
@@ -283,12 +283,12 @@ class Search:
         """Layers and numbers of rows a call, those that save most first; of some layers, few rows first."""
         saved: list[tuple[float, list[Node], int]] = []
         for rows in self._together(found):
-            least = sum(self._cost(node) for node in rows)
+            least = sum(self.cuts.cost(node) for node in rows)
             for width in WIDTHS:
                 wide = [wider(node, width) for node in rows]
                 if any(width >= len(node.parts) for node in rows) or any(isinstance(w, str) for w in wide):
                     break
-                cost = sum(self._cost(node) for node in wide if not isinstance(node, str))
+                cost = sum(self.cuts.cost(node) for node in wide if not isinstance(node, str))
                 if least - cost > WORTHWHILE * found.cost:
                     saved.append((least - cost, [node.node for node in rows], width))
                     least = cost
@@ -304,11 +304,6 @@ class Search:
         heights = groupby(alone, key=lambda nodes: nodes[0].output.type.shape[ROWS])
         alike = [[node for nodes in group for node in nodes] for _, group in heights]
         return alone + [nodes for nodes in alike if nodes not in alone]
-
-    def _cost(self, node: RowNode) -> float:
-        """The least estimate of all calls of a node."""
-        runs = Counter(node.forms)
-        return sum((self.cuts.ranking(node, f, n).candidates[0].cost or 0.0) * n for f, n in runs.items())
 
     def _with_width(self, planner: StreamPlanner, wide: Sequence[Node], width: int) -> StreamPlanner | None:
         """A cut with other calls for some nodes."""

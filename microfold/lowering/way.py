@@ -138,7 +138,8 @@ class Way:
 
     @cached_property
     def by_rows(self) -> bool:
-        """Whether some layers are computed row by row: it is wanted, or what else fits the RAM is slower.
+        """Whether some layers are computed row by row: it is wanted, or what else fits the RAM is slower, or
+        takes clearly more of it.
 
         Raises:
             InputError: neither fits.
@@ -149,7 +150,8 @@ class Way:
         if self.scope.inner or self.sliding is not None:
             return False
         if options.ram is None:
-            return self._rows_are_chosen("whole")
+            smaller = self._estimated.smaller_by_rows is not None
+            return self._rows_are_chosen("by rows" if smaller else "whole")
         try:
             _ = self.selected.chosen
         except BudgetError as refusal:

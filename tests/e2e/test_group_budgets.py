@@ -14,8 +14,8 @@ from microfold.codegen.shared_constants import constant_bytes
 from microfold.compiler import compile_file
 from microfold.errors import BudgetError
 from microfold.host.library import FLAGS
-from microfold.lowering.arenas import WORTHWHILE
 from microfold.lowering.group_budget import build_within
+from microfold.lowering.rows_or_whole import WORTHWHILE
 from microfold.options import Options
 from microfold.program import Program
 from tests.codegen.test_group import MAIN, STREAM, group, wanted
@@ -110,7 +110,7 @@ def test_ram() -> None:
 @pytest.mark.slow
 def test_what_others_keep_is_not_there() -> None:
     """The arena that one model has alone is too large where another one has state."""
-    limit = ram(build(THREE[:1]))
+    limit = ram(build(THREE[:1], ram=ram(build(THREE[:1]))))
     kept = build(THREE[2:])[0].state_size
     programs = build((THREE[0], STREAM), ram=limit)
     assert kept > 0 and arena_size(programs) <= limit - kept < arena_size(build(THREE[:1], ram=limit))

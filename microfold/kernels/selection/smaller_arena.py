@@ -1,15 +1,21 @@
-"""What a smaller arena is worth, where a rewrite of the graph leads to it with nothing asked."""
+"""What a smaller arena is worth, where a rewrite of the graph or rows lead to it with nothing asked."""
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
-from microfold.kernels.selection.peak_relief import MOST_TIME, TIME_FOR_ARENA
+from microfold.kernels.selection.peak_relief import FEWEST_BYTES, MOST_TIME, TIME_FOR_ARENA
 
 # Of the time, what whole tensors may take more than rows, where both fit.
 MORE_THAN_ROWS = 0.01
 # Bytes of flash for one of the arena: devices have several times as much of it. `size` gives none.
 FLASH_FOR_ARENA = 4
+# Of the arena of whole tensors, what rows must save at least, and how many times as large as the part of the
+# flash that they add this must be.
+LEAST_PART, ARENA_FOR_FLASH = 0.1, 3
+# Bytes of code and of the description of what happens that programs by rows have besides their calls.
+ROWS_CODE = 1100
 
 
 class Estimate(Protocol):
@@ -50,3 +56,21 @@ def dearer_within_ram(before: Estimate, after: Estimate) -> str | None:
         return None
     how = "row by row, it takes" if before.by_rows else "as it is, it fits with"
     return f"it would take about {after.instructions:.0f} instructions; {how} {before.instructions:.0f}"
+
+
+def most_arena(whole: int) -> int:
+    """Bytes of the largest arena for which rows are worth it where whole tensors have so many."""
+    return whole - max(FEWEST_BYTES, math.ceil(LEAST_PART * whole))
+
+
+def rows_pay(arena: int, less: int, flash: int, more: int, level: str) -> bool:
+    """Whether rows save enough of the arena for the flash that they add.
+
+    Args:
+        arena, less: bytes of whole tensors' arena, and of that of rows.
+        flash, more: bytes of constants and of functions of both.
+    """
+    added = more + ROWS_CODE - flash
+    if less > most_arena(arena):
+        return False
+    return added <= 0 if level == "size" else (arena - less) * flash >= ARENA_FOR_FLASH * added * arena
