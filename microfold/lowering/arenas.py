@@ -21,6 +21,7 @@ from microfold.kernels.selection.flash_budget import constant_bytes
 from microfold.kernels.selection.flash_shares import PricedWay, estimated_flash
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.smaller_arena import dearer_within_ram, too_dear
+from microfold.lowering.callers import Callers
 from microfold.lowering.scope import Scope, ScopeMemory
 from microfold.lowering.stream import in_rows, in_tiles
 from microfold.lowering.stream_cuts import Cuts
@@ -194,13 +195,7 @@ class PlannedArenas:
         if self.may_stream and selected.faster_by_rows:
             return self._by_rows(selected)
         ways = [
-            PricedWay(
-                r.layer.whole,
-                c,
-                call,
-                (c.instructions or 0.0) * r.runs,
-                constant_bytes(c.kernel, r.layer, call),
-            )
+            PricedWay(r.layer.whole, c, call, 0.0, constant_bytes(c.kernel, r.layer, call))
             for r, c, call in zip(selected.rankings, chosen, selected.own_calls, strict=True)
         ]
         needs = [found.memory.need(position) for position in range(len(ways))]
@@ -210,8 +205,17 @@ class PlannedArenas:
             for value, storage in found.memory.owners.items()
             if any(storage.first <= position <= storage.last for position in fullest)
         }
-        time = sum(way.time for way in ways)
-        return ArenaEstimate(found.memory.size, time, estimated_flash(ways), frozenset(alive))
+        return ArenaEstimate(
+            found.memory.size, self._cycles(selected), estimated_flash(ways), frozenset(alive)
+        )
+
+    def _cycles(self, selected: Selected) -> float:
+        """Of a run; where they are estimates, of the functions that compilers make of those chosen."""
+        if self.costs is not None:
+            return run_cost(selected.rankings, selected.chosen)
+        callers = Callers(selected.own_calls)
+        layers = zip(selected.rankings, selected.chosen, selected.own_calls, strict=True)
+        return sum(callers.cycles(c.kernel, r.layer, call) * r.runs for r, c, call in layers)
 
     def _by_rows(self, selected: Selected) -> ArenaEstimate | None:
         if not self.may_stream:
@@ -219,9 +223,7 @@ class PlannedArenas:
         found = selected.rows
         if not isinstance(found, Streamed):
             return None
-        pairs = zip(found.rankings, found.chosen, strict=True)
-        time = sum((c.instructions or 0.0) * r.runs for r, c in pairs) + found.moves
-        return ArenaEstimate(found.memory.arena.size, time, 0, frozenset(), by_rows=True)
+        return ArenaEstimate(found.memory.arena.size, found.cost, 0, frozenset(), by_rows=True)
 
     def why_not(self, before: ArenaEstimate | None, after: ArenaEstimate | None) -> str | None:
         if after is None or after.by_rows:

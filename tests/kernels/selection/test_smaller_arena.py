@@ -10,7 +10,7 @@ from microfold.kernels.selection.smaller_arena import dearer_within_ram, too_dea
 @dataclass(frozen=True)
 class Taken:
     arena: int = 10_000
-    instructions: float = 1_000_000
+    cycles: float = 1_000_000
     flash: int = 50_000
     by_rows: bool = False
 
@@ -19,7 +19,7 @@ def test_time_for_arena() -> None:
     """A tenth of the part of the arena, and 2 % at most."""
     assert too_dear(Taken(), Taken(9000, 1_010_000), "balanced") is None
     reason = too_dear(Taken(), Taken(9000, 1_010_001), "balanced")
-    assert reason == "1000 bytes of arena would take 10001 instructions more"
+    assert reason == "1000 bytes of arena would take 10001 cycles more"
     assert too_dear(Taken(), Taken(5000, 1_020_000), "balanced") is None
     assert too_dear(Taken(), Taken(5000, 1_020_001), "balanced") is not None
     assert too_dear(Taken(), Taken(5000, 1_000_001), "speed") is not None
@@ -40,5 +40,5 @@ def test_time_decides_below_a_limit() -> None:
     rows = Taken(5000, by_rows=True)
     assert dearer_within_ram(rows, Taken(9000, 1_009_999)) is None
     assert dearer_within_ram(rows, Taken(9000, 1_010_000)) == (
-        "it would take about 1010000 instructions; row by row, it takes 1000000"
+        "it would take about 1010000 cycles; row by row, it takes 1000000"
     )
