@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from microfold.kernels.selection.peak_relief import MOST_TIME, TIME_FOR_ARENA
+from microfold.kernels.selection.shared_functions import BYTES_FOR_TIME
 
 # Of the time, what whole tensors may take more than rows, where both fit.
 MORE_THAN_ROWS = 0.01
@@ -31,11 +32,14 @@ class Estimate(Protocol):
 def too_dear(before: Estimate, after: Estimate, level: str) -> str | None:
     """Why a smaller arena is not worth what it takes; None if it is.
 
-    Time is worth as much as where other variants of kernels take it, but for `speed`, which gives none.
+    Time is worth as much as where other variants of kernels take it, but for `speed`, which gives none; `size`
+    gives more for flash that is saved besides.
     """
     saved = before.arena - after.arena
     time, flash = after.cycles - before.cycles, after.flash - before.flash
     part = 0.0 if level == "speed" else min(TIME_FOR_ARENA * saved / before.arena, MOST_TIME)
+    if level == "size":
+        part += max(-flash, 0) / BYTES_FOR_TIME
     if time > part * before.cycles:
         return f"{saved} bytes of arena would take {time:.0f} cycles more"
     if flash > (0 if level == "size" else FLASH_FOR_ARENA * saved):

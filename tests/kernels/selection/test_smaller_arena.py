@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from microfold.kernels.selection.shared_functions import BYTES_FOR_TIME
 from microfold.kernels.selection.smaller_arena import dearer_within_ram, too_dear
 
 
@@ -32,6 +33,14 @@ def test_flash_for_arena() -> None:
     assert reason == "1000 bytes of arena would take 4001 bytes of flash more"
     assert too_dear(Taken(), Taken(9000, flash=50_001), "size") is not None
     assert too_dear(Taken(), Taken(9000, flash=50_000), "size") is None
+
+
+def test_time_for_flash() -> None:
+    """As much as functions are chosen by, where flash is asked for."""
+    time = 1_000_000 * (0.01 + 600 / BYTES_FOR_TIME)
+    assert too_dear(Taken(), Taken(9000, 1_000_000 + time - 1, 49_400), "size") is None
+    assert too_dear(Taken(), Taken(9000, 1_000_000 + time + 1, 49_400), "size") is not None
+    assert too_dear(Taken(), Taken(9000, 1_000_000 + time - 1, 49_400), "balanced") is not None
 
 
 def test_time_decides_below_a_limit() -> None:
