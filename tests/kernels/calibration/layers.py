@@ -11,6 +11,7 @@ from microfold.ir.graph import Graph, State
 from microfold.ir.node import Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import DType, ElementType, Quant, Shape, TensorType
+from microfold.kernels.elementwise.float_expressions import UNARY
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.ops.elementwise.abs import Abs
@@ -29,6 +30,7 @@ from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
+from microfold.ops.elementwise.unary import Unary
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.movement.bitcast import Bitcast
 from microfold.ops.movement.dynamic_update_slice import DynamicUpdateSlice
@@ -101,6 +103,7 @@ def layers() -> list[Graph]:
         *_cut_at_zero(),
         *_beside(),
         *_residuals(),
+        *_functions(),
     ]
 
 
@@ -498,6 +501,14 @@ def _residuals() -> Iterator[Graph]:
         choices |= {"padding": SAME if size == 3 else NO_PADDING}
         for activation in (None, RELU):
             yield residual_graph((height, width, channels, filters), choices, activation=activation)
+
+
+def _functions() -> Iterator[Graph]:
+    """Functions of floats of which other layers have few."""
+    for image in IMAGES[::3]:
+        x = _value(DType.FLOAT32, image)
+        for function in sorted(UNARY.keys() - {"exp", "square", "gelu_tanh"}):
+            yield one_node_graph(Unary(function, ElementType(DType.FLOAT32)), [x], {})
 
 
 def _value(dtype: DType, shape: Shape, name: str = "x") -> Value:
