@@ -32,8 +32,8 @@ class Estimate(Protocol):
 def too_dear(before: Estimate, after: Estimate, level: str) -> str | None:
     """Why a smaller arena is not worth what it takes; None if it is.
 
-    Time is worth as much as where other variants of kernels take it, but for `speed`, which gives none; `size`
-    gives more for flash that is saved besides.
+    Time is worth as much as where other variants of kernels take it, but for `speed`, which gives none;
+    `size` gives more for flash that is saved besides.
     """
     saved = before.arena - after.arena
     time, flash = after.cycles - before.cycles, after.flash - before.flash
