@@ -125,8 +125,11 @@ class Kernel:
         return self.price(layer, _terms(self, layer))
 
     def cost_alone(self, layer: LayerContext) -> float:
-        """The same where no other layer calls its function, so that compilers make it for this one."""
-        row = self.row(layer.target.features)
+        """The same where no other layer calls its function, so that compilers make it for this one.
+
+        What they make of the function of a kernel that it is like tells nothing of its own.
+        """
+        row = find_row(self.name, layer.target.features)
         return (
             self.cost(layer)
             if row is None or not row.alone
@@ -142,7 +145,7 @@ class Kernel:
 
     def cycles_alone(self, layer: LayerContext) -> float:
         """The same where no other layer calls its function."""
-        row = self.row(layer.target.features)
+        row = find_row(self.name, layer.target.features)
         if row is not None and row.alone_cycles:
             return self._cycles(layer, row.alone_cycles)
         cycles, shared = self.cycles(layer), self.cost(layer)

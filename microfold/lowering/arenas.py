@@ -15,6 +15,7 @@ from microfold.kernels.selection.flash_budget import constant_bytes
 from microfold.kernels.selection.flash_shares import PricedWay, estimated_flash
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.smaller_arena import dearer_within_ram, too_dear
+from microfold.lowering.callers import Callers
 from microfold.lowering.rows_or_whole import Whole, faster_rows, smaller_rows
 from microfold.lowering.scope import Scope, ScopeMemory
 from microfold.lowering.stream import in_rows, in_tiles
@@ -34,7 +35,7 @@ class Selected:
         scope: of the graph, with those of the graphs that it runs.
     """
 
-    def __init__(self, graph: Graph, target: Target, options: Options, costs: MeasuredCosts | None):
+    def __init__(self, graph: Graph, target: Target, options: Options, costs: MeasuredCosts | None = None):
         self.graph = graph
         self.options = options
         self.target = target
@@ -165,15 +166,9 @@ class Selected:
 
     @cached_property
     def ways(self) -> list[PricedWay]:
-        """The chosen kernels' calls, with what a run of them takes in instructions."""
+        """The chosen kernels' calls."""
         return [
-            PricedWay(
-                r.layer.whole,
-                c,
-                call,
-                (c.instructions or 0.0) * r.runs,
-                constant_bytes(c.kernel, r.layer, call),
-            )
+            PricedWay(r.layer.whole, c, call, 0.0, constant_bytes(c.kernel, r.layer, call))
             for r, c, call in zip(self.rankings, self.chosen, self.own_calls, strict=True)
         ]
 
@@ -184,20 +179,14 @@ class Selected:
 
 
 class PlannedArenas:
-    """Plans graphs for `PassContext.arenas`; the one that a graph becomes is not planned again.
+    """Plans graphs for `PassContext.arenas`, by estimates; the one that a graph becomes is not planned again.
 
     Args:
         may_stream: layers may be computed row by row if nothing else fits.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        options: Options,
-        costs: MeasuredCosts | None = None,
-        may_stream: bool = True,
-    ):
-        self.target, self.options, self.costs = target, options, costs
+    def __init__(self, target: Target, options: Options, may_stream: bool = True):
+        self.target, self.options = target, options
         self.may_stream = may_stream and not options.why_whole
         self.limited = options.ram is not None
         self._selected: list[Selected] = []
@@ -207,7 +196,7 @@ class PlannedArenas:
         for there in self._selected:
             if there.graph is graph:
                 return there
-        found = Selected(graph, self.target, self.options, self.costs)
+        found = Selected(graph, self.target, self.options)
         self._selected.append(found)
         return found
 
@@ -228,8 +217,15 @@ class PlannedArenas:
             for value, storage in found.memory.owners.items()
             if any(storage.first <= position <= storage.last for position in fullest)
         }
-        time = sum(way.time for way in ways)
-        return ArenaEstimate(found.memory.size, time, estimated_flash(ways), frozenset(alive))
+        return ArenaEstimate(
+            found.memory.size, self._cycles(selected), estimated_flash(ways), frozenset(alive)
+        )
+
+    def _cycles(self, selected: Selected) -> float:
+        """Of a run, with the functions that compilers make of those chosen."""
+        callers = Callers(selected.own_calls)
+        layers = zip(selected.rankings, selected.chosen, selected.own_calls, strict=True)
+        return sum(callers.cycles(c.kernel, r.layer, call) * r.runs for r, c, call in layers)
 
     def _by_rows(self, selected: Selected) -> ArenaEstimate | None:
         if not self.may_stream:
@@ -237,9 +233,7 @@ class PlannedArenas:
         found = selected.rows
         if not isinstance(found, Streamed):
             return None
-        pairs = zip(found.rankings, found.chosen, strict=True)
-        time = sum((c.instructions or 0.0) * r.runs for r, c in pairs) + found.moves
-        return ArenaEstimate(found.memory.arena.size, time, 0, frozenset(), by_rows=True)
+        return ArenaEstimate(found.memory.arena.size, found.cost, 0, frozenset(), by_rows=True)
 
     def why_not(self, before: ArenaEstimate | None, after: ArenaEstimate | None) -> str | None:
         if after is None or after.by_rows:

@@ -90,7 +90,7 @@ def _whole(way: Way, name: str, fetched: Mapping[int, int] | None) -> Program:
         )
         raise UnsupportedModelError(way.source.name, [Problem(where, reason, "make its tensors smaller")])
     locate = Locator(graph, memory, model_places(graph, options))
-    choices = (Choice(way.chosen[place], call) for place, call in zip(order, calls, strict=True))
+    choices = [Choice(way.chosen[place], call) for place, call in zip(order, calls, strict=True)]
     layers = Scheduler(choices).layers(planned.scope, memory, locate)
     return Program(
         name=name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking
+from microfold.lowering.callers import Callers
 from microfold.lowering.scope import Scope, ScopeMemory
 from microfold.ops.control.loop import Loop
 from microfold.options import Options
@@ -88,8 +89,9 @@ class Scheduler:
         choices: of all layers, in the order of `Scope.everything`.
     """
 
-    def __init__(self, choices: Iterator[Choice]):
-        self._choices = choices
+    def __init__(self, choices: Sequence[Choice]):
+        self._choices = iter(choices)
+        self._callers = Callers(choice.call for choice in choices)
         self._namer = Namer()
 
     def layers(self, scope: Scope, memory: ScopeMemory, locate: Locator) -> tuple[Layer, ...]:
@@ -111,10 +113,10 @@ class Scheduler:
         buffer = memory.own.fetched.get(index)
         control = None
         instructions = cycles = None
-        estimate = choice.candidate.instructions
-        if estimate is not None and not isinstance(kernel, ExternalKernel):
-            instructions = round(estimate)
-            cycles = round(choice.candidate.cycles or 0) if layer.target.cycle_model is not None else None
+        if not isinstance(kernel, ExternalKernel) and index not in scope.inner:
+            instructions = round(self._callers.instructions(kernel, layer, call))
+            timed = layer.target.cycle_model is not None
+            cycles = round(self._callers.cycles(kernel, layer, call)) if timed else None
         macs = sum(each.macs() for each in work)
         if index in scope.inner:
             plan = self._loop if isinstance(node.op, Loop) else self._branches

@@ -8,6 +8,7 @@ from microfold.codegen.names import Namer
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.kernels.call import KernelCall
+from microfold.lowering.callers import Callers
 from microfold.lowering.schedule import Places, claim_name, model_places
 from microfold.lowering.stream_cuts import pushed_inputs
 from microfold.lowering.streamed import Streamed
@@ -32,7 +33,7 @@ def stream_layers(found: Streamed, calls: Sequence[KernelCall], places: Places) 
     planner, memory = found.planner, found.memory
     namer = Namer()
     layers: list[Layer] = []
-    locate = _Locator(found, places)
+    locate, callers = _Locator(found, places), Callers(calls)
     for index, (ranking, candidate, call) in enumerate(zip(found.rankings, found.chosen, calls, strict=True)):
         band = planner.planned[index].band
         layer, kernel = ranking.layer, candidate.kernel
@@ -41,6 +42,7 @@ def stream_layers(found: Streamed, calls: Sequence[KernelCall], places: Places) 
         node = whole.node
         scratch = memory.scratch.get(index)
         timed = layer.target.cycle_model is not None
+        measured = candidate.measured
         layers.append(
             Layer(
                 index=index,
@@ -50,8 +52,8 @@ def stream_layers(found: Streamed, calls: Sequence[KernelCall], places: Places) 
                 call=call,
                 work=(node,) if band is not None else kernel.work(layer),
                 macs=sum(each.macs() for each in kernel.work(layer)) * ranking.runs,
-                estimated_instructions=_total(candidate.instructions, ranking.runs),
-                estimated_cycles=_total(candidate.cycles, ranking.runs) if timed else None,
+                estimated_instructions=round(callers.instructions(kernel, layer, call) * ranking.runs),
+                estimated_cycles=round(callers.cycles(kernel, layer, call) * ranking.runs) if timed else None,
                 inputs=tuple(
                     locate(value)
                     for i in kernel.data_inputs(layer)
@@ -60,7 +62,7 @@ def stream_layers(found: Streamed, calls: Sequence[KernelCall], places: Places) 
                 outputs=tuple(locate(value) for value in node.outputs),
                 scratch=memory.arena.offsets[scratch] if scratch is not None else None,
                 candidates=tuple(ranking.candidates),
-                measured_cycles=_total(candidate.measured, ranking.runs),
+                measured_cycles=measured * ranking.runs if measured is not None else None,
                 rows=_rows(found, index) if band is not None else None,
             )
         )
@@ -104,7 +106,3 @@ def _rows(found: Streamed, index: int) -> tuple[int, ...]:
     events = enumerate(windows.events[band.node])
     parts = (band.node.written(part) for part, event in events if event in own)
     return tuple(row for part in parts for row in range(*part))
-
-
-def _total(each: float | None, runs: int) -> int | None:
-    return round(each * runs) if each is not None else None

@@ -16,7 +16,7 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.selection.cheapest import Candidate, Ranking, run_cost
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.node_cost import NodeCosts
-from microfold.lowering.arenas import PlannedArenas
+from microfold.lowering.arenas import PlannedArenas, Selected
 from microfold.lowering.refusals import combined
 from microfold.lowering.scope import Scope, ScopeMemory
 from microfold.lowering.stream_cuts import Cuts
@@ -94,16 +94,15 @@ class Way:
             )
         pipeline = default_pipeline() if passes is None else chosen_pipeline(passes)
         chosen_for = replace(options, ram=None) if unlimited else options
-        may_stream = self.sliding is None
         # Kernels are chosen by what was measured of them; what is asked about whole programs, by estimates:
         # measured runs of these answer it, see `Choices`.
-        estimates = PlannedArenas(target, chosen_for, may_stream=may_stream)
+        estimates = PlannedArenas(target, chosen_for, may_stream=self.sliding is None)
         told = replace(self.context, arenas=estimates if options.io != "rows" else None)
         self.graph = pipeline(self.source, told.reporting_to(self.decisions.append))
         self._estimated = estimates.selected(self.graph)
         self.selected = self._estimated
         if costs is not None:
-            self.selected = PlannedArenas(target, chosen_for, costs, may_stream).selected(self.graph)
+            self.selected = Selected(self.graph, target, chosen_for, costs)
         self.scope = self.selected.scope
 
     @property

@@ -26,14 +26,14 @@ class ArenaEstimate(NamedTuple):
 
     Attributes:
         arena: bytes, as planned.
-        instructions: of a run.
+        cycles: of a run, measured or estimated.
         flash: bytes of constants and code.
         fullest: values that are alive in the calls that need the most arena.
         by_rows: some layers are computed row by row, since nothing else fits what is allowed.
     """
 
     arena: int
-    instructions: float
+    cycles: float
     flash: int
     fullest: frozenset[Value]
     by_rows: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import ClassVar
 
@@ -50,16 +50,41 @@ class ByConvolution(Kernel):
     def extra_memory(self, layer: LayerContext) -> int:
         return self._variant.extra_memory(self.convolved(layer))
 
+    def beside(self, layer: LayerContext) -> Sequence[tuple[Kernel, LayerContext]]:
+        """What it computes besides the convolution: layers, each with the kernel whose code does it."""
+        del layer
+        return ()
+
     def terms(self, layer: LayerContext) -> Terms:
-        """What it does besides the convolution, whose own cost is added; default: nothing."""
+        """What it does besides all of these, whose own cost is added; default: nothing."""
+        del layer
         return Terms()
 
     def cost(self, layer: LayerContext) -> float:
-        return self._variant.cost(self.convolved(layer)) + super().cost(layer)
+        return self._variant.cost(self.convolved(layer)) + self._added(layer)
+
+    def cost_alone(self, layer: LayerContext) -> float:
+        row = self.row(layer.target.features)
+        known = row.alone if row is not None and row.alone else None
+        return self._variant.cost_alone(self.convolved(layer)) + self._added(layer, known)
 
     def cycles(self, layer: LayerContext) -> float:
-        own = super().cycles(layer) if self.terms(layer) else 0.0
-        return self._variant.cycles(self.convolved(layer)) + own
+        return self._variant.cycles(self.convolved(layer)) + self._added_cycles(layer, alone=False)
+
+    def cycles_alone(self, layer: LayerContext) -> float:
+        return self._variant.cycles_alone(self.convolved(layer)) + self._added_cycles(layer, alone=True)
+
+    def _added(self, layer: LayerContext, known: Mapping[str, float] | None = None) -> float:
+        """Instructions besides the convolution's."""
+        beside = sum(kernel.cost(part) for kernel, part in self.beside(layer))
+        return beside + self.price(layer, self.terms(layer), known)
+
+    def _added_cycles(self, layer: LayerContext, *, alone: bool) -> float:
+        """Cycles besides the convolution's."""
+        row = self.row(layer.target.features)
+        known = {} if row is None else row.alone_cycles if alone and row.alone_cycles else row.cycles
+        beside = sum(kernel.cycles(part) for kernel, part in self.beside(layer))
+        return beside + self.price(layer, self.terms(layer), known)
 
     @property
     def _variant(self) -> Kernel:

@@ -9,6 +9,7 @@ that computes the two layers apart, so that every bit is theirs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -18,7 +19,7 @@ from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.conv2d import dsp, dsp_tile, mve, pairs, portable
 from microfold.kernels.conv2d.delegation import ByConvolution, register_by
-from microfold.kernels.cost.coefficients import closest
+from microfold.kernels.conv2d.portable import conv_types, is_pointwise
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.add import AddInt8
 from microfold.kernels.elementwise.add_linear import AddLinear
@@ -42,8 +43,6 @@ _BLOCK_PIXELS: Mapping[type[Kernel], int] = {
     pairs.Conv2DThumb1: pairs.PIXELS,
     pairs.Conv2DThumb2: pairs.PIXELS,
 }
-# Instructions around the loop over a block.
-_CALL = 30.0
 
 
 def find_sum(node: Node) -> int | str:
@@ -74,9 +73,9 @@ def parts(layer: LayerContext) -> tuple[LayerContext, LayerContext]:
 
 
 def _sum_kernel(total: LayerContext) -> BinaryKernel:
-    """The addition kernel that takes the fewest instructions."""
+    """The addition kernel that takes the fewest cycles."""
     fitting = [k for k in _SUMS if k.features <= total.target.features and k.supports(total) is None]
-    return min(fitting, key=lambda kernel: kernel.cost(total))
+    return min(fitting, key=lambda kernel: kernel.cycles(total))
 
 
 def _whole_words(size: int) -> int:
@@ -96,7 +95,7 @@ class _ResidualConvolution(ByConvolution):
     """Base of kernels that compute blocks of pixels by a convolution kernel, and add each to the residual.
 
     The convolution kernel computes all channels of some neighbouring pixels before it goes on, see
-    `_BLOCK_PIXELS`. The addition kernel is the one that takes the fewest instructions; its loop is over a
+    `_BLOCK_PIXELS`. The addition kernel is the one that takes the fewest cycles; its loop is over a
     block, whose elements it reads in order, as those of the residual.
     """
 
@@ -124,21 +123,27 @@ class _ResidualConvolution(ByConvolution):
             return "what it adds must be computed, not a constant"
         return self.convolution.supports(convolution)
 
-    def terms(self, layer: LayerContext) -> Terms:
-        out = layer.node.output.type
-        return Terms(block=-(-out.size // out.shape[3] // self._pixels))
-
-    def guess(self, term: str) -> float:
-        return _CALL if term == "block" else super().guess(term)
-
-    def cost(self, layer: LayerContext) -> float:
+    def beside(self, layer: LayerContext) -> Sequence[tuple[Kernel, LayerContext]]:
         total = parts(layer)[1]
-        return super().cost(layer) + _sum_kernel(total).cost(total)
+        return [(_sum_kernel(total), total)]
 
-    def cycles(self, layer: LayerContext) -> float:
-        convolution, total = parts(layer)
-        calls = self.price(layer, self.terms(layer)) * closest(layer.target.features).cycles_per_instruction
-        return self._variant.cycles(convolution) + _sum_kernel(total).cycles(total) + calls
+    def terms(self, layer: LayerContext) -> Terms:
+        blocks, channels = self._blocks(layer), layer.node.output.type.shape[3]
+        rest = sum(times * (pixels * channels % AddLinearDsp.group) for pixels, times in blocks.items())
+        return Terms(block=sum(blocks.values()), rest=rest)
+
+    def _blocks(self, layer: LayerContext) -> Mapping[int, int]:
+        """By numbers of pixels, how often so many are added."""
+        variant, shape = self._variant, layer.node.output.type.shape
+        row, pixels = shape[2], shape[0] * shape[1] * shape[2]
+        # Tiles end where rows do. What is left over is one block, or as many as it has pixels.
+        by_row = isinstance(variant, dsp_tile.Conv2DTileDsp)
+        apart = by_row or (isinstance(variant, dsp.Conv2DDsp) and not is_pointwise(conv_types(layer)[3]))
+        whole, left = divmod(row if by_row else pixels, self._pixels)
+        blocks = Counter({self._pixels: whole})
+        blocks[1 if apart else left] += left if apart else left > 0
+        lines = pixels // row if by_row else 1
+        return {n: lines * times for n, times in blocks.items() if times}
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return 0, self._residual(layer)

@@ -6,6 +6,7 @@ import math
 from typing import Protocol
 
 from microfold.kernels.selection.peak_relief import FEWEST_BYTES, MOST_TIME, TIME_FOR_ARENA
+from microfold.kernels.selection.shared_functions import BYTES_FOR_TIME
 
 # Of the time, what whole tensors may take more than rows, where both fit.
 MORE_THAN_ROWS = 0.01
@@ -25,7 +26,7 @@ class Estimate(Protocol):
     def arena(self) -> int: ...
 
     @property
-    def instructions(self) -> float: ...
+    def cycles(self) -> float: ...
 
     @property
     def flash(self) -> int: ...
@@ -37,13 +38,16 @@ class Estimate(Protocol):
 def too_dear(before: Estimate, after: Estimate, level: str) -> str | None:
     """Why a smaller arena is not worth what it takes; None if it is.
 
-    Time is worth as much as where other variants of kernels take it, but for `speed`, which gives none.
+    Time is worth as much as where other variants of kernels take it, but for `speed`, which gives none;
+    `size` gives more for flash that is saved besides.
     """
     saved = before.arena - after.arena
-    time, flash = after.instructions - before.instructions, after.flash - before.flash
+    time, flash = after.cycles - before.cycles, after.flash - before.flash
     part = 0.0 if level == "speed" else min(TIME_FOR_ARENA * saved / before.arena, MOST_TIME)
-    if time > part * before.instructions:
-        return f"{saved} bytes of arena would take {time:.0f} instructions more"
+    if level == "size":
+        part += max(-flash, 0) / BYTES_FOR_TIME
+    if time > part * before.cycles:
+        return f"{saved} bytes of arena would take {time:.0f} cycles more"
     if flash > (0 if level == "size" else FLASH_FOR_ARENA * saved):
         return f"{saved} bytes of arena would take {flash} bytes of flash more"
     return None
@@ -51,11 +55,11 @@ def too_dear(before: Estimate, after: Estimate, level: str) -> str | None:
 
 def dearer_within_ram(before: Estimate, after: Estimate) -> str | None:
     """Where both fit what is allowed: time decides. Whole tensors may take a little more than rows."""
-    most = (1 + MORE_THAN_ROWS if before.by_rows else 1) * before.instructions
-    if after.instructions < most:
+    most = (1 + MORE_THAN_ROWS if before.by_rows else 1) * before.cycles
+    if after.cycles < most:
         return None
     how = "row by row, it takes" if before.by_rows else "as it is, it fits with"
-    return f"it would take about {after.instructions:.0f} instructions; {how} {before.instructions:.0f}"
+    return f"it would take about {after.cycles:.0f} cycles; {how} {before.cycles:.0f}"
 
 
 def most_arena(whole: int) -> int:

@@ -73,7 +73,7 @@ def _gain(before: ArenaEstimate | None, after: ArenaEstimate, limited: bool) -> 
     if before is None or before.by_rows:
         return f"so the arena fits, with {after.arena} bytes"
     if limited:
-        return f"about {after.instructions:.0f} instructions instead of {before.instructions:.0f}"
+        return f"about {after.cycles:.0f} cycles instead of {before.cycles:.0f}"
     return f"the arena has {after.arena} bytes instead of {before.arena}"
 
 
@@ -157,7 +157,7 @@ class _Search:
 
         def estimates() -> Mapping[str, float]:
             found = {way: self.tried(choice)[1] if choice else before for way, choice in ways.items()}
-            return {way: estimate.instructions for way, estimate in found.items() if estimate is not None}
+            return {way: estimate.cycles for way, estimate in found.items() if estimate is not None}
 
         if context.choose("sums", "as planned", estimates) == "as planned":
             return planned
@@ -181,7 +181,7 @@ class _Search:
         now, other = self.tried(choice)[1], self.tried(fewer)[1]
         if now is None or other is None or self.arenas.why_not(before, other) is not None:
             return False
-        return other.instructions <= now.instructions
+        return other.cycles <= now.cycles
 
     def _within(self, value: Value, operands: Sequence[int], now: ArenaEstimate) -> list[int]:
         """Those of the operands that are alive where the arena is fullest."""

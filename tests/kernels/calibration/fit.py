@@ -29,13 +29,15 @@ HELD_BACK = 3
 
 @dataclass(frozen=True)
 class Problem:
-    """Samples of one kernel as equations: counts [samples, terms] times coefficients are about `wanted`.
+    """Samples of one kernel as equations: counts [samples, terms] times coefficients, `others` besides, are
+    about `wanted`.
 
     `weights` [samples] are how much each counts, 1 on average.
     """
 
     terms: tuple[str, ...]
     counts: Array
+    others: Array
     wanted: Array
     weights: Array
 
@@ -46,7 +48,8 @@ def problem(samples: Sequence[Sample], *, cycles: bool = False) -> Problem:
     wanted = np.array([sample.cycles if cycles else sample.instructions for sample in samples], np.float64)
     # Cycles decide, and the layers that take most of them decide about a network.
     weights = np.sqrt(wanted) if cycles else np.ones(len(wanted))
-    return Problem(terms, counts, wanted, weights / weights.mean())
+    others = np.array([sample.others[cycles] for sample in samples], np.float64)
+    return Problem(terms, counts, others, wanted, weights / weights.mean())
 
 
 def non_negative(matrix: Array, right: Array) -> Array:
@@ -88,14 +91,15 @@ def fit(equations: Problem, believed: Mapping[str, float] | None = None) -> Arra
     about = np.array([(believed or {}).get(term, 0.0) for term in equations.terms]) * lengths
     beliefs = BELIEF * np.diag(np.where(about > 0, 1 / np.where(about > 0, about, 1.0), 0.0))
     expected = BELIEF * (about > 0)
+    left = 1 - equations.others / equations.wanted
     weights = np.ones(len(relative))
     solution = np.zeros(relative.shape[1])
     for _ in range(20):
         roots = np.sqrt(weights * equations.weights)
         solution = non_negative(
-            np.vstack([scaled * roots[:, None], beliefs]), np.concatenate([roots, expected])
+            np.vstack([scaled * roots[:, None], beliefs]), np.concatenate([roots * left, expected])
         )
-        errors = np.abs(scaled @ solution - 1)
+        errors = np.abs(scaled @ solution - left)
         weights = OUTLIER / np.maximum(errors, OUTLIER)
     return solution / np.where(lengths > 0, lengths, 1.0)
 
@@ -104,7 +108,7 @@ def errors_of(samples: Sequence[Sample], known: Mapping[str, float], *, cycles: 
     """By how much estimates are off, as a part of what was measured."""
     equations = problem(samples, cycles=cycles)
     coefficients = np.array([known.get(term, 0.0) for term in equations.terms])
-    return np.abs(equations.counts @ coefficients / equations.wanted - 1)
+    return np.abs((equations.counts @ coefficients + equations.others) / equations.wanted - 1)
 
 
 def held_back_errors(

@@ -11,6 +11,7 @@ from microfold.ir.graph import Graph, State
 from microfold.ir.node import Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import DType, ElementType, Quant, Shape, TensorType
+from microfold.kernels.elementwise.float_expressions import UNARY
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.ops.elementwise.abs import Abs
@@ -29,6 +30,7 @@ from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
+from microfold.ops.elementwise.unary import Unary
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.movement.bitcast import Bitcast
 from microfold.ops.movement.dynamic_update_slice import DynamicUpdateSlice
@@ -43,6 +45,7 @@ from microfold.ops.recurrent.svdf import Svdf
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.top_k import TopK
+from tests.kernels.conv2d.test_residual import residual_graph
 from tests.kernels.expression_cases import cases as expressions
 from tests.kernels.fully_connected.test_sparse import prune
 from tests.kernels.graphs import (
@@ -99,6 +102,8 @@ def layers() -> list[Graph]:
         *_deep(),
         *_cut_at_zero(),
         *_beside(),
+        *_residuals(),
+        *_functions(),
     ]
 
 
@@ -472,6 +477,38 @@ def _beside() -> Iterator[Graph]:
             yield depthwise_conv2d_graph(
                 height, width, channels, size, strides=(stride, stride), padding=padding, **more
             )
+
+
+def _residuals() -> Iterator[Graph]:
+    """Convolutions that add a second tensor: few products, and many, for each block of outputs."""
+    for height, width, channels, filters, size, stride in (
+        (12, 12, 16, 32, 3, 1),
+        (16, 16, 8, 32, 1, 1),
+        (8, 8, 24, 64, 3, 1),
+        (7, 7, 24, 96, 1, 1),
+        (14, 14, 4, 6, 3, 1),
+        (9, 9, 8, 24, 1, 1),
+        (16, 16, 16, 16, 3, 1),
+        (6, 8, 32, 10, 1, 1),
+        (10, 5, 12, 7, 3, 1),
+        (5, 5, 40, 33, 1, 1),
+        (12, 12, 8, 12, 3, 2),
+        (8, 8, 32, 16, 1, 1),
+        (20, 12, 4, 8, 3, 1),
+        (11, 11, 4, 40, 1, 1),
+    ):
+        choices = {"kernel": (size, size), "strides": (stride, stride)}
+        choices |= {"padding": SAME if size == 3 else NO_PADDING}
+        for activation in (None, RELU):
+            yield residual_graph((height, width, channels, filters), choices, activation=activation)
+
+
+def _functions() -> Iterator[Graph]:
+    """Functions of floats of which other layers have few."""
+    for image in IMAGES[::3]:
+        x = _value(DType.FLOAT32, image)
+        for function in sorted(UNARY.keys() - {"exp", "square", "gelu_tanh"}):
+            yield one_node_graph(Unary(function, ElementType(DType.FLOAT32)), [x], {})
 
 
 def _value(dtype: DType, shape: Shape, name: str = "x") -> Value:

@@ -52,6 +52,7 @@ class Sample:
         instructions: executed.
         cycles: by the core's timing table, or the model of its pipeline.
         callers: layers of the image that call its function: compilers make that of a single one for it.
+        others: instructions and cycles of these that are not its terms': kernels' to which it hands parts.
     """
 
     kernel: str
@@ -61,6 +62,7 @@ class Sample:
     instructions: int
     cycles: int
     callers: int
+    others: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,67 @@ def measure(
     cases = find_cases(graphs, target, wanted)
     together = TOGETHER_ALONE if alone else TOGETHER
     batches = [cases[i : i + together] for i in range(0, len(cases), together)]
-    return [sample for batch in batches for sample in measure_batch(batch, target, alone)]
+    return [
+        sample
+        for batch in batches
+        for sample in with_others(batch, measure_batch(batch, target, alone), target, alone)
+    ]
+
+
+def with_others(
+    cases: Sequence[_Case], samples: Sequence[Sample], target: Target, alone: bool
+) -> list[Sample]:
+    """Samples of kernels that hand on layers to convolution kernels, with what these take.
+
+    That is measured, too: estimates of it are off by more than all that is their own.
+    """
+    handed = {
+        (c.kernel.name, c.index, c.variant): _handed_on(c, target) for c in cases if _hands_on(c.kernel)
+    }
+    measured = _measure_handed([own for own, _ in handed.values()], target, alone) if handed else {}
+    found: list[Sample] = []
+    for sample in samples:
+        key = sample.kernel, sample.layer, sample.variant
+        if key in handed:
+            own, (instructions, cycles) = handed[key]
+            other = measured[own.kernel.name, own.index, own.variant]
+            sample = replace(sample, others=(other.instructions + instructions, other.cycles + cycles))
+        found.append(sample)
+    return found
+
+
+def _measure_handed(
+    cases: Sequence[_Case], target: Target, alone: bool
+) -> dict[tuple[str, int, int], Sample]:
+    """What convolutions take, as estimates say it: of functions for one layer where these have their own."""
+    single: list[_Case] = []
+    several: list[_Case] = []
+    for case in cases:
+        row = case.kernel.row(target.features)
+        if alone and row is not None and row.alone:
+            single.append(case)
+        else:
+            # Each twice, so that no function is for one layer.
+            several += [case, case]
+    samples = measure_batch(single, target, True) if single else []
+    samples += measure_batch(several, target, False) if several else []
+    return {(sample.kernel, sample.layer, sample.variant): sample for sample in samples}
+
+
+def _handed_on(case: _Case, target: Target) -> tuple[_Case, tuple[float, float]]:
+    """The convolution that a kernel hands on, by the same variant; estimates of what it computes besides."""
+    (node,) = case.graph.nodes
+    layer = LayerContext(node, case.graph.constants, target, analyze(case.graph))
+    variant = case.kernel.variants(layer)[case.variant]
+    assert isinstance(variant, ByConvolution)
+    (own,) = (each for each in KERNELS if each.name == variant.convolution.name)
+    inner = variant.convolved(layer)
+    inputs = tuple(value for value in inner.node.operands if value not in inner.constants)
+    graph = Graph("net", inputs, inner.node.outputs, (inner.node,), inner.constants)
+    beside = variant.beside(layer)
+    instructions = sum(kernel.cost(part) for kernel, part in beside)
+    cycles = sum(kernel.cycles(part) for kernel, part in beside)
+    return _Case(case.index, graph, own, case.variant, {}), (instructions, cycles)
 
 
 def measure_batch(cases: Sequence[_Case], target: Target, alone: bool) -> list[Sample]:
@@ -163,9 +225,14 @@ def without_halves(name: str) -> str:
 
 
 def selectable(kernel: Kernel, target: Target) -> bool:
-    """Whether it may be chosen for some layers, and its cost is its own."""
+    """Whether it may be chosen for some layers, and some of its cost is its own."""
     suits = kernel.features <= target.features and not kernel.superseded_by & target.features
-    return suits and not isinstance(kernel, ByConvolution)
+    return suits and (not isinstance(kernel, ByConvolution) or _hands_on(kernel))
+
+
+def _hands_on(kernel: Kernel) -> bool:
+    """Whether it has terms besides what it hands on to a convolution kernel."""
+    return isinstance(kernel, ByConvolution) and type(kernel).terms is not ByConvolution.terms
 
 
 def _measure_together(cases: Sequence[_Case], target: Target, alone: bool) -> list[Sample]:
@@ -187,7 +254,8 @@ def _measure_together(cases: Sequence[_Case], target: Target, alone: bool) -> li
         program = compile_graph(
             replace(merged, state=state), target, options, context=PassContext(opt_level=0)
         )
-    calls = verify.input_sets([buffer.type for buffer in program.inputs], 4)[3:]
+    # Floats about as large as activations are: functions of the C library take longer for large ones.
+    calls = verify.input_sets([buffer.type for buffer in program.inputs], 5)[4:]
     with simulator(program) as machine:
         image = machine.firmware(hooked=True)
         (trace,) = image.trace(calls, cycle_model(target))

@@ -12,7 +12,15 @@ from microfold import target
 from microfold.kernels.cost.coefficients import FOLDER, Core, Row, cores, read_core
 from tests.kernels.calibration.__main__ import calibrate
 from tests.kernels.calibration.data_file import write_core
-from tests.kernels.calibration.fit import fit, held_back_errors, keep, non_negative, problem, refit
+from tests.kernels.calibration.fit import (
+    errors_of,
+    fit,
+    held_back_errors,
+    keep,
+    non_negative,
+    problem,
+    refit,
+)
 from tests.kernels.calibration.measure import Sample
 from tests.needs import CROSS_TOOLS
 
@@ -77,6 +85,18 @@ def test_all_variants_of_a_layer_are_held_back_together() -> None:
         terms = {"call": 1.0, f"layer{layer}": 1.0}
         samples += [Sample("s8_max_pool2d__c", layer, i, terms, needed, needed, 5) for i in range(4)]
     assert np.median(held_back_errors(samples)) > 0.5
+
+
+def test_what_others_take_is_not_fitted() -> None:
+    """A kernel may hand a large part of a layer to another one, whose cycles are known."""
+    samples = [
+        replace(s, instructions=s.instructions + 5000, cycles=s.cycles + 7000, others=(5000.0, 7000.0))
+        for s in _samples(20)
+    ]
+    found = refit(Row("cortex-m4", "measured", 0, None, None, "", {}, {}), samples, [])
+    assert found.instructions["tap"] == pytest.approx(TERMS["tap"], rel=0.05)
+    assert found.cycles["tap"] == pytest.approx(2 * TERMS["tap"], rel=0.05)
+    assert np.max(errors_of(samples, found.cycles, cycles=True)) < 0.01
 
 
 def test_refitted_rows() -> None:

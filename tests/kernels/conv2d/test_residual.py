@@ -134,6 +134,25 @@ def test_cores(monkeypatch: pytest.MonkeyPatch, core: str, kernel: str, cases: i
     check(monkeypatch, load(core), kernel, optimize, cases)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "case", "terms"),
+    [
+        ("s8_conv2d__dsp_4x2_residual", "1x1, 3 pixels left", {"block": 4, "rest": 0}),
+        ("s8_conv2d__dsp_4x2_residual", "3x3 relu", {"block": 16, "rest": 13 * 4 + 3 * 7}),
+        ("s8_conv2d__dsp_tile_residual", "3x3 relu", {"block": 25, "rest": 10 * 4 + 15 * 7}),
+        ("s8_conv2d__thumb2_4x1_residual", "1 filter", {"block": 5, "rest": 20}),
+    ],
+)
+def test_blocks(kernel: str, case: str, terms: Mapping[str, int]) -> None:
+    """Sums are made of so many blocks, with so many elements behind their groups of eight."""
+    (wanted,) = (each for each in KERNELS if each.name == kernel)
+    graph = residual_graph(CASES[case][0], CASES[case][1])
+    core = load("cortex-m4")
+    layer = LayerContext(graph.nodes[0], graph.constants, core)
+    variant = wanted.variants(layer)[0]
+    assert variant.terms(layer) == terms
+
+
 @pytest.mark.slow
 def test_one_pixel_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The variant with the least scratch."""

@@ -1,0 +1,32 @@
+"""What calls are estimated to take once all are known: compilers make the function of an only one for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from microfold.kernels.call import KernelCall
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
+
+
+class Callers:
+    """How many layers call each function.
+
+    Args:
+        calls: of all layers.
+    """
+
+    def __init__(self, calls: Iterable[KernelCall]):
+        self._layers = Counter(call.function for call in calls)
+
+    def instructions(self, kernel: Kernel, layer: LayerContext, call: KernelCall) -> float:
+        """Estimate of one of the calls."""
+        return kernel.cost_alone(layer) if self._is_only(call) else kernel.cost(layer)
+
+    def cycles(self, kernel: Kernel, layer: LayerContext, call: KernelCall) -> float:
+        """The same in cycles, whatever was measured."""
+        return kernel.cycles_alone(layer) if self._is_only(call) else kernel.cycles(layer)
+
+    def _is_only(self, call: KernelCall) -> bool:
+        return self._layers[call.function] == 1
