@@ -291,17 +291,17 @@ def test_firmware_of_an_arena_in_parts(tmp_path: Path, io: str) -> None:
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize(
-    "options", [Options(io="rows"), Options(io="caller", ram=400)], ids=["pushed", "whole"]
+    "options", [Options(io="rows"), Options(io="caller", ram=2_000)], ids=["pushed", "whole"]
 )
 def test_firmware_of_layers_by_rows(tmp_path: Path, options: Options) -> None:
     """Rows that are moved are no layer's time, and part of the whole run's."""
-    program = compile_graph(Nets(8).draw(), target.load("cortex-m4"), options)
+    program = compile_graph(Nets(0).tall(), target.load("cortex-m4"), options)
     assert program.stream is not None
     times = run_firmware(tmp_path, program, "mps2-an386", [0, 1 << 22], [0x2000_0000, 1 << 22], "auto")
     for layer, cycles in zip(program.layers, times.layers, strict=True):
         assert 1.0 < cycles[0] / (layer.estimated_instructions or 0) < 3.0, layer.name
     least = min(map(sum, zip(*times.layers, strict=True)))
-    assert 1.02 * least < times.total < 1.5 * least
+    assert 1.005 * least < times.total < 1.5 * least
 
 
 def check_firmware(

@@ -39,7 +39,7 @@ def unknown_helpers(code: str) -> set[str]:
 def assert_declared(program: Program) -> None:
     """Functions and helpers declare exactly the headers that they need, and name only helpers that there are.
 
-    Layers have no unread fields.
+    Layers have no unread fields, and lines are indented.
     """
     functions = {f.name: Rendered(f.text, f.headers) for f in render_functions(program).values()}
     helpers = requirements.helpers([function.text for function in functions.values()])
@@ -47,6 +47,7 @@ def assert_declared(program: Program) -> None:
         assert not unknown_helpers(part.text), name
         needed = needed_headers(part.text)
         assert part.uses == needed, f"{name} declares {sorted(part.uses)}; it needs {sorted(needed)}"
+        assert_indented(part.text)
     assert not unread_fields(program)
 
 

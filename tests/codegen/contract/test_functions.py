@@ -79,13 +79,13 @@ def test_lines_are_indented_as_deep_as_their_braces(core: str) -> None:
     [
         Options(io="rows"),
         Options(io="rows", memory="split"),
-        Options(io="caller", ram=400),
-        Options(io="caller", ram=400, memory="split"),
-        Options(ram=400),
+        Options(io="caller", ram=2_000),
+        Options(io="caller", ram=2_000, memory="split"),
+        Options(ram=2_000),
     ],
     ids=lambda options: f"{options.io}-{options.memory}",
 )
 def test_lines_of_rows_are_indented(options: Options) -> None:
-    program = compile_graph(Nets(8).draw(), target.load("cortex-m4"), options, name="net")
+    program = compile_graph(Nets(0).tall(), target.load("cortex-m4"), options, name="net")
     assert program.stream is not None
     assert_indented(emit(program)["net.c"])

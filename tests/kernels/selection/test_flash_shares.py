@@ -35,13 +35,15 @@ LOOPS = merge(
         graphs.conv2d_graph(10, 10, 36, 30, kernel=(1, 1), seed=2),
     ]
 )
+# Rows, which may be looked at besides, have shares of their own.
+WHOLE = Options(rows="never")
 
 
 def _compiled(graph: Graph, price: float, monkeypatch: pytest.MonkeyPatch) -> Program:
     """With parts of flash that must be so many times as large as those of time."""
     with monkeypatch.context() as patch:
         patch.setattr(flash_shares, "FLASH_FOR_TIME", price)
-        return compile_graph(graph, TARGET)
+        return compile_graph(graph, TARGET, WHOLE)
 
 
 def _wide(program: Program) -> list[int]:
@@ -118,7 +120,7 @@ def test_loops_are_written_out_where_time_is_worth_the_flash(monkeypatch: pytest
 
 
 def test_loops_that_are_written_out_change_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    after = compile_graph(LOOPS, LATE)
+    after = compile_graph(LOOPS, LATE, WHOLE)
     shares: list[flash_shares.Shares] = []
 
     def spied(made: flash_shares.Shares) -> list[flash_shares.PricedWay]:
@@ -126,7 +128,7 @@ def test_loops_that_are_written_out_change_nothing_else(monkeypatch: pytest.Monk
         return made.ways
 
     monkeypatch.setattr(flash_shares.Shares, "written_out", spied)
-    before = compile_graph(LOOPS, LATE)
+    before = compile_graph(LOOPS, LATE, WHOLE)
     assert (before.weight_bytes, before.arena.size) == (after.weight_bytes, after.arena.size)
     assert [la.kernel.name for la in before.layers] == [la.kernel.name for la in after.layers]
     monkeypatch.undo()
