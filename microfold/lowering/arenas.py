@@ -11,8 +11,7 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.selection.cheapest import Candidate, Ranking, why_none
 from microfold.kernels.selection.decide import decide, decide_with_nested
-from microfold.kernels.selection.flash_budget import constant_bytes
-from microfold.kernels.selection.flash_shares import PricedWay, estimated_flash
+from microfold.kernels.selection.flash_shares import flash_of
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.smaller_arena import dearer_within_ram, too_dear
 from microfold.lowering.callers import Callers
@@ -162,15 +161,12 @@ class Selected:
         memory, order = self.schedule.memory, self.schedule.order
         needs = {index: memory.need(position) for position, index in enumerate(order)}
         layers = [needs[index] for index in range(len(order))]
-        return Whole(self.rankings, self.chosen, layers, memory.size, estimated_flash(self.ways))
+        return Whole(self.rankings, self.chosen, layers, memory.size, self.flash)
 
     @cached_property
-    def ways(self) -> list[PricedWay]:
-        """The chosen kernels' calls."""
-        return [
-            PricedWay(r.layer.whole, c, call, 0.0, constant_bytes(c.kernel, r.layer, call))
-            for r, c, call in zip(self.rankings, self.chosen, self.own_calls, strict=True)
-        ]
+    def flash(self) -> int:
+        """Estimated bytes of constants, and of the functions' code."""
+        return flash_of(self.rankings, self.chosen, self.own_calls)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -205,21 +201,19 @@ class PlannedArenas:
         if selected.scope.inner or selected.problems:
             return None
         try:
-            ways, found = selected.ways, selected.schedule
+            found = selected.schedule
         except InputError:
             return self._by_rows(selected)
         if self.may_stream and selected.faster_by_rows:
             return self._by_rows(selected)
-        needs = [found.memory.need(position) for position in range(len(ways))]
+        needs = [found.memory.need(position) for position in range(len(selected.own_calls))]
         fullest = [position for position, need in enumerate(needs) if need == max(needs)]
         alive = {
             value
             for value, storage in found.memory.owners.items()
             if any(storage.first <= position <= storage.last for position in fullest)
         }
-        return ArenaEstimate(
-            found.memory.size, self._cycles(selected), estimated_flash(ways), frozenset(alive)
-        )
+        return ArenaEstimate(found.memory.size, self._cycles(selected), selected.flash, frozenset(alive))
 
     def _cycles(self, selected: Selected) -> float:
         """Of a run, with the functions that compilers make of those chosen."""

@@ -11,8 +11,7 @@ from microfold.ir.node import Node, Value
 from microfold.kernels.band import unsupported_rows
 from microfold.kernels.call import KernelCall
 from microfold.kernels.selection.cheapest import Candidate, Ranking, asked_cost, lowered_calls, run_cost
-from microfold.kernels.selection.flash_budget import constant_bytes
-from microfold.kernels.selection.flash_shares import PricedWay, estimated_flash
+from microfold.kernels.selection.flash_shares import flash_of
 from microfold.plan.stream.check_memory import check_memory
 from microfold.plan.stream.memory import StreamMemory
 from microfold.plan.stream.planner import StreamPlanner
@@ -83,13 +82,7 @@ class Streamed:
     @cached_property
     def flash(self) -> int:
         """Estimated bytes of constants, and of the functions' code."""
-        layers = zip(self.rankings, self.chosen, self.calls, strict=True)
-        return estimated_flash(
-            [
-                PricedWay(r.layer.whole, c, call, 0.0, constant_bytes(c.kernel, r.layer, call))
-                for r, c, call in layers
-            ]
-        )
+        return flash_of(self.rankings, self.chosen, self.calls)
 
 
 def streamed(

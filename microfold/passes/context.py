@@ -26,7 +26,7 @@ class ArenaEstimate(NamedTuple):
 
     Attributes:
         arena: bytes, as planned.
-        cycles: of a run, measured or estimated.
+        cycles: of a run, as estimated.
         flash: bytes of constants and code.
         fullest: values that are alive in the calls that need the most arena.
         by_rows: some layers are computed row by row, since nothing else fits what is allowed.

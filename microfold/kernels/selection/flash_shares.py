@@ -103,9 +103,13 @@ def balance_shares(
 
 def _way(ranking: Ranking, candidate: Candidate, policy: Policy) -> PricedWay:
     layer, kernel = ranking.layer, candidate.kernel
-    call = lowered(kernel, layer)
     time = Case(kernel, layer, policy).cost * ranking.runs
-    return PricedWay(layer.whole, candidate, call, time, constant_bytes(kernel, layer, call))
+    return _priced(ranking, candidate, lowered(kernel, layer), time)
+
+
+def _priced(ranking: Ranking, candidate: Candidate, call: KernelCall, time: float = 0.0) -> PricedWay:
+    layer = ranking.layer
+    return PricedWay(layer.whole, candidate, call, time, constant_bytes(candidate.kernel, layer, call))
 
 
 class Shares:
@@ -292,6 +296,11 @@ def _worth(saved: int, flash: int, lost: float, time: float) -> float:
 
 def _time(ways: Sequence[PricedWay]) -> float:
     return sum([way.time for way in ways])
+
+
+def flash_of(layers: Sequence[Ranking], chosen: Sequence[Candidate], calls: Sequence[KernelCall]) -> int:
+    """`estimated_flash` of kernels' calls, whatever time they take."""
+    return estimated_flash([_priced(*each) for each in zip(layers, chosen, calls, strict=True)])
 
 
 def estimated_flash(ways: Sequence[PricedWay]) -> int:

@@ -8,7 +8,7 @@ need the same code on the same shapes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from microfold.ir.kind import kind_of
@@ -51,14 +51,16 @@ class MeasuredCosts:
         source: str,
         failed: Mapping[tuple[str, str], str] | None = None,
     ):
+        from statistics import median  # takes long to import, and few builds have figures
+
         self.source = source
         self._failed = failed or {}
         self._layers: dict[str, dict[str, Figure]] = defaultdict(dict)
         for (layer, variant), figure in figures.items():
             self._layers[layer][variant] = figure
         # Cycles for one that the cost model says: of all records, and of those of each layer.
-        self._scale = _median(map(_ratio, figures.values())) if figures else 1.0
-        self._scales = {key: _median(map(_ratio, found.values())) for key, found in self._layers.items()}
+        self._scale = median(map(_ratio, figures.values())) if figures else 1.0
+        self._scales = {key: median(map(_ratio, found.values())) for key, found in self._layers.items()}
         self._keys = VariantKeys()
 
     def measured(self, kernel: Kernel, layer: LayerContext) -> int | None:
@@ -126,12 +128,6 @@ class VariantKeys:
             variants = next((k.variants(layer) for k in KERNELS if k.name == kernel.name), (kernel,))
             self._names[kernel.name, layer] = distinguishing_names([lowered(v, layer) for v in variants])
         return self._names[kernel.name, layer]
-
-
-def _median(values: Iterable[float]) -> float:
-    """As of `statistics`, which takes longer to import than a small model to compile."""
-    ordered = sorted(values)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def _short(value: Any) -> str:

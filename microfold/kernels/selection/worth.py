@@ -48,8 +48,9 @@ def refuse(case: Case, agreed: frozenset[Trade] = frozenset()) -> str | None:
     Args:
         agreed: what it may give up anyway.
     """
-    if case.failure is not None:
-        return case.failure
+    failure = case.failure
+    if failure is not None:
+        return failure
     trades = case.kernel.trades - agreed - (ARENA_TRADES if case.policy.ram_limited else frozenset())
     if not trades:
         return None
