@@ -14,8 +14,11 @@ from microfold.cli.notices import say
 from microfold.support.signals import ignore_signals, raise_on_signals, received
 
 # How many more objects there may be before Python looks for cycles among them. Searches keep what they find,
-# and make few cycles: to look through all of it every 700 objects takes a seventh of their time.
-COLLECTED_AFTER = 100_000
+# and make few cycles: to look through all of it every 700 objects takes a seventh of their time. A build of a
+# small model makes fewer than these.
+COLLECTED_AFTER = 300_000
+# Threads of numpy's products: to start more takes longer than all products of a small model do.
+_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def run_process(arguments: Sequence[str]) -> int:
@@ -23,6 +26,8 @@ def run_process(arguments: Sequence[str]) -> int:
     try:
         raise_on_signals()
         gc.set_threshold(COLLECTED_AFTER)
+        for threads in _ONE_THREAD:
+            os.environ.setdefault(threads, "1")
         _open_streams()
         from microfold.cli.app import run  # takes most of the time of a short command
 

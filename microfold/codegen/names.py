@@ -150,7 +150,8 @@ def rename(code: str, prefix: str, new: Callable[[str], str]) -> str:
 
 @cache
 def _beginning_with(prefix: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![{WORD}]){re.escape(prefix)}[{WORD}]+")
+    literal = re.escape(prefix)  # in front: texts are searched for it at once
+    return re.compile(rf"{literal}(?<![{WORD}]{literal})[{WORD}]+")
 
 
 class Namer:

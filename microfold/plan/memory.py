@@ -77,6 +77,20 @@ def plan_memory(
     """
     nodes = [layer.node for layer, _ in kernels]
     owners = storages(graph, nodes, include_io=include_io, elsewhere=elsewhere)
+    overlaps = overlaps_of_all(kernels, owners, Views(graph))
+    return place(owners, overlaps, calls, wanted=wanted, alignment=alignment, fetched=fetched)
+
+
+def place(
+    owners: Mapping[Value, Storage],
+    overlaps: list[Overlap],
+    calls: Sequence[KernelCall],
+    *,
+    wanted: int | None,
+    alignment: int,
+    fetched: Mapping[int, int] | None = None,
+) -> Memory:
+    """`plan_memory` where it is known which values share storage, and what kernels let lie over what."""
     scratch = {
         index: Storage(f"scratch of call {index}", call.scratch, index, index)
         for index, call in enumerate(calls)
@@ -87,14 +101,19 @@ def plan_memory(
         for index, size in (fetched or {}).items()
     }
     blocks = [*dict.fromkeys(owners.values()), *scratch.values(), *buffers.values()]
-    views = Views(graph)
-    overlaps = [
+    arena = plan_coarsely(blocks, overlaps, alignment, wanted, plan_arena)
+    return Memory(owners, scratch, overlaps, arena, buffers)
+
+
+def overlaps_of_all(
+    kernels: Sequence[tuple[LayerContext, Kernel]], owners: Mapping[Value, Storage], views: Views
+) -> list[Overlap]:
+    """What the kernels of all calls, in order, let lie over what."""
+    return [
         overlap
         for index, (layer, kernel) in enumerate(kernels)
         for overlap in overlaps_of(index, layer, kernel, owners, views)
     ]
-    arena = plan_coarsely(blocks, overlaps, alignment, wanted, plan_arena)
-    return Memory(owners, scratch, overlaps, arena, buffers)
 
 
 def overlaps_of(

@@ -15,8 +15,9 @@ from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.plan.bound import shared
 from microfold.plan.liveness import Storage, computing_nodes, storages
-from microfold.plan.memory import Memory, leave_of, overlaps_of, plan_memory
+from microfold.plan.memory import Memory, leave_of, overlaps_of, overlaps_of_all, place
 from microfold.plan.order import CallNeeds, alive_in_any_order, better_order, shared_if_dying
+from microfold.plan.overlap import Overlap
 from microfold.plan.problem import units
 from microfold.support.frozen import frozen
 
@@ -33,6 +34,9 @@ class Schedule:
     order: Sequence[int]
     graph: Graph
     memory: Memory
+
+# What the planner has to place besides tensors: scratch of all calls; and what may lie over what.
+_Question = tuple[tuple[int, ...], tuple[Overlap, ...]]
 
 
 @frozen(eq=False)
@@ -65,14 +69,13 @@ class SchedulePlanner:
         """
         ordered = [(self.layers[index], kernels[index]) for index in self.order]
         now = [calls[index] for index in self.order]
-        return plan_memory(
-            self.graph,
-            ordered,
-            now,
-            include_io=self.include_io,
-            wanted=wanted,
-            alignment=self.alignment,
-        )
+        overlaps = overlaps_of_all(ordered, self._owners, self._views)
+        key = tuple(call.scratch for call in now), tuple(overlaps)
+        kept = self._plans.get(key)
+        if kept is None or not kept.arena.proved:
+            kept = place(self._owners, overlaps, now, wanted=wanted, alignment=self.alignment)
+            self._plans[key] = kept
+        return kept
 
     def fits(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], limit: int) -> bool:
         """Whether `schedule` finds an arena with so many bytes at most."""
@@ -147,6 +150,11 @@ class SchedulePlanner:
                 waiting += node.operands
             else:
                 yield self._calls[node]
+
+    @cached_property
+    def _plans(self) -> dict[_Question, Memory]:
+        """The latest plan for each question; those that are proved answer it whatever is wanted."""
+        return {}
 
     @cached_property
     def _alive(self) -> list[int]:

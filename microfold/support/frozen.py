@@ -1,8 +1,8 @@
 """Frozen dataclasses whose methods take no time to make.
 
 `dataclasses.dataclass` compiles six methods of every frozen class, which takes more time than all else of
-importing it; there are hundreds. Here all methods of a class but `__init__` are closures, and that is
-compiled when the class is first called. To `dataclasses` they are frozen dataclasses: `fields`, `replace` and
+importing it; there are hundreds. Here all methods of a class are closures, but `__init__` of those that are
+made often: it is compiled. To `dataclasses` they are frozen dataclasses: `fields`, `replace` and
 the others take them, and frozen dataclasses may be derived from them and the other way round.
 """
 
@@ -32,6 +32,9 @@ class _Sample:
 
     field: int
 
+
+# How many objects of a class are made before its `__init__` is compiled: that takes as long as these do.
+_FEW = 8
 
 _PARAMETERS: Any = vars(_Sample)["__dataclass_params__"]
 _ORDINARY: Any = dataclasses.fields(_Sample)[0]
@@ -100,12 +103,36 @@ def _collect(cls: type) -> _Fields:
 
 
 def _initializer(cls: type, fields: _Fields) -> Callable[..., None]:
+    names = dict.fromkeys(name for name, field in fields.items() if field.init)
+    made = 0
+
     def __init__(self: object, *args: Any, **kwargs: Any) -> None:
-        made = _compiled_initializer(cls, fields)
-        cls.__init__ = made  # type: ignore[misc]
-        made(self, *args, **kwargs)
+        nonlocal made
+        made += 1
+        values = dict(zip(names, args, strict=False)) | kwargs
+        understood = len(values) == len(args) + len(kwargs) and values.keys() <= names.keys()
+        _add_defaults(values, fields)
+        if made > _FEW or not understood or not values.keys() >= names.keys():
+            compiled = _compiled_initializer(cls, fields)  # it also says what is wrong with arguments
+            cls.__init__ = compiled  # type: ignore[misc]
+            return compiled(self, *args, **kwargs)
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        if hasattr(cls, "__post_init__"):
+            self.__post_init__()  # type: ignore[attr-defined]
+        return None
 
     return __init__
+
+
+def _add_defaults(values: dict[str, Any], fields: _Fields) -> None:
+    for name, field in fields.items():
+        if name in values:
+            continue
+        if field.default_factory is not dataclasses.MISSING:
+            values[name] = field.default_factory()
+        elif field.init and field.default is not dataclasses.MISSING:  # else the class has it
+            values[name] = field.default
 
 
 def _compiled_initializer(cls: type, fields: _Fields) -> Callable[..., None]:

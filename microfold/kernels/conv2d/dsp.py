@@ -279,14 +279,14 @@ def _plan_paired_biasless(layer: LayerContext, together: int) -> BiaslessRequant
     assert out.quant is not None
     order = smlad.group_channels(out.shape[3], together).reshape(-1)
     bias, bounds = product_sum.bias_and_bounds(layer, filter_matrix(layer))
-    mantissas, shifts = product_sum.channel_multipliers(layer)
     return plan_biasless(
-        bias[order],
-        (bounds[0][order], bounds[1][order]),
-        (mantissas[order], shifts[order]),
+        bias,
+        bounds,
+        product_sum.channel_multipliers(layer),
         out.quant.zero_point,
         output_range.integer_bounds(layer.node),
         taken=np.arange(len(order)) % 2 * 8,
+        order=order,
     )
 
 

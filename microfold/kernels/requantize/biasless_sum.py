@@ -40,8 +40,11 @@ SHIFTS = (17, 18, 16, 15, 19, 20)
 FIELD_BITS = 4
 # Among the names of `RequantizeForm`.
 FORM = "biasless"
-# Multipliers and left shifts that are tried for a channel.
-_CANDIDATES, _LEFTS = 48, 4
+# Multipliers and left shifts that are tried for a channel: the multiplier in the middle, which nearly always
+# fits, and those around it, a few at a time.
+_CANDIDATES, _LEFTS, _TOGETHER = 48, 4, 8
+_AROUND = (np.arange(_CANDIDATES) + 1) // 2 * np.where(np.arange(_CANDIDATES) % 2, -1, 1)
+_OFFSETS = np.split(_AROUND[:, np.newaxis], [1, *range(_TOGETHER, _CANDIDATES, _TOGETHER)])
 # Of Newton's method; and gaps between the steps of a line that are none, in units of the output.
 _ITERATIONS, _TOLERANCE = 40, 1e-9
 
@@ -89,6 +92,22 @@ class _Steps(NamedTuple):
         )
 
 
+class _Lines(NamedTuple):
+    """What records are found from, of all channels.
+
+    Attributes:
+        first: outputs of the smallest sums.
+        varying: which channels have more than one output.
+        steps: of these.
+        slopes: between which lines have the steps, of these, too.
+    """
+
+    first: Array
+    varying: Array
+    steps: _Steps
+    slopes: tuple[Array, Array]
+
+
 # Bands of rows of a layer have the same sums, and so have kernels that pack weights alike.
 @remembered(64)
 def plan_biasless(
@@ -99,6 +118,7 @@ def plan_biasless(
     limits: tuple[int, int],
     taken: Array | int = 0,
     most: int = (1 << FIELD_BITS) - 1,
+    order: Array | None = None,
 ) -> BiaslessRequantization | None:
     """Records of all channels, with the same E; None if a channel has none.
 
@@ -108,27 +128,48 @@ def plan_biasless(
         multipliers: the reference's mantissas and shifts per channel.
         zero_point: of the output.
         limits: the output's bounds after clamping.
-        taken: per channel: how far sums come out shifted to the left.
+        taken: how far sums come out shifted to the left, for each record.
         most: how far they may be shifted besides.
+        order: the channels of the records; default: all in turn.
     """
-    stairs = find_steps(bounds, multipliers, zero_point, limits)
-    if stairs is None:
+    lines = _find_lines(bias, bounds, multipliers, zero_point, limits)
+    if lines is None:
         return None
-    varying = np.flatnonzero(stairs.first != stairs.last)
-    steps = _without_bias(stairs, bias).of(varying)
-    taken = np.broadcast_to(np.asarray(taken, np.int64), bias.shape)
-    reference = np.ldexp(multipliers[0].astype(np.float64), multipliers[1].astype(np.int64) - 31)
-    slopes = _find_slopes(steps, np.broadcast_to(reference, bias.shape)[varying]) if varying.size else None
-    if varying.size and slopes is None:
-        return None
+    if order is None:
+        order = np.arange(len(bias))
+    taken = np.broadcast_to(np.asarray(taken, np.int64), order.shape)
+    place = np.cumsum(lines.varying) - 1  # of a channel among those that vary
+    varying = np.flatnonzero(lines.varying[order])
+    of = place[order[varying]]
+    steps, slopes = lines.steps.of(of), (lines.slopes[0][of], lines.slopes[1][of])
     for shift in SHIFTS:
-        found = _fit(steps, slopes, shift, taken[varying], most) if slopes is not None else 0
+        found = _fit(steps, slopes, shift, taken[varying], most)
         if found is not None:
-            records = np.zeros((len(bias), 2), np.int64)
-            records[:, 1] = (stairs.first << shift) + (1 << (shift - 1))
+            records = np.zeros((len(order), 2), np.int64)
+            records[:, 1] = (lines.first[order] << shift) + (1 << (shift - 1))
             records[varying] = found
             return BiaslessRequantization(shift, records.astype(np.int32))
     return None
+
+
+# Kernels that compute other channels together ask again.
+@remembered(64)
+def _find_lines(
+    bias: Array,
+    bounds: tuple[Array, Array],
+    multipliers: tuple[Array, Array],
+    zero_point: int,
+    limits: tuple[int, int],
+) -> _Lines | None:
+    """None if the output of a channel is no staircase, or no line has its steps."""
+    stairs = find_steps(bounds, multipliers, zero_point, limits)
+    if stairs is None:
+        return None
+    varying = stairs.first != stairs.last
+    steps = _without_bias(stairs, bias).of(varying)
+    reference = np.ldexp(multipliers[0].astype(np.float64), multipliers[1].astype(np.int64) - 31)
+    slopes = _find_slopes(steps, np.broadcast_to(reference, bias.shape)[varying])
+    return None if slopes is None else _Lines(stairs.first, varying, steps, slopes)
 
 
 def _without_bias(stairs: Staircase, bias: Array) -> _Steps:
@@ -138,6 +179,8 @@ def _without_bias(stairs: Staircase, bias: Array) -> _Steps:
 
 def _find_slopes(steps: _Steps, reference: Array) -> tuple[Array, Array] | None:
     """Between which slopes lines have the steps, up to twice the reference's; None if a channel has none."""
+    if not reference.size:
+        return reference, reference
     low = _first_slope(steps, np.zeros_like(reference), 1)
     high = _first_slope(steps, np.minimum(2 * reference, 1.0), -1)
     if low is None or high is None or not bool((low < high).all()):
@@ -147,11 +190,15 @@ def _find_slopes(steps: _Steps, reference: Array) -> tuple[Array, Array] | None:
 
 def _first_slope(steps: _Steps, slope: Array, direction: int) -> Array | None:
     """The first slope, from one on upwards or downwards, with which lines have the steps."""
+    # [channels, values]: the values that must be reached, and must not yet.
+    reached = np.where(steps.needs_at, steps.values, -np.inf).T.copy()
+    missed = np.where(steps.needs_before, steps.values, np.inf).T.copy()
+    at, before = (sums.T.astype(np.float64, order="C") for sums in (steps.at, steps.before))
     channels = np.arange(len(slope))
     for _ in range(_ITERATIONS):
         # The values that ask for the largest addend, and for the smallest one.
-        largest = np.where(steps.needs_at, steps.values - slope * steps.at, -np.inf).argmax(axis=0)
-        smallest = np.where(steps.needs_before, steps.values - slope * steps.before, np.inf).argmin(axis=0)
+        largest = (reached - slope[:, np.newaxis] * at).argmax(axis=1)
+        smallest = (missed - slope[:, np.newaxis] * before).argmin(axis=1)
         rise = (steps.values[largest] - steps.values[smallest])[:, 0]
         run = steps.at[largest, channels] - steps.before[smallest, channels]
         apart = rise - slope * run > _TOLERANCE
@@ -177,30 +224,38 @@ def _fit(steps: _Steps, slopes: tuple[Array, Array], shift: int, taken: Array, m
         scale = np.exp2(32.0 + shift - left)
         nearest = (middle * scale).astype(np.int64) >> FIELD_BITS
         pitch = np.maximum((width * scale / _CANDIDATES).astype(np.int64) >> FIELD_BITS, 1)
-        for candidate in range(_CANDIDATES):
-            offset = (candidate + 1) // 2 * (-1 if candidate % 2 else 1)
-            m = ((nearest + offset * pitch) << FIELD_BITS) + left - taken
-            tried = pending[(left <= last)[pending] & (m > 0)[pending] & (m < 1 << 31)[pending]]
-            c, fits = _addends(steps.of(tried), left[tried], m[tried], shift)
-            found[tried[fits]] = np.stack([m[tried], c], axis=1)[fits]
-            pending = np.setdiff1d(pending, tried[fits], assume_unique=True)
+        for offsets in _OFFSETS:
             if not pending.size:
                 return found
-    return None
+            m = ((nearest + offsets * pitch) << FIELD_BITS) + left - taken
+            m = m[:, pending]
+            c, fits = _addends(steps.of(pending), left[pending], m, shift)
+            fits &= (left <= last)[pending] & (m > 0) & (m < 1 << 31)
+            best, fitting = fits.argmax(axis=0), np.flatnonzero(fits.any(axis=0))
+            best = best[fitting]
+            found[pending[fitting]] = np.stack([m[best, fitting], c[best, fitting]], axis=1)
+            pending = np.delete(pending, fitting)
+    return None if pending.size else found
 
 
 def _addends(steps: _Steps, left: Array, m: Array, shift: int) -> tuple[Array, Array]:
-    """For each channel the integer in the middle of what C may be, and whether there is one that fits."""
+    """The integers in the middle of what C may be, and whether there is one that fits.
+
+    Args:
+        left: int64 [channels].
+        m: int64 [candidates, channels], as both results.
+    """
+    m = m[:, np.newaxis]
 
     def product(sums: Array) -> Array:
         return ((sums << left) * m) >> 32
 
     limits = np.iinfo(np.int64)
     targets = steps.values << shift
-    smallest = np.where(steps.needs_at, targets - product(steps.at), limits.min).max(axis=0)
-    largest = np.where(steps.needs_before, targets - 1 - product(steps.before), limits.max).min(axis=0)
+    smallest = np.where(steps.needs_at, targets - product(steps.at), limits.min).max(axis=1)
+    largest = np.where(steps.needs_before, targets - 1 - product(steps.before), limits.max).min(axis=1)
     c = (smallest + largest) >> 1
     fits = (smallest <= largest) & (np.abs(c) < 1 << 31)
     for end in (steps.low, steps.high):
-        fits &= np.abs(product(end) + c) < 1 << 31
+        fits &= np.abs(product(end)[:, 0] + c) < 1 << 31
     return c, fits

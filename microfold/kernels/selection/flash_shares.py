@@ -102,9 +102,12 @@ def balance_shares(
 
 
 def _way(ranking: Ranking, candidate: Candidate, policy: Policy) -> PricedWay:
-    layer, kernel = ranking.layer, candidate.kernel
-    time = Case(kernel, layer, policy).cost * ranking.runs
-    return _priced(ranking, candidate, lowered(kernel, layer), time)
+    call = lowered(candidate.kernel, ranking.layer)
+    return _priced(ranking, candidate, call, _time_of(ranking, candidate, policy))
+
+
+def _time_of(ranking: Ranking, candidate: Candidate, policy: Policy) -> float:
+    return Case(candidate.kernel, ranking.layer, policy).cost * ranking.runs
 
 
 def _priced(ranking: Ranking, candidate: Candidate, call: KernelCall, time: float = 0.0) -> PricedWay:
@@ -249,8 +252,10 @@ class Shares:
             flash, time: before the change.
         """
         after = self._after(change)
+        if not self._affords(after):
+            return 0.0
         saved = flash - estimated_flash(after)
-        if saved < FEWEST_BYTES or not self._affords(after):
+        if saved < FEWEST_BYTES:
             return 0.0
         return _worth(saved, flash, _time(after) - time, time)
 
@@ -261,16 +266,36 @@ class Shares:
 
     def _affords(self, ways: Sequence[PricedWay]) -> bool:
         """Whether all changes together take little time."""
-        total = _time(self.first)
         lost = {True: 0.0, False: 0.0}
         for first, way in zip(self.first, ways, strict=True):
             lost[first.wide] += way.time - first.time
-        return lost[False] <= MOST_TIME_OF_FUNCTIONS * total and lost[True] <= MOST_TIME_OF_WEIGHTS * total
+        return all(lost[wide] <= most for wide, most in self._to_lose.items())
+
+    @cached_property
+    def _to_lose(self) -> Mapping[bool, float]:
+        """The time that layers with weights of 16 bits, or others, may take more."""
+        total = _time(self.first)
+        return {True: MOST_TIME_OF_WEIGHTS * total, False: MOST_TIME_OF_FUNCTIONS * total}
+
+    @cached_property
+    def _to_gain(self) -> float:
+        """The time that all layers together can take less."""
+        gained = 0.0
+        for way, ranking in zip(self.first, self.layers, strict=True):
+            times = (_time_of(ranking, candidate, self.policy) for candidate in ranking.variants)
+            gained += max(way.time - min(times, default=way.time), 0.0)
+        return gained
 
     def _of(self, index: int) -> list[PricedWay]:
-        """The other ways of a layer that are worth what they give up and whose call fits the arena."""
+        """The other ways of a layer that are worth what they give up and whose call fits the arena.
+
+        Without those that take more time than ever is there.
+        """
         if index not in self._others:
-            self._others[index] = self._priced(index, self.layers[index].variants)
+            ranking, first = self.layers[index], self.first[index]
+            most = first.time + self._to_lose[first.wide] + self._to_gain
+            affordable = [c for c in ranking.variants if _time_of(ranking, c, self.policy) <= most]
+            self._others[index] = self._priced(index, affordable)
         return self._others[index]
 
     def _written(self, index: int) -> list[PricedWay]:
