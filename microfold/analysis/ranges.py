@@ -8,7 +8,7 @@ requantisation, tables of elementwise operators. Without a rule, a result can be
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -103,6 +103,7 @@ class Ranges:
 NO_RANGES = Ranges({}, {}, {}, {})
 
 
+@lru_cache(maxsize=8)  # passes that change nothing hand the same graph on
 def analyze(graph: Graph) -> Ranges:
     """Ranges of all values of a graph, for every input and every call (subgraphs are not entered)."""
     analysis = _Analysis(graph)
@@ -127,8 +128,7 @@ class _Analysis:
 
     def visit(self, node: Node) -> None:
         first = self._apply(node)
-        bare = replace(node, epilogue=(), outputs=())
-        running = bare.infer()[0] if node.epilogue else node.outputs[0].type
+        running = _bare_type(node) if node.epilogue else node.outputs[0].type
         for step in node.epilogue:
             after = step.op.infer_all([running, *(v.type for v in step.operands)])[0]
             if step.operands or not is_tracked(after):

@@ -35,6 +35,7 @@ class Schedule:
     graph: Graph
     memory: Memory
 
+
 # What the planner has to place besides tensors: scratch of all calls; and what may lie over what.
 _Question = tuple[tuple[int, ...], tuple[Overlap, ...]]
 

@@ -142,23 +142,25 @@ class Tiling:
             form: of requantisation.
             assembled: four outputs are computed by the assembly of dsp_block.j2, where it knows the window.
         """
-        total = Terms()
+        lines = pairs = singles = doubles = quads = 0
         for first in range(0, self.rows.outputs, self.band):
-            total += self._band_terms(first, min(self.band, self.rows.outputs - first), form, assembled)
-        return self.x.shape[0] * total
-
-    def _band_terms(self, first: int, band: int, form: str, assembled: bool) -> Terms:
-        outers, inners = (self.columns.outputs, band) if self.vertical else (band, self.columns.outputs)
+            band = min(self.band, self.rows.outputs - first)
+            copied = self.rows.copied(first, band), self.columns.copied(0, self.columns.outputs)
+            along, across = copied if self.vertical else copied[::-1]
+            outers, inners = (self.columns.outputs, band) if self.vertical else (band, self.columns.outputs)
+            lines += across
+            pairs += across * -(-along // 2)
+            singles += outers * (inners & 1)
+            doubles += outers * (inners >> 1 & 1)
+            quads += outers * (inners // 4)
+        bands = -(-self.rows.outputs // self.band)
         blocks, filters = -(-self.x.shape[3] // self.lanes), self.out.shape[3]
-        rows, columns = self.rows.copied(first, band), self.columns.copied(0, self.columns.outputs)
-        pairs = (rows * -(-columns // 2)) if not self.vertical else (columns * -(-rows // 2))
-        lines = columns if self.vertical else rows
-        expanded = Terms(expansion=1, row=lines, pair=pairs, pair_lane=pairs * self.lanes)
+        expanded = Terms(expansion=bands, row=lines, pair=pairs, pair_lane=pairs * self.lanes)
         words = Terms(filter=1, tap_row=self.outer.taps, tap=self.outer.taps * self.inner.taps)
-        found = outers * self._block_terms(1, form, assembled) * (inners & 1)
-        found += outers * self._block_terms(2, form, assembled) * (inners >> 1 & 1)
-        found += outers * (inners // 4) * self._block_terms(4, form, assembled)
-        return blocks * expanded + filters * (words + found)
+        found = bands * words
+        for times, count in ((singles, 1), (doubles, 2), (quads, 4)):
+            found += times * self._block_terms(count, form, assembled)
+        return self.x.shape[0] * (blocks * expanded + filters * found)
 
     @property
     def in_assembly(self) -> bool:

@@ -9,6 +9,7 @@ saved is worth the flash.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -95,15 +96,17 @@ def balance_shares(
     Args:
         limit: bytes that the arena may have; None: as many as it has with these choices.
     """
-    ways = [_way(ranking, candidate, policy) for ranking, candidate in zip(layers, chosen, strict=True)]
+    ways = [
+        _way(r, candidate, _time_of(r, candidate, policy))
+        for r, candidate in zip(layers, chosen, strict=True)
+    ]
     shares = Shares(layers, ways, policy, planner, limit)
     shares.changed()
     return [way.candidate for way in shares.written_out()]
 
 
-def _way(ranking: Ranking, candidate: Candidate, policy: Policy) -> PricedWay:
-    call = lowered(candidate.kernel, ranking.layer)
-    return _priced(ranking, candidate, call, _time_of(ranking, candidate, policy))
+def _way(ranking: Ranking, candidate: Candidate, time: float) -> PricedWay:
+    return _priced(ranking, candidate, lowered(candidate.kernel, ranking.layer), time)
 
 
 def _time_of(ranking: Ranking, candidate: Candidate, policy: Policy) -> float:
@@ -131,7 +134,8 @@ class Shares:
         self.policy = policy
         self.planner = planner
         self.limit = limit
-        self._others: dict[int, list[PricedWay]] = {}
+        self._timed: dict[int, list[tuple[Candidate, float]]] = {}
+        self._ways: dict[Candidate, PricedWay | None] = {}
         self._long: dict[int, list[PricedWay]] = {}
         self.first = (*ways,)
 
@@ -190,9 +194,12 @@ class Shares:
                     yield from self._narrower(index)
             long = any(Trade.WINDOW_CODE in self.ways[index].candidate.kernel.trades for index in indices)
             now = _time([self.ways[index] for index in indices])
-            for change in self._replaced(indices, users.keys() - {function}):
-                if long or now <= SMALL_SHARE * total or self._is_tie(change, now, total):
-                    yield change
+            there = users.keys() - {function}
+            if long or now <= SMALL_SHARE * total:
+                yield from self._replaced(indices, there)
+            else:
+                ties = self._replaced(indices, there, TIE * total)
+                yield from (change for change in ties if self._is_tie(change, now, total))
 
     def _is_tie(self, change: _Change, now: float, total: float) -> bool:
         """Whether a change takes next to no time, and saves flash that counts."""
@@ -219,19 +226,22 @@ class Shares:
             found.setdefault(ranking.layer.whole, []).append(index)
         return found
 
-    def _replaced(self, indices: Sequence[int], there: Collection[CFunction]) -> Iterator[_Change]:
-        """All layers of a function by functions that are there, and by each one that serves them all."""
-        fastest = [self._fastest(index, there) for index in indices]
-        others = dict.fromkeys(w.function for w in self._of(indices[0]) if w.function not in there)
-        for ways in (fastest, *([self._fastest(i, {other}) for i in indices] for other in others)):
-            change = {index: way for index, way in zip(indices, ways, strict=True) if way is not None}
+    def _replaced(
+        self, indices: Sequence[int], there: Collection[CFunction], lost: float = math.inf
+    ) -> Iterator[_Change]:
+        """All layers of a function by functions that are there, and by each one that serves them all.
+
+        Args:
+            lost: how much more time they all may take; changes that take more may lack.
+        """
+        lost += self._to_gain
+        ways = [self._of(index, self.ways[index].time + lost) for index in indices]
+        others = dict.fromkeys(way.function for way in ways[0] if way.function not in there)
+        for functions in (there, *({other} for other in others)):
+            fastest = [_fastest(each, functions) for each in ways]
+            change = {index: way for index, way in zip(indices, fastest, strict=True) if way is not None}
             if len(change) == len(indices):
                 yield change
-
-    def _fastest(self, index: int, functions: Collection[CFunction]) -> PricedWay | None:
-        """The fastest way of a layer by one of some functions."""
-        ways = [way for way in self._of(index) if way.function in functions]
-        return min(ways, key=lambda way: way.time, default=None)
 
     def _longer(self) -> Iterator[_Change]:
         """For each function whose loop is written out all layers that it makes faster, constants as now."""
@@ -286,28 +296,43 @@ class Shares:
             gained += max(way.time - min(times, default=way.time), 0.0)
         return gained
 
-    def _of(self, index: int) -> list[PricedWay]:
+    def _of(self, index: int, most: float = math.inf) -> list[PricedWay]:
         """The other ways of a layer that are worth what they give up and whose call fits the arena.
 
-        Without those that take more time than ever is there.
+        Without those that take more time than ever is there, or than `most`.
         """
-        if index not in self._others:
-            ranking, first = self.layers[index], self.first[index]
-            most = first.time + self._to_lose[first.wide] + self._to_gain
-            affordable = [c for c in ranking.variants if _time_of(ranking, c, self.policy) <= most]
-            self._others[index] = self._priced(index, affordable)
-        return self._others[index]
+        ranking, first = self.layers[index], self.first[index]
+        if index not in self._timed:
+            affordable = first.time + self._to_lose[first.wide] + self._to_gain
+            timed = [(each, _time_of(ranking, each, self.policy)) for each in ranking.variants]
+            self._timed[index] = [(each, time) for each, time in timed if time <= affordable]
+        found = [self._priced(index, each, time) for each, time in self._timed[index] if time <= most]
+        return [way for way in found if way is not None]
 
     def _written(self, index: int) -> list[PricedWay]:
         """The same where a loop is written out, whatever code that takes."""
         if index not in self._long:
-            self._long[index] = self._priced(index, self.layers[index].variants_with(Trade.WRITTEN_OUT))
+            ranking = self.layers[index]
+            timed = (
+                (each, _time_of(ranking, each, self.policy))
+                for each in ranking.variants_with(Trade.WRITTEN_OUT)
+            )
+            found = [self._priced(index, each, time) for each, time in timed]
+            self._long[index] = [way for way in found if way is not None]
         return self._long[index]
 
-    def _priced(self, index: int, candidates: Iterable[Candidate]) -> list[PricedWay]:
-        """Those whose call fits the arena."""
-        found = [_way(self.layers[index], candidate, self.policy) for candidate in candidates]
-        return [way for way in found if self.planner.need(index, way.candidate.kernel, way.call) <= self.size]
+    def _priced(self, index: int, candidate: Candidate, time: float) -> PricedWay | None:
+        """One of a layer's ways; None if its call does not fit the arena."""
+        if candidate not in self._ways:
+            way = _way(self.layers[index], candidate, time)
+            fits = self.planner.need(index, candidate.kernel, way.call) <= self.size
+            self._ways[candidate] = way if fits else None
+        return self._ways[candidate]
+
+
+def _fastest(ways: Iterable[PricedWay], functions: Collection[CFunction]) -> PricedWay | None:
+    """The fastest way of a layer by one of some functions."""
+    return min((way for way in ways if way.function in functions), key=lambda way: way.time, default=None)
 
 
 def _calls(ways: Sequence[PricedWay]) -> list[KernelCall]:

@@ -120,3 +120,20 @@ def test_one_channel_without_a_line_refuses_all() -> None:
     multipliers = np.full(2, 3 << 29), np.full(2, -8)
     assert plan_biasless(np.zeros(2, np.int64), bounds, multipliers, 3, (-128, 127)) is None
     assert plan_biasless(np.zeros(2, np.int64), bounds, multipliers, 3, (3, 127)) is not None
+
+
+def test_records_in_another_order() -> None:
+    """With channels that are in it twice, and one that is constant."""
+    bias, reach = np.array([100, 0, -7000, 5]), np.array([30_000, 1, 90_000, 30_000])
+    multipliers = np.array([3 << 29, 5 << 28, 9 << 27, 1 << 30]), np.array([-8, -20, -9, -7])
+    bounds = bias, bias + reach
+    order, taken = np.array([2, 0, 3, 1, 3, 2]), np.arange(6) % 2 * 8
+    found = plan_biasless(bias, bounds, multipliers, 3, (-128, 127), taken, order=order)
+    moved = bounds[0][order], bounds[1][order]
+    expected = plan_biasless(
+        bias[order], moved, (multipliers[0][order], multipliers[1][order]), 3, (-128, 127), taken
+    )
+    assert found is not None
+    assert expected is not None
+    assert found.shift == expected.shift
+    assert np.array_equal(found.records, expected.records)
