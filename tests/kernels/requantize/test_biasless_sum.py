@@ -124,8 +124,8 @@ def test_one_channel_without_a_line_refuses_all() -> None:
 
 def test_records_in_another_order() -> None:
     """With channels that are in it twice, and one that is constant."""
-    bias, reach = np.array([100, 0, -7000, 5]), np.array([30_000, 1, 90_000, 30_000])
-    multipliers = np.array([3 << 29, 5 << 28, 9 << 27, 1 << 30]), np.array([-8, -20, -9, -7])
+    bias, reach = np.array([100, 0, 7000, 5]), np.array([30_000, 1, 20_000, 30_000])
+    multipliers = np.array([3 << 29, 5 << 28, 9 << 27, 1 << 30]), np.array([-8, -20, -7, -8])
     bounds = bias, bias + reach
     order, taken = np.array([2, 0, 3, 1, 3, 2]), np.arange(6) % 2 * 8
     found = plan_biasless(bias, bounds, multipliers, 3, (-128, 127), taken, order=order)
