@@ -121,7 +121,7 @@ class _Image:
                     found.append(_Instruction(address, _size(code), function, name, operands.strip()))
                 elif rest == ".word":
                     self.words[address] = int(code, 16)
-            for place, code in _UNKNOWN.findall(body):
+            for place, code in _UNKNOWN.findall(body) if "<UNDEFINED>" in body else ():
                 found.append(_Instruction(int(place, 16), _size(code), function, "undefined", ""))
             found.sort()
             self.code |= {each.address: each for each in found}
