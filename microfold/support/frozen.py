@@ -1,9 +1,9 @@
 """Frozen dataclasses whose methods take no time to make.
 
 `dataclasses.dataclass` compiles six methods of every frozen class, which takes more time than all else of
-importing it; there are hundreds. Here all methods of a class are closures, but `__init__` of those that are
-made often: it is compiled. To `dataclasses` they are frozen dataclasses: `fields`, `replace` and
-the others take them, and frozen dataclasses may be derived from them and the other way round.
+importing it; there are hundreds. Here all methods of a class are closures; only the `__init__` of those that
+are made often is compiled. To `dataclasses` they are frozen dataclasses: `fields`, `replace` and the others
+take them, and frozen dataclasses may be derived from them and the other way round.
 """
 
 from __future__ import annotations
