@@ -11,6 +11,8 @@ from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 
+_NAME = "tflite"
+
 
 class _Package(ModuleType):
     """Has what its modules define below their own names; all else once it has imported all of them."""
@@ -37,11 +39,11 @@ class _Package(ModuleType):
         super().__setattr__(name, vars(value).get(name, value) if isinstance(value, ModuleType) else value)
 
 
-def import_on_demand(name: str = "tflite") -> None:
+def import_on_demand() -> None:
     """Let `import tflite` give the package so, from here on, if it is there and nobody has imported it."""
-    spec = find_spec(name) if name not in sys.modules else None
+    spec = find_spec(_NAME) if _NAME not in sys.modules else None
     if spec is None:
         return
     package = module_from_spec(spec)
     package.__class__ = _Package
-    sys.modules[name] = package
+    sys.modules[_NAME] = package

@@ -143,10 +143,11 @@ class Tiling:
             assembled: four outputs are computed by the assembly of dsp_block.j2, where it knows the window.
         """
         lines = pairs = singles = doubles = quads = 0
+        columns = self.columns.copied(0, self.columns.outputs)
         for first in range(0, self.rows.outputs, self.band):
             band = min(self.band, self.rows.outputs - first)
-            copied = self.rows.copied(first, band), self.columns.copied(0, self.columns.outputs)
-            along, across = copied if self.vertical else copied[::-1]
+            rows = self.rows.copied(first, band)
+            along, across = (rows, columns) if self.vertical else (columns, rows)
             outers, inners = (self.columns.outputs, band) if self.vertical else (band, self.columns.outputs)
             lines += across
             pairs += across * -(-along // 2)

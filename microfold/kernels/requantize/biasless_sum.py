@@ -152,8 +152,8 @@ def plan_biasless(
     return None
 
 
-# Kernels that compute other channels together ask again.
-@remembered(64)
+# A kernel asks again at once for other channels together. Steps are large: no more are kept.
+@remembered(2)
 def _find_lines(
     bias: Array,
     bounds: tuple[Array, Array],

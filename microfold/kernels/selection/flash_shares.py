@@ -134,9 +134,7 @@ class Shares:
         self.policy = policy
         self.planner = planner
         self.limit = limit
-        self._timed: dict[int, list[tuple[Candidate, float]]] = {}
         self._ways: dict[Candidate, PricedWay | None] = {}
-        self._long: dict[int, list[PricedWay]] = {}
         self.first = (*ways,)
 
     @cached_property
@@ -246,9 +244,8 @@ class Shares:
     def _longer(self) -> Iterator[_Change]:
         """For each function whose loop is written out all layers that it makes faster, constants as now."""
         users: dict[CFunction, dict[int, PricedWay]] = {}
-        for index, ranking in enumerate(self.layers):
-            for way in self._written(index) if not ranking.fixed else ():
-                now = self.ways[index]
+        for index, now in enumerate(self.ways):
+            for way in self._fitting(index, self._long[index]):
                 if way.flash <= now.flash and way.time < now.time:
                     users.setdefault(way.function, {})[index] = way
         yield from users.values()
@@ -290,36 +287,38 @@ class Shares:
     @cached_property
     def _to_gain(self) -> float:
         """The time that all layers together can take less."""
-        gained = 0.0
-        for way, ranking in zip(self.first, self.layers, strict=True):
-            times = (_time_of(ranking, candidate, self.policy) for candidate in ranking.variants)
-            gained += max(way.time - min(times, default=way.time), 0.0)
-        return gained
+        fastest = (min((time for _, time in timed), default=math.inf) for timed in self._others)
+        return sum([max(way.time - least, 0.0) for way, least in zip(self.first, fastest, strict=True)])
+
+    @cached_property
+    def _others(self) -> Sequence[Sequence[tuple[Candidate, float]]]:
+        """What else computes each layer and is worth what it gives up, with its time."""
+        return [self._timed(ranking, ranking.variants) for ranking in self.layers]
+
+    @cached_property
+    def _long(self) -> Sequence[Sequence[tuple[Candidate, float]]]:
+        """The same where a loop is written out, whatever code that takes; none of layers that stay."""
+        return [
+            self._timed(ranking, () if ranking.fixed else ranking.variants_with(Trade.WRITTEN_OUT))
+            for ranking in self.layers
+        ]
+
+    def _timed(self, ranking: Ranking, candidates: Iterable[Candidate]) -> list[tuple[Candidate, float]]:
+        return [(candidate, _time_of(ranking, candidate, self.policy)) for candidate in candidates]
 
     def _of(self, index: int, most: float = math.inf) -> list[PricedWay]:
         """The other ways of a layer that are worth what they give up and whose call fits the arena.
 
         Without those that take more time than ever is there, or than `most`.
         """
-        ranking, first = self.layers[index], self.first[index]
-        if index not in self._timed:
-            affordable = first.time + self._to_lose[first.wide] + self._to_gain
-            timed = [(each, _time_of(ranking, each, self.policy)) for each in ranking.variants]
-            self._timed[index] = [(each, time) for each, time in timed if time <= affordable]
-        found = [self._priced(index, each, time) for each, time in self._timed[index] if time <= most]
-        return [way for way in found if way is not None]
+        first = self.first[index]
+        most = min(most, first.time + self._to_lose[first.wide] + self._to_gain)
+        return self._fitting(index, [pair for pair in self._others[index] if pair[1] <= most])
 
-    def _written(self, index: int) -> list[PricedWay]:
-        """The same where a loop is written out, whatever code that takes."""
-        if index not in self._long:
-            ranking = self.layers[index]
-            timed = (
-                (each, _time_of(ranking, each, self.policy))
-                for each in ranking.variants_with(Trade.WRITTEN_OUT)
-            )
-            found = [self._priced(index, each, time) for each, time in timed]
-            self._long[index] = [way for way in found if way is not None]
-        return self._long[index]
+    def _fitting(self, index: int, timed: Iterable[tuple[Candidate, float]]) -> list[PricedWay]:
+        """Those whose call fits the arena."""
+        found = [self._priced(index, candidate, time) for candidate, time in timed]
+        return [way for way in found if way is not None]
 
     def _priced(self, index: int, candidate: Candidate, time: float) -> PricedWay | None:
         """One of a layer's ways; None if its call does not fit the arena."""
