@@ -98,12 +98,23 @@ def litert(
         )
         interpreter.allocate_tensors()
         positions = [detail["index"] for detail in interpreter.get_input_details()]
+        outputs = {detail["index"] for detail in interpreter.get_output_details()}
         results: list[Tensors] = []
+
+        def content(index: int) -> Array | None:
+            """Return a tensor; None if it has no memory: a loop of open shapes gives it, nothing reads it."""
+            try:
+                return np.array(interpreter.get_tensor(index))
+            except ValueError:
+                if index in outputs:
+                    raise
+                return None
+
         for inputs in calls:
             for index, array in zip(positions, inputs, strict=True):
                 interpreter.set_tensor(index, array)
             interpreter.invoke()
-            results.append({i: np.array(interpreter.get_tensor(i)) for i in wanted})
+            results.append({i: array for i in wanted if (array := content(i)) is not None})
     except (RuntimeError, ValueError) as error:
         raise OracleError(f"LiteRT: {error}") from None
     return results
@@ -255,6 +266,7 @@ def litert_decides(data: bytes, traced: Traced) -> bool:
         per_channel
         or "relu" in {n.op.name for n in traced.graph.nodes}
         or has_stale_shapes(data, traced)
+        or has_open_shapes_inside(data)
         or has_ignored_options(data)
     )
 
@@ -293,6 +305,14 @@ def has_stale_shapes(data: bytes, traced: Traced) -> bool:
         != value.type.shape
         for index, value in traced.values.items()
     )
+
+
+def has_open_shapes_inside(data: bytes) -> bool:
+    """Return whether a subgraph that an operator runs leaves shapes open, which TFLM ignores."""
+    model = tflite.Model.GetRootAsModel(data, 0)
+    graphs = map(model.Subgraphs, range(1, model.SubgraphsLength()))
+    tensors = (graph.Tensors(i) for graph in graphs for i in range(graph.TensorsLength()))
+    return any(-1 in map(tensor.ShapeSignature, range(tensor.ShapeSignatureLength())) for tensor in tensors)
 
 
 def per_tensor(value: Value) -> Quant | None:

@@ -34,6 +34,8 @@ SCRATCH_INPUTS: dict[str, tuple[int, ...]] = {}
 # Inputs whose quantisation may be block-wise, which importers look for themselves; by operator.
 BLOCKWISE_INPUTS: dict[str, tuple[int, ...]] = {}
 
+_STATIC = "export the model with static shapes and constant operator attributes"
+
 MAX_LIST = 4096  # elements of an attribute list or of a shape computation
 
 CLIPS = {
@@ -253,7 +255,7 @@ class OperatorContext:
         if array is None:
             raise Unsupported(
                 f"its {what} must be constant; it is computed by the model",
-                "export the model with static shapes and constant operator attributes",
+                _STATIC,
             )
         return array
 
@@ -280,9 +282,15 @@ class OperatorContext:
             return self.shape(index, what)
         return self.static_shape(what, self.input(index).type.size)
 
-    def static_shape(self, what: str, rank: int, position: int = 0) -> tuple[int, ...]:
-        """The shape that the file has for output `position`: it decides, as in TFLM, where what says it is
-        computed.
+    def static_shape(
+        self, what: str, rank: int, position: int = 0, *, hint: str = _STATIC
+    ) -> tuple[int, ...]:
+        """Return the shape that the file has for output `position`, where an attribute is computed.
+
+        Args:
+            what: the computed attribute.
+            rank: number of axes that the shape must have.
+            hint: advice where the file leaves the shape open.
 
         Raises:
             Unsupported: the file leaves it open, or has another rank.
@@ -292,7 +300,7 @@ class OperatorContext:
             raise Unsupported(
                 f"its {what} is computed by the model, so that the shape of its result must be in the file, "
                 f"with {rank} axes; it is {list(shape)}",
-                "export the model with static shapes and constant operator attributes",
+                hint,
             )
         return shape
 

@@ -12,9 +12,11 @@ import numpy as np
 from microfold.errors import Problem, TypeRuleError, UnsupportedModelError
 from microfold.frontend.bind_symbolic_vars import NO_SHAPES, Shapes, bind_symbolic_vars
 from microfold.frontend.bodies import Body
-from microfold.frontend.context import BLOCKWISE_INPUTS, SCRATCH_INPUTS, OperatorContext
+from microfold.frontend.context import BLOCKWISE_INPUTS, SCRATCH_INPUTS, ImportFunction, OperatorContext
 from microfold.frontend.hints import CHANGE, unsupported_operator
+from microfold.frontend.list_writes import find_list_writes
 from microfold.frontend.operators import IMPORTERS
+from microfold.frontend.operators.movement.list_write import list_write
 from microfold.frontend.raw import RawOperator, RawSubgraph, RawTensor
 from microfold.frontend.reader import read_model
 from microfold.frontend.scope import Scope, Unsupported, describe
@@ -213,9 +215,14 @@ class _Importer:
             self.accept(arguments)
         for index in self.inputs if arguments is None else ():
             self.declare(self.subgraph.tensors[index], f"input {self.subgraph.tensors[index].name!r}")
+        writes = {write.operator.index: write for write in find_list_writes(self.subgraph)}
+        parts = {index for write in writes.values() for index in write.parts}
         for operator in self.subgraph.operators:
             nodes, problems = len(scope.nodes), len(self.problems)
-            self.operator(operator)
+            if operator.index in writes:
+                self.operator(writes[operator.index].operator, list_write)
+            elif operator.index not in parts:
+                self.operator(operator, IMPORTERS.get(operator.name))
             self.surveyed.append(self.describe(operator, nodes, problems))
 
     def describe(self, raw: RawOperator, nodes: int, problems: int) -> Surveyed:
@@ -298,7 +305,8 @@ class _Importer:
             self.scope.values[index] = Value(name, argument.type)
         self.inputs = [i for i in inputs if i in self.scope.values]
 
-    def operator(self, raw: RawOperator) -> None:
+    def operator(self, raw: RawOperator, function: ImportFunction | None) -> None:
+        """Import one operator by its function; None if there is no function for it."""
         scope, tensors = self.scope, self.subgraph.tensors
         where = f"{self.prefix}operator {raw.index} ({raw.name})"
         if raw.outputs:
@@ -307,9 +315,11 @@ class _Importer:
             scope.unknown.update(i for i in raw.outputs if i not in scope.values)
             return  # it hangs on a problem that is reported already
         try:
+            if function is None:
+                raise unsupported_operator(raw.name)
             self.check_operands(raw)
             context = OperatorContext(raw, scope)
-            IMPORTERS[raw.name](context)
+            function(context)
             context.check_complete()
         except Unsupported as error:
             self.problems.append(Problem(where, error.reason, error.hint or CHANGE))
@@ -325,8 +335,6 @@ class _Importer:
 
     def check_operands(self, raw: RawOperator) -> None:
         scope, tensors = self.scope, self.subgraph.tensors
-        if raw.name not in IMPORTERS:
-            raise unsupported_operator(raw.name)
         for position, index in enumerate(raw.inputs):
             if index < 0 or index in scope.values or index in scope.variables.handles:
                 continue

@@ -208,8 +208,68 @@ def below(graph: Subgraph, i: int, limit: int) -> None:
     graph.table.outputs = graph.add("LESS", [i, limit], [graph.tensor("less", "bool", ())])
 
 
-def recurrent(steps: int) -> bytes:
-    """h = tanh(x_t W + h U), every h kept: what Keras makes of SimpleRNN(return_sequences=True)."""
+def list_write(graph: Subgraph, rows: int, row: int, i: int, shape: tuple[int, ...], **faults: int) -> int:
+    """rows[i] = row, as TensorFlow's converter writes TensorListSetItem; `faults` spoil a part of it.
+
+    Args:
+        rows, row, i: tensors of the list [n, ...], of the row [1, ...] and of the index [].
+        shape: of the list.
+        faults: `offset` of the second part from the index (1), `length` of the first one's other axes (-1),
+            the `list` of the second part, the fused `activation`, and `reader` of the first part (1: it is an
+            output).
+    """
+    rank = len(shape)
+    kind = next(name for name, number in TYPES.items() if number == graph.table.tensors[rows].type)
+    at = graph.constant("at", np.array([1], np.int32))
+    offset = graph.constant("offset", np.array(faults.get("offset", 1), np.int32))
+    (behind,) = graph.add("ADD", [i, offset], [graph.tensor("behind", "int32", ())])
+    zeros = graph.constant("zeros", np.zeros(rank, np.int32))
+    rest = graph.constant("rest", np.full(rank, -1, np.int32))
+
+    def vector(name: str, first: int, others: int) -> int:
+        (index,) = graph.add("RESHAPE", [first, at], [graph.tensor(f"{name}_first", "int32", (1,))])
+        if rank == 1:
+            return index
+        filled = graph.constant(f"{name}_others", np.full(rank - 1, others, np.int32))
+        return graph.add("CONCATENATION", [index, filled], [graph.tensor(name, "int32", (rank,))])[0]
+
+    open_shape = graph.tensor("head", kind, (1,) * rank), graph.tensor("tail", kind, (1,) * rank)
+    for tensor in open_shape:
+        graph.table.tensors[tensor].shapeSignature = [-1] * rank
+    size, begin = vector("size", i, faults.get("length", -1)), vector("begin", behind, 0)
+    (head,) = graph.add("SLICE", [rows, zeros, size], [open_shape[0]])
+    (tail,) = graph.add("SLICE", [faults.get("list", rows), begin, rest], [open_shape[1]])
+    if faults.get("reader"):
+        graph.table.outputs.append(head)
+    result = graph.tensor("written", kind, shape)
+    graph.add(
+        "CONCATENATION",
+        [head, row, tail],
+        [result],
+        axis=0,
+        fusedActivationFunction=faults.get("activation", 0),
+    )
+    return result
+
+
+def written(kind: str, shape: tuple[int, ...], **faults: int) -> bytes:
+    """One row of a list replaced at an index that is an input; see `list_write`."""
+    model = Model(1)
+    (main,) = model.subgraphs
+    rows, row = main.input("rows", kind, shape), main.input("row", kind, (1, *shape[1:]))
+    i = main.input("i", "int32", ())
+    if "list" in faults:
+        faults["list"] = main.input("others", kind, shape)
+    main.table.outputs.append(list_write(main, rows, row, i, shape, **faults))
+    return model.pack()
+
+
+def recurrent(steps: int, *, by_slices: bool = False) -> bytes:
+    """h = tanh(x_t W + h U), every h kept: what Keras makes of SimpleRNN(return_sequences=True).
+
+    Args:
+        by_slices: whether rows are kept as the converter does it by default, see `list_write`.
+    """
     model = Model(3)
     main, condition, body = model.subgraphs
     x = main.input("x", shape=(steps, 1, 4))
@@ -238,6 +298,10 @@ def recurrent(steps: int) -> bytes:
     (state,) = body.add("TANH", [total], [body.tensor("state", shape=(1, 6))])
     shape = body.constant("shape", np.array([1, 1, 6], np.int32))
     (row,) = body.add("RESHAPE", [state, shape], [body.tensor("row", shape=(1, 1, 6))])
+    if by_slices:
+        kept = list_write(body, rows, row, i, (steps, 1, 6))
+        body.table.outputs = [counter(body, i), kept, state, x]
+        return model.pack()
     at = body.constant("at", np.array([1], np.int32))
     (index,) = body.add("RESHAPE", [i, at], [body.tensor("index", "int32", (1,))])
     zeros = body.constant("zeros", np.zeros(2, np.int32))
@@ -338,6 +402,7 @@ MODELS = {
     "while_input_f32": lambda: counted("float32", by_input=True),
     "while_variable_f32": accumulating,
     "while_sequence_f32": lambda: recurrent(7),
+    "while_list_f32": lambda: recurrent(7, by_slices=True),
     "while_long_f32": lambda: recurrent(200),
     "while_bounded_f32": bounded,
     "while_nested_int32": nested,

@@ -14,6 +14,8 @@ from microfold.ir.graph import Graph, verify
 from microfold.ir.interpret import Interpreter
 from microfold.ops.control.call import Call
 from microfold.ops.control.control_flow import If, While
+from microfold.ops.movement.dynamic_slice import DynamicSlice
+from microfold.ops.movement.dynamic_update_slice import DynamicUpdateSlice
 from tests.frontend import models
 from tests.frontend.test_refusals import vector
 from tests.needs import need_modules
@@ -65,6 +67,43 @@ def test_a_variable_in_a_loop_is_state() -> None:
     interpreter = Interpreter(graph)
     for calls in (1, 2):
         np.testing.assert_array_equal(interpreter.run(X)[0], 1 + 2 * calls * X + X)
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("float32", (5, 2, 4)), ("int8", (5, 4)), ("int32", (5,))])
+def test_a_list_write_is_one_operator(kind: str, shape: tuple[int, ...]) -> None:
+    """Slices of computed lengths around a row are DYNAMIC_UPDATE_SLICE, for each index of the list."""
+    need_modules("ai_edge_litert")
+    from tests.tools.make_control_flow import written
+
+    graph = import_model(written(kind, shape))
+    assert [
+        type(node.op) for node in graph.nodes if isinstance(node.op, DynamicUpdateSlice | DynamicSlice)
+    ] == [DynamicUpdateSlice]
+    rows = np.arange(np.prod(shape)).reshape(shape).astype(graph.inputs[0].type.dtype.numpy)
+    row = -rows[:1] - 1
+    for index in range(shape[0]):
+        wanted = rows.copy()
+        wanted[index] = row[0]
+        np.testing.assert_array_equal(run(graph, rows, row, np.array(index, np.int32)), wanted)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [{"offset": 2}, {"offset": -1}, {"length": 2}, {"list": 1}, {"activation": 1}, {"reader": 1}],
+    ids=str,
+)
+def test_what_only_resembles_a_list_write_is_refused(faults: dict[str, int]) -> None:
+    """The refusal of the slices of open shapes names the option of the converter that avoids them."""
+    need_modules("ai_edge_litert")
+    from tests.tools.make_control_flow import written
+
+    with pytest.raises(UnsupportedModelError, match="_experimental_enable_dynamic_update_slice"):
+        import_model(written("float32", (5, 2, 4), **faults))
+
+
+def test_a_loop_with_list_writes_is_the_loop_with_updates() -> None:
+    x = np.random.default_rng(0).standard_normal((7, 1, 4)).astype(np.float32)
+    np.testing.assert_array_equal(run(imported("while_list_f32"), x), run(imported("while_sequence_f32"), x))
 
 
 def test_calls() -> None:

@@ -40,9 +40,19 @@ def slice_(context: OperatorContext) -> None:
     context.finish(*context.emit(StridedSlice(begin, size, (1,) * x.type.rank), x))
 
 
+# Slices of computed lengths mostly write rows of lists, in a form unknown to `frontend/list_writes.py`.
+_OPEN_LENGTH = (
+    "convert with converter._experimental_enable_dynamic_update_slice = True if it writes a row of a list "
+    "(recurrent layers, tf.map_fn, tf.TensorArray), or unroll the loop (Keras: unroll=True)"
+)
+
+
 def _slice_of_computed_place(context: OperatorContext, x: Value) -> None:
-    """The file says how many elements there are; those that a constant size names must be as many."""
-    shape, named = context.static_shape("begin or size", x.type.rank), context.known(2)
+    """Import a slice whose begin the model computes: as many elements as the file and a constant size say."""
+    places = [context.input(i).type.shape for i in (1, 2)]
+    if places != [(x.type.rank,)] * 2:
+        raise Unsupported(f"begin and size must name each axis of {x.type}; their shapes are {places}")
+    shape, named = context.static_shape("begin or size", x.type.rank, hint=_OPEN_LENGTH), context.known(2)
     if named is not None and any(n not in (-1, m) for n, m in zip(named.reshape(-1), shape, strict=False)):
         raise Unsupported(f"its size must be that of its result, {list(shape)}; it is {named.tolist()}")
     context.require_same_quantization(x)
