@@ -125,8 +125,14 @@ def product_sum(node: Node, graph: Graph) -> ProductSum | None:
         positions = np.ones((1, 1), np.bool_)
     else:
         positions = kinds_of_positions(op.window(filters.type), x.type.shape[1], x.type.shape[2])
-    wide = accumulate.has_wide_sums(x.type, bias_value.type if bias_value is not None else None)
-    return ProductSum(matrix, bias.astype(np.int64), x.type.quant.zero_point, positions, multipliers, wide)
+    zero_point, wide = x.type.quant.zero_point, has_wide_sums(node)
+    return ProductSum(matrix, bias.astype(np.int64), zero_point, positions, multipliers, wide)
+
+
+def has_wide_sums(node: Node) -> bool:
+    """`accumulate.has_wide_sums` of a node that sums up products."""
+    bias = node.inputs[2] if isinstance(node.op, PRODUCT_SUMS) and len(node.inputs) > 2 else None
+    return accumulate.has_wide_sums(node.operands[0].type, bias.type if bias is not None else None)
 
 
 def _arrange(
