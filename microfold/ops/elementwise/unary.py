@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -32,13 +32,21 @@ def _gelu(x: Array) -> Array:
     return np.float32(0.5) * x * _erfc(scaled.astype(np.float64)).astype(np.float32)
 
 
-def _gelu_tanh_by(tanh: Function, x: Array) -> Array:
-    """Return GELU by its approximation ``x / 2 * (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))``."""
-    inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * (x * x * x))
-    return np.float32(0.5) * x * (np.float32(1) + tanh(inner))
+_GELU_FACTOR = np.float32(math.sqrt(2 / math.pi))
 
 
-# Functions of which tables are made, and of float32 elements, but for those below; float32 to float32.
+def _gelu_tanh(x: Array) -> Array:
+    inner = _GELU_FACTOR * (x + np.float32(0.044715) * x * x * x)
+    return np.float32(0.5) * x * (np.float32(1) + np.tanh(inner.astype(np.float64)).astype(np.float32))
+
+
+def _gelu_rational_tanh(x: Array) -> Array:
+    """The same with LiteRT's tanh and order of products: where ``1 + tanh`` cancels, last places decide."""
+    inner = _GELU_FACTOR * (x + np.float32(0.044715) * (x * x * x))
+    return np.float32(0.5) * x * (np.float32(1) + rational_tanh(inner))
+
+
+# float32 to float32
 FUNCTIONS: dict[str, Function] = {
     "ceil": np.ceil,
     "cos": lookup.rounded_once(np.cos),
@@ -49,7 +57,8 @@ FUNCTIONS: dict[str, Function] = {
     "fast_tanh": fast_math.tanh,
     "floor": np.floor,
     "gelu": _gelu,
-    "gelu_tanh": partial(_gelu_tanh_by, lookup.rounded_once(np.tanh)),
+    "gelu_rational_tanh": _gelu_rational_tanh,
+    "gelu_tanh": _gelu_tanh,
     "log": lookup.rounded_once(np.log),
     "neg": np.negative,
     "round": np.rint,
@@ -58,8 +67,6 @@ FUNCTIONS: dict[str, Function] = {
     "sqrt": np.sqrt,
     "square": np.square,
 }
-# Functions that the reference computes otherwise for its tables.
-_FLOAT_FUNCTIONS: dict[str, Function] = {"gelu_tanh": partial(_gelu_tanh_by, rational_tanh)}
 # Of these the reference has integer forms.
 _QUANTIZED_FUNCTIONS = ("elu", "exp", "gelu", "gelu_tanh", "log", "sqrt")
 
@@ -102,8 +109,7 @@ class Unary(Op):
     def reference(self, x: Tensor) -> Array:
         with np.errstate(all="ignore"):
             if x.type.dtype.is_float:
-                function = _FLOAT_FUNCTIONS.get(self.function, FUNCTIONS[self.function])
-                return function(x.data).astype(np.float32)
+                return FUNCTIONS[self.function](x.data).astype(np.float32)
             if self.function == "sqrt":
                 return self._truncated_sqrt(x)
             if x.type.dtype is DType.INT8:
