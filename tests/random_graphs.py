@@ -90,7 +90,7 @@ class Builder:
             per_channel = self.draw(booleans)
             scales = tuple(float(np.float32(0.01 * (i + 1))) for i in range(channels if per_channel else 1))
             quant = Quant(scales, (0,) * len(scales), axis if per_channel else None)
-            wide = self.dtype is DType.INT16
+            wide = self.dtype is DType.INT16 and self.draw(booleans)
             bias = TensorType(DType.INT64 if wide else DType.INT32, (channels,))
         dtype = DType.FLOAT32 if self.floating else DType.INT8
         filters = self.constant(TensorType(dtype, shape, quant))

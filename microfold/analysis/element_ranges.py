@@ -213,15 +213,16 @@ def _product_sum(op: ProductSumOp, operands: Sequence[Ends], types: Sequence[Ten
     sums = element_sums(op, operands, types)
     channels = sums[0].shape[-1]
     mantissas, shifts = accumulate.output_multipliers(x, filters, op.out.quant, channels)
+    wide = accumulate.has_wide_sums(types[0], types[2] if len(types) > 2 else None)
     # Beyond it, the reference's arithmetic wraps round: nothing is known then.
-    limit = 1 << (31 if op.out.dtype is DType.INT8 else 46)
+    limit = 1 << (46 if wide else 31)
     room = limit >> np.maximum(shifts.astype(np.int64), 0)
     safe = (sums[0] >= -room) & (sums[1] < room)
-    if op.out.dtype is DType.INT16:
+    if wide:
         safe &= (shifts <= 14) & (shifts >= -45)
         shifts = np.clip(shifts, -45, 14)
     low, high = (
-        accumulate.requantize(np.where(safe, end, 0), mantissas, shifts, op.out).astype(np.int64)
+        accumulate.requantize(np.where(safe, end, 0), mantissas, shifts, op.out, wide=wide).astype(np.int64)
         for end in sums
     )
     lowest, highest = op.out.dtype.range

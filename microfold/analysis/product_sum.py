@@ -7,7 +7,7 @@ import numpy as np
 from microfold.analysis.interval import EXACT, INT32, Range, fits, multiply, multiply_wide
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
-from microfold.ir.types import Array, DType, TensorType
+from microfold.ir.types import Array, TensorType
 from microfold.ops import accumulate
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
@@ -50,6 +50,7 @@ class ProductSum:
         positions: bool [kinds, taps]; the kinds of output positions that there are, by the taps that lie
             inside the image. None: not known, any set of taps may.
         multipliers: mantissas and shifts, int32 [groups * filters].
+        wide: whether sums have 64 bits, see `accumulate.has_wide_sums`.
     """
 
     weights: Array
@@ -57,6 +58,7 @@ class ProductSum:
     zero_point: int
     positions: Array | None
     multipliers: tuple[Array, Array]
+    wide: bool
 
     def accumulator(self, x: Range) -> Accumulator:
         """The reach of the sums over inputs in that range."""
@@ -86,7 +88,7 @@ class ProductSum:
     def scaled(self, sums: Accumulator, out: TensorType) -> tuple[Range, Array]:
         """Sums in that reach, requantised but not saturated; and the channels for which it is right."""
         values = Range(sums.low, sums.high)
-        if out.dtype is DType.INT16:
+        if self.wide:
             scaled, known = multiply_wide(values, *self.multipliers)
         else:
             scaled, known = multiply(values, *self.multipliers)
@@ -123,7 +125,14 @@ def product_sum(node: Node, graph: Graph) -> ProductSum | None:
         positions = np.ones((1, 1), np.bool_)
     else:
         positions = kinds_of_positions(op.window(filters.type), x.type.shape[1], x.type.shape[2])
-    return ProductSum(matrix, bias.astype(np.int64), x.type.quant.zero_point, positions, multipliers)
+    zero_point, wide = x.type.quant.zero_point, has_wide_sums(node)
+    return ProductSum(matrix, bias.astype(np.int64), zero_point, positions, multipliers, wide)
+
+
+def has_wide_sums(node: Node) -> bool:
+    """`accumulate.has_wide_sums` of a node that sums up products."""
+    bias = node.inputs[2] if isinstance(node.op, PRODUCT_SUMS) and len(node.inputs) > 2 else None
+    return accumulate.has_wide_sums(node.operands[0].type, bias.type if bias is not None else None)
 
 
 def _arrange(

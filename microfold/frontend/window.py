@@ -67,3 +67,17 @@ def positive(what: str, height: int, width: int) -> Pair:
 def strides_of(options: Any) -> Pair:
     """Vertical and horizontal stride."""
     return positive("strides", int(options.StrideH()), int(options.StrideW()))
+
+
+def with_bias_type(
+    context: OperatorContext, bias: Value | None, x: Value, channels: int, options: Any
+) -> Value | None:
+    """Return the bias, or zeros of int32 where the options say so of an absent one.
+
+    The type decides how wide sums over int16 activations are, see `accumulate.has_wide_sums`.
+    """
+    if bias is not None or x.type.dtype is not DType.INT16:
+        return bias
+    if options.QuantizedBiasType() != tflite.TensorType.INT32:
+        return None
+    return context.add_constant(np.zeros(channels, np.int32), f"{context.name()}_bias")

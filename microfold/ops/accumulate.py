@@ -1,4 +1,4 @@
-"""What conv2d, depthwise_conv2d and fully_connected share: accumulator types and requantisation."""
+"""Accumulator types and requantisation of conv2d, depthwise_conv2d, transpose_conv2d and fully_connected."""
 
 from __future__ import annotations
 
@@ -52,17 +52,27 @@ def check_accumulation(
     assert weights.quant is not None
     assert out.quant is not None
     largest = numerics.effective_multiplier([x.quant.scale, max(weights.quant.scales)], out.quant.scale)
-    check_int16_multiplier(op, x, largest)
+    if has_wide_sums(x, bias):
+        check_int16_multiplier(op, largest)
 
 
-def check_int16_multiplier(op: str, x: TensorType, largest: numerics.Multiplier) -> None:
-    """The type rule of sums of int16 products: what the reference's 64-bit multiplication takes.
+def has_wide_sums(x: TensorType, bias: TensorType | None) -> bool:
+    """Return whether sums have 64 bits, and multipliers are reduced to 16.
+
+    The bias decides, as in the reference: with int16 activations an int32 bias means sums of 32 bits, which
+    wrap round, and the whole multiplier. Sums of int8 activations always have 32 bits.
+    """
+    return x.dtype is DType.INT16 and (bias is None or bias.dtype is not DType.INT32)
+
+
+def check_int16_multiplier(op: str, largest: numerics.Multiplier) -> None:
+    """Check the largest multiplier of sums of 64 bits against the reference's 64-bit multiplication.
 
     Raises:
         TypeRuleError: the multiplier is larger.
     """
     require(
-        x.dtype is not DType.INT16 or largest.shift <= MAX_INT16_SHIFT,
+        largest.shift <= MAX_INT16_SHIFT,
         f"{op}: the product of the operands' scales must be below {1 << MAX_INT16_SHIFT} output scales",
     )
 
@@ -93,10 +103,14 @@ def _multipliers(x: float, scales: tuple[float, ...], out: float) -> tuple[Array
     return found[0], found[1]
 
 
-def requantize(acc: Array, mantissas: Array, shifts: Array, out: ElementType) -> Array:
-    """Accumulators [..., channels] to the output's integers."""
+def requantize(acc: Array, mantissas: Array, shifts: Array, out: ElementType, *, wide: bool) -> Array:
+    """Scale accumulators [..., channels] to the output's integers.
+
+    Args:
+        wide: accumulators have 64 bits, see `has_wide_sums`; others wrap round at 32.
+    """
     assert out.quant is not None
-    if out.dtype is DType.INT16:
+    if wide:
         scaled = numerics.multiply_int64_by_quantized_multiplier(acc, mantissas, shifts)
     else:
         wrapped = np.asarray(acc, np.int64).astype(np.int32)
@@ -105,7 +119,7 @@ def requantize(acc: Array, mantissas: Array, shifts: Array, out: ElementType) ->
 
 
 def finish(acc: Array, x: Tensor, weights: Tensor, bias: Tensor | None, out: ElementType) -> Array:
-    """Products summed up [..., channels], of `widened` images, to a convolution's results."""
+    """Add the bias to sums of products [..., channels] of `widened` images, and scale them to the output."""
     if x.type.dtype.is_float:
         with np.errstate(over="ignore"):
             return (acc + (bias.data if bias is not None else np.float32(0))).astype(out.dtype.numpy)
@@ -114,7 +128,8 @@ def finish(acc: Array, x: Tensor, weights: Tensor, bias: Tensor | None, out: Ele
     assert weights.type.quant is not None
     assert out.quant is not None
     multipliers = output_multipliers(x.type.quant, weights.type.quant, out.quant, acc.shape[-1])
-    return requantize(acc, *multipliers, out)
+    wide = has_wide_sums(x.type, bias.type if bias is not None else None)
+    return requantize(acc, *multipliers, out, wide=wide)
 
 
 def widened(x: Tensor) -> Array:

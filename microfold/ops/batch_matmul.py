@@ -49,7 +49,8 @@ class BatchMatmul(Op):
             assert second.quant is not None
             # Raises where the scales have no multiplier.
             multiplier = self.multiplier(first.quant, second.quant)
-            accumulate.check_int16_multiplier("batch_matmul", first, multiplier)
+            if accumulate.has_wide_sums(first, None):
+                accumulate.check_int16_multiplier("batch_matmul", multiplier)
         *first_batch, rows, depth = _swapped(first.shape, self.transpose_first)
         *second_batch, second_depth, columns = _swapped(second.shape, self.transpose_second)
         require(
@@ -80,7 +81,8 @@ class BatchMatmul(Op):
         assert second.type.quant is not None
         mantissa, shift = self.multiplier(first.type.quant, second.type.quant)
         acc = accumulate.exact_int(np.matmul(a, b))
-        return accumulate.requantize(acc, np.array(mantissa), np.array(shift), self.out)
+        wide = accumulate.has_wide_sums(first.type, None)
+        return accumulate.requantize(acc, np.array(mantissa), np.array(shift), self.out, wide=wide)
 
     def macs(self, first: TensorType, second: TensorType) -> int:
         return self.infer(first, second).size * _swapped(first.shape, self.transpose_first)[-1]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from microfold import __version__
 from microfold.analysis.deviation import Deviation, measure_deviation
 from microfold.analysis.interval import channel_count
-from microfold.analysis.product_sum import Accumulator
+from microfold.analysis.product_sum import Accumulator, has_wide_sums
 from microfold.analysis.pruning_proof import PruningProof
 from microfold.analysis.ranges import Ranges, analyze
 from microfold.codegen.fetching import fetched_bytes
@@ -213,7 +213,7 @@ def _with_inner_sums(program: Program) -> Ranges:
 
 
 def _overflow_proof(program: Program, ranges: Ranges) -> Report:
-    """Which sums are proved to stay in their type: 64 bits for int16 product sums, 32 for all others.
+    """Which sums are proved to stay in their type: 64 bits or 32, see `accumulate.has_wide_sums`.
 
     The largest sum is that of the layer which comes closest to the end of its type.
     """
@@ -244,14 +244,19 @@ def _overflow_proof(program: Program, ranges: Ranges) -> Report:
             layer.name
             for layer in program.calls
             if dict(layer.call.function.spec).get("requantize") == RequantizeForm.WRAPPED.value
+            or (layer.name in unproved and _always_wraps(layer))
         ],
     }
 
 
+def _always_wraps(layer: Layer) -> bool:
+    """Whether every kernel wraps the layer's sums round: vectors do so without a form of their own."""
+    return layer.node.operands[0].type.dtype is DType.INT16 and not has_wide_sums(layer.node)
+
+
 def _sum_bits(layer: Layer) -> int:
     """Bits of a layer's sums, without the sign."""
-    x = layer.node.operands[0].type
-    return 63 if layer.macs and x.dtype is DType.INT16 else 31
+    return 63 if layer.macs and has_wide_sums(layer.node) else 31
 
 
 def _pruned(proof: PruningProof) -> Report:

@@ -50,9 +50,9 @@ def test_sums_of_the_reference_are_in_their_bounds(graph: Graph) -> None:
     seen: list[Array] = []
     original = accumulate.requantize
 
-    def spy(acc: Array, mantissas: Array, shifts: Array, out: ElementType) -> Array:
+    def spy(acc: Array, mantissas: Array, shifts: Array, out: ElementType, *, wide: bool) -> Array:
         seen.append(acc)
-        return original(acc, mantissas, shifts, out)
+        return original(acc, mantissas, shifts, out, wide=wide)
 
     ranges = analyze(graph)
 

@@ -83,8 +83,8 @@ def with_wide_weights(graph: Graph) -> Graph:
     return _replaced(graph, node.op, {value: value for value in node.operands} | {weights: wide}, constants)
 
 
-def as_int16(graph: Graph) -> Graph:
-    """The same with int16 activations, int8 weights and an int64 bias."""
+def as_int16(graph: Graph, bias: DType = DType.INT64, scale: float = 0.0003) -> Graph:
+    """The same with int16 activations, int8 weights, a bias of this type and results of this scale."""
     node = graph.nodes[0]
     renamed: dict[Value, Value] = {}
     constants: dict[Value, Array] = {}
@@ -94,14 +94,25 @@ def as_int16(graph: Graph) -> Graph:
             renamed[value] = Value("x", TensorType(DType.INT16, value.type.shape, Quant.per_tensor(0.0004)))
         elif value.type.dtype is DType.INT32:
             assert array is not None
-            renamed[value] = Value(value.name, TensorType(DType.INT64, value.type.shape))
-            constants[renamed[value]] = array.astype(np.int64) * 256
+            renamed[value] = Value(value.name, TensorType(bias, value.type.shape))
+            constants[renamed[value]] = array.astype(bias.numpy) * 256
         else:
             assert array is not None
             renamed[value] = value
             constants[value] = array
-    op = dataclasses.replace(node.op, out=ElementType(DType.INT16, Quant.per_tensor(0.0003)))  # type: ignore[call-arg]
+    op = dataclasses.replace(node.op, out=ElementType(DType.INT16, Quant.per_tensor(scale)))  # type: ignore[call-arg]
     return _replaced(graph, op, renamed, constants)
+
+
+def as_int16_in_32_bits(given: Mapping[str, Graph]) -> dict[str, Graph]:
+    """Those with a bias as int16 with one of int32: sums wrap round at 32 bits, and are rounded twice.
+
+    Of the first one there is another that scales its sums up.
+    """
+    biased = {name: graph for name, graph in given.items() if len(graph.nodes[0].inputs) > 2}
+    found = {f"{name}, int32 bias": as_int16(graph, DType.INT32) for name, graph in biased.items()}
+    first = next(iter(biased.values()))
+    return found | {"int32 bias, scaled up": as_int16(first, DType.INT32, 1e-7)}
 
 
 def _replaced(graph: Graph, op: object, renamed: dict[Value, Value], constants: dict[Value, Array]) -> Graph:

@@ -185,7 +185,8 @@ class _Builder:
             scales = [float(np.float32(factor * 10**span)) for span in spans]
             quant = Quant(tuple(scales), (0,) * count, axis if count > 1 or channels == 1 else None)
             filters = self.constant(TensorType(DType.INT8, shape, quant), array)
-            kind = DType.INT32 if self.dtype is DType.INT8 else DType.INT64
+            wide = self.dtype is DType.INT16 and self.chance(0.7)
+            kind = DType.INT64 if wide else DType.INT32
             bias = self.constant(TensorType(kind, (channels,)), self._bias(array, axis, spread, channels))
             op = make(self.element(scale))
             result = self.emit(op, x, filters, bias if with_bias else None)

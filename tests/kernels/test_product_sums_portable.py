@@ -14,7 +14,7 @@ from microfold.ir.types import DType, Quant, TensorType
 from microfold.kernels.packing.product_sum import interleave_channels
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from tests.kernels import graphs
-from tests.kernels.portable import CORES, as_float, as_int16, check, check_all
+from tests.kernels.portable import CORES, as_float, as_int16, as_int16_in_32_bits, check, check_all
 from tests.needs import CROSS_TOOLS
 from tests.sampling import sampled
 
@@ -91,6 +91,12 @@ def test_int8() -> None:
 
 def test_int16() -> None:
     check_all({name: as_int16(graph) for name, graph in GRAPHS.items()})
+
+
+def test_int16_in_32_bits() -> None:
+    wrapping = {"wrapping": graphs.fully_connected_graph(1301, 3, saturated=True)}
+    for graphs_of_family in (CONVOLUTIONS, DEPTHWISE, DENSE | wrapping):
+        check_all(as_int16_in_32_bits(graphs_of_family))
 
 
 def test_float() -> None:

@@ -41,6 +41,13 @@ GRAPHS = {
           %y: int8[3,2] q(2e7, 4) = fully_connected(%x, %w, %b)
         }}
         """,
+    "int16": f"""\
+        graph @g(%x: int16[3,2] q(1.0, 0)) -> (%y) {{
+          %w = constant int8[2,2] q(1.0, 0) [127, 100, -128, 5]
+          %b = {BIAS}
+          %y: int16[3,2] q(8e4, 0) = fully_connected(%x, %w, %b)
+        }}
+        """,
 }
 
 

@@ -15,6 +15,7 @@ from microfold.frontend.window import (
     padding_of,
     positive,
     strides_of,
+    with_bias_type,
     without_zero_point,
 )
 from microfold.ir.node import Value
@@ -63,7 +64,10 @@ def _convolution(context: OperatorContext, options: Any, op: type[Conv2D] | type
         result = _hybrid(context, op, (strides, dilations, padding), x, weights)
     else:
         node = op(strides, dilations, padding, context.element())
-        (result,) = context.emit(node, x, weights, context.optional(2))
+        bias = context.optional(2)
+        if op is Conv2D:
+            bias = with_bias_type(context, bias, x, weights.type.shape[0], options)
+        (result,) = context.emit(node, x, weights, bias)
     context.finish_activated(result, options.FusedActivationFunction())
 
 
@@ -112,7 +116,8 @@ def transpose_conv(context: OperatorContext) -> None:
         context.finish_activated(result, int(options.FusedActivationFunction()))
         return
     op = TransposeConv2D(strides, offset, (shape[1], shape[2]), context.element())
-    (result,) = context.emit(op, x, weights, context.optional(3))
+    bias = with_bias_type(context, context.optional(3), x, weights.type.shape[0], options)
+    (result,) = context.emit(op, x, weights, bias)
     if result.type.shape != shape:
         raise Unsupported(f"its result is {result.type}; the output shape says {list(shape)}")
     context.finish_activated(result, int(options.FusedActivationFunction()))

@@ -6,7 +6,7 @@ import tflite
 
 from microfold.frontend.context import BLOCKWISE_INPUTS, OperatorContext, Unsupported, imports
 from microfold.frontend.hybrid import bias_of, is_hybrid, quantized
-from microfold.frontend.window import check_weights
+from microfold.frontend.window import check_weights, with_bias_type
 from microfold.ir.node import Value
 from microfold.ir.types import Array, DType
 from microfold.ops.fully_connected.blockwise_fully_connected import BlockwiseFullyConnected
@@ -50,7 +50,8 @@ def fully_connected(context: OperatorContext) -> None:
         (result,) = context.emit(HybridFullyConnected(), values, weights, bias, steps)
     else:
         op = LegacyFullyConnected if legacy else FullyConnected
-        (result,) = context.emit(op(context.element()), x, weights, context.optional(2))
+        bias = with_bias_type(context, context.optional(2), x, units, options)
+        (result,) = context.emit(op(context.element()), x, weights, bias)
     if options.KeepNumDims():
         shape = (*context.input(0).type.shape[:-1], units)
         if shape != result.type.shape:

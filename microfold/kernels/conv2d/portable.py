@@ -22,6 +22,7 @@ from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.requantize import multiply_high, output_range, output_table
 from microfold.kernels.requantize.finish import Finish, clamped_finish
+from microfold.kernels.requantize.int16_sums import Int16Requantization, plan_portable
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS, image_parameters, window_parameters
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.hybrid_conv2d import HybridConv2D
@@ -271,10 +272,7 @@ class Conv2DFloatHalf(float16_weights.HalfWeights, Conv2DFloat):
 
 @register
 class Conv2DInt16(PatchConv):
-    """int16 activations and int8 weights, with the accumulator that `wide_records` finds wide enough.
-
-    `channels` are its records: (bias, multiplier of 16 bits, 0, shift), with the reference's single rounding.
-    """
+    """int16 activations and int8 weights; `plan_portable` proves the form of `channels`' records."""
 
     name = "s16_conv2d__c_2x2"
     op = Conv2D
@@ -283,18 +281,15 @@ class Conv2DInt16(PatchConv):
         reason = unsupported_grouping(layer) or product_sum.unsupported_constants(
             layer, DType.INT16, DType.INT8
         )
-        if reason is None and self._records(layer) is None:
+        if reason is None and self._plan(layer) is None:
             return "a bias or a multiplier is too large"
         return reason
 
-    def _records(self, layer: LayerContext) -> tuple[Array, str] | None:
-        multipliers = product_sum.channel_multipliers(layer)
-        return product_sum.wide_records(layer, filter_matrix(layer), multipliers)
+    def _plan(self, layer: LayerContext) -> Int16Requantization | None:
+        return plan_portable(layer, filter_matrix(layer), product_sum.channel_multipliers(layer))
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        planned = self._records(layer)
-        assert planned is not None
-        records = Constant("channels", product_sum.pad_records(planned[0], 2), record="mf_channel")
-        return self.call(
-            layer, "conv2d/s16.c.j2", clamped_finish(layer, records, (("accumulator", planned[1]),))
-        )
+        plan = self._plan(layer)
+        assert plan is not None
+        records = Constant("channels", product_sum.pad_records(plan.records, 2), record="mf_channel")
+        return self.call(layer, "conv2d/s16.c.j2", clamped_finish(layer, records, plan.choice))

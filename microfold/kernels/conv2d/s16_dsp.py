@@ -24,7 +24,7 @@ from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.finish import Finish
-from microfold.kernels.requantize.int16_single_rounding import (
+from microfold.kernels.requantize.int16_sums import (
     CHUNK,
     Int16Requantization,
     int16_clamping,
@@ -90,7 +90,7 @@ class Conv2DInt16Dsp(Int16DspKernel):
         plan = int16_plan(layer)
         assert plan is not None
         chunks = -(-_pairs(layer) // (CHUNK // 2)) if plan.long else 1
-        return self.product_terms(layer, chunks, plan.form)
+        return self.product_terms(layer, chunks, plan.cost)
 
     def product_terms(self, layer: LayerContext, chunks: int, finish: str) -> Terms:
         """Of sums, and of what makes outputs of them.

@@ -23,7 +23,7 @@ from microfold.kernels.packing import mve, product_sum
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.dynamic_scale import SUMS, with_scale_fields
 from microfold.kernels.requantize.finish import Finish
-from microfold.kernels.requantize.int16_single_rounding import CHUNK, Int16Requantization
+from microfold.kernels.requantize.int16_sums import CHUNK, Int16Requantization
 from microfold.ops.convolution.conv2d import Conv2D
 
 # Elements of int16 in a vector.
@@ -82,7 +82,7 @@ class Conv2DInt16Mve(Kernel):
         """How sums become outputs."""
         plan = int16_plan(layer)
         assert plan is not None
-        return row_finish(layer, plan)
+        return row_finish(layer, plan, filter_matrix(layer), product_sum.channel_multipliers(layer))
 
     def pack(self, matrix: Array) -> Constant:
         """Weights [channels, K] as the code reads them."""
@@ -117,8 +117,8 @@ def row_fields(finish: Finish, traversal: Fields) -> Fields:
     weights = Field("weights", "[outputs / 4][inputs / 8, rounded up][4][8]")
     if form == SUMS:
         return with_scale_fields((weights, *traversal))
-    order = mve.record_order(mve.MveForm.RELU)
-    channels = Field("channels", f"[outputs / 4]{order}" if form == "once" else "")
+    order = mve.record_order(mve.MveForm.GENERAL if form == "general" else mve.MveForm.RELU)
+    channels = Field("channels", f"[outputs / 4]{order}" if form != "wide" else "")
     return declare(weights, channels, *traversal, *output_range.LIMIT_FIELDS)
 
 
@@ -141,24 +141,38 @@ def nibble_rows(matrix: Array) -> Constant:
     return Constant("weights", np.ascontiguousarray(joined).view(np.int8))
 
 
-def row_finish(layer: LayerContext, plan: Int16Requantization) -> Finish:
-    """Requantisation of rows of outputs, with the records of their channels."""
+def row_finish(
+    layer: LayerContext, plan: Int16Requantization, matrix: Array, multipliers: tuple[Array, Array]
+) -> Finish:
+    """Requantisation of rows of outputs, with the records of their channels.
+
+    Sums of 32 bits are requantised as those of int8 are; vectors wrap them round as the reference does.
+
+    Args:
+        matrix: the weights as [channels, K].
+        multipliers: the reference's mantissas and shifts per channel.
+    """
     clamp, limits = output_range.proved_clamping(layer)
-    if plan.form == "once":
+    form, long = plan.form, plan.long
+    if not product_sum.has_wide_sums(layer):
+        vector_form, records = mve.requantization(layer, matrix, multipliers, wrap=long)
+        channels, form, long = Constant("channels", mve.block_words(records)), vector_form.value, False
+    elif form == "once":
         bias, multiplier, _, shift = plan.records.T
         channels = Constant("channels", mve.block_words(np.stack([bias, multiplier, -shift], axis=1)))
     else:
         padded_records = product_sum.pad_records(plan.records, mve.BLOCK)
         channels = Constant("channels", padded_records, record="mf_channel")
-    spec = (("requantize", plan.form), ("long", plan.long), ("clamp", clamp))
+    spec = (("requantize", form), ("long", long), ("clamp", clamp))
     return Finish(spec, {"channels": channels, **limits})
 
 
 def row_terms(plan: Int16Requantization, depth: int, channels: int) -> Terms:
     """Of all outputs of one row of inputs."""
-    found = sum_terms(plan.form, depth, channels)
-    blocks = found[f"block_{plan.form}"]
-    return found if plan.form == "once" else found + Terms(chunk=blocks * -(-depth // CHUNK))
+    if plan.form != "wide":
+        return sum_terms("once", depth, channels)
+    found = sum_terms("wide", depth, channels)
+    return found + Terms(chunk=found["block_wide"] * -(-depth // CHUNK))
 
 
 def sum_terms(finish: str, depth: int, channels: int) -> Terms:

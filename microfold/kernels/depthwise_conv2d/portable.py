@@ -21,6 +21,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.requantize import multiply_high, output_range, output_table
 from microfold.kernels.requantize.finish import Finish, clamped_finish
+from microfold.kernels.requantize.int16_sums import Int16Requantization, plan_portable
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.convolution.hybrid_depthwise_conv2d import HybridDepthwiseConv2D
 from microfold.ops.window import Window
@@ -327,28 +328,22 @@ class DepthwiseConv2DFloatHalf(float16_weights.HalfWeights, DepthwiseConv2DFloat
 
 @register
 class DepthwiseConv2DInt16(PlaneDepthwise):
-    """int16 activations and int8 weights, with the accumulator that `wide_records` finds wide enough.
-
-    `channels` are its records: (bias, multiplier of 16 bits, 0, shift), with the reference's single rounding.
-    """
+    """int16 activations and int8 weights; `plan_portable` proves the form of `channels`' records."""
 
     name = "s16_depthwise_conv2d__c_plane"
     op = DepthwiseConv2D
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = product_sum.unsupported_constants(layer, DType.INT16, DType.INT8)
-        if reason is None and self._records(layer) is None:
+        if reason is None and self._plan(layer) is None:
             return "a bias or a multiplier is too large"
         return reason
 
-    def _records(self, layer: LayerContext) -> tuple[Array, str] | None:
-        multipliers = product_sum.channel_multipliers(layer)
-        return product_sum.wide_records(layer, depthwise_matrix(layer), multipliers)
+    def _plan(self, layer: LayerContext) -> Int16Requantization | None:
+        return plan_portable(layer, depthwise_matrix(layer), product_sum.channel_multipliers(layer))
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        planned = self._records(layer)
-        assert planned is not None
-        records = Constant("channels", planned[0], record="mf_channel")
-        return self.call(
-            layer, "depthwise_conv2d/s16.c.j2", clamped_finish(layer, records, (("accumulator", planned[1]),))
-        )
+        plan = self._plan(layer)
+        assert plan is not None
+        records = Constant("channels", plan.records, record="mf_channel")
+        return self.call(layer, "depthwise_conv2d/s16.c.j2", clamped_finish(layer, records, plan.choice))

@@ -23,7 +23,7 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.finish import Finish
-from microfold.kernels.requantize.int16_single_rounding import int16_clamping
+from microfold.kernels.requantize.int16_sums import int16_clamping
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 

@@ -20,7 +20,7 @@ from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.finish import Finish
-from microfold.kernels.requantize.int16_single_rounding import Int16Requantization, plan_int16_requantization
+from microfold.kernels.requantize.int16_sums import Int16Requantization, plan_int16_requantization
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS, image_parameters, window_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
@@ -35,14 +35,14 @@ def int16_depthwise_plan(layer: LayerContext) -> Int16Requantization | None:
 
 
 def unsupported_int16_depthwise(layer: LayerContext) -> str | None:
-    """What kernels need that sum up in 32 bits and requantise by one product."""
+    """Return what keeps a kernel from summing up in 32 bits."""
     reason = product_sum.unsupported_constants(layer, DType.INT16, DType.INT8)
     if reason is not None:
         return reason
     plan = int16_depthwise_plan(layer)
     if plan is None:
         return "a bias or a multiplier is too large"
-    if plan.form != "once":
+    if plan.long or plan.form == "wide":
         return "sums may leave 32 bits, or a multiplier is too large"
     return None
 
@@ -72,7 +72,10 @@ class DepthwiseConv2DInt16Mve(Kernel):
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        return unsupported_int16_depthwise(layer)
+        reason = unsupported_int16_depthwise(layer)
+        if reason is None and not product_sum.has_wide_sums(layer):
+            return "with an int32 bias, sums are rounded twice"
+        return reason
 
     def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = depthwise_types(layer)

@@ -12,7 +12,8 @@ UNARY = {
     "fast_logistic": "1.0f / (1.0f + mf_fast_exp(-x))",
     "fast_tanh": "1.0f - 2.0f / (1.0f + mf_fast_exp(2.0f * x))",
     "floor": "floorf(x)",
-    "gelu": "0.5f * x * (1.0f + erff(x * 0.70710678f))",
+    "gelu": "0.5f * x * erfcf(x * -0.70710678f)",
+    "gelu_rational_tanh": "0.5f * x * (1.0f + mf_rational_tanh(0.79788456f * (x + 0.044715f * (x * x * x))))",
     "gelu_tanh": "0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)))",
     "log": "logf(x)",
     "neg": "-x",
@@ -26,7 +27,7 @@ UNARY = {
 ACTIVATIONS = {
     "abs": "fabsf(x)",
     "hard_swish": "x * mf_clamp_float(x + 3.0f, 0.0f, 6.0f) / 6.0f",
-    "logistic": "1.0f / (1.0f + expf(-x))",
+    "logistic": "x < -9.0f ? expf(x) : 1.0f / (1.0f + expf(-x))",
     "rsqrt": "1.0f / sqrtf(x)",
     "tanh": "tanhf(x)",
 }

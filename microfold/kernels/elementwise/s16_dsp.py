@@ -26,7 +26,7 @@ from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
-from microfold.kernels.requantize.int16_single_rounding import int16_clamping
+from microfold.kernels.requantize.int16_sums import int16_clamping
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.sub import Sub

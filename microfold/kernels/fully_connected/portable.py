@@ -17,6 +17,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.requantize import multiply_high, output_range, output_table
 from microfold.kernels.requantize.finish import Finish, clamped_finish
+from microfold.kernels.requantize.int16_sums import Int16Requantization, plan_portable
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -197,10 +198,7 @@ class FullyConnectedFloatHalf(float16_weights.HalfWeights, FullyConnectedFloat):
 
 @register
 class FullyConnectedInt16(UnitGroups):
-    """int16 activations and int8 weights, with the accumulator that `wide_records` finds wide enough.
-
-    `channels` are its records: (bias, multiplier of 16 bits, 0, shift), with the reference's single rounding.
-    """
+    """int16 activations and int8 weights; `plan_portable` proves the form of `channels`' records."""
 
     name = "s16_fully_connected__c_4"
     op = FullyConnected
@@ -209,19 +207,16 @@ class FullyConnectedInt16(UnitGroups):
         reason = product_sum.unsupported_constants(layer, DType.INT16, DType.INT8)
         if reason is None and weights_zero_point(layer):
             return "weights must have zero point 0"
-        if reason is None and self._records(layer) is None:
+        if reason is None and self._plan(layer) is None:
             return "a bias or a multiplier is too large"
         return reason
 
-    def _records(self, layer: LayerContext) -> tuple[Array, str] | None:
-        multipliers = unit_multipliers(layer)
-        return product_sum.wide_records(layer, centred_weights(layer), multipliers)
+    def _plan(self, layer: LayerContext) -> Int16Requantization | None:
+        return plan_portable(layer, centred_weights(layer), unit_multipliers(layer))
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        planned = self._records(layer)
-        assert planned is not None
-        padded = product_sum.pad_records(planned[0], self.group(layer))
+        plan = self._plan(layer)
+        assert plan is not None
+        padded = product_sum.pad_records(plan.records, self.group(layer))
         records = Constant("channels", padded, record="mf_channel")
-        return self.call(
-            layer, "fully_connected/s16.c.j2", clamped_finish(layer, records, (("accumulator", planned[1]),))
-        )
+        return self.call(layer, "fully_connected/s16.c.j2", clamped_finish(layer, records, plan.choice))

@@ -20,7 +20,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.finish import Finish
-from microfold.kernels.requantize.int16_single_rounding import (
+from microfold.kernels.requantize.int16_sums import (
     CHUNK,
     Int16Requantization,
     int16_clamping,
@@ -60,7 +60,7 @@ class FullyConnectedInt16Dsp(Int16DspKernel):
         assert plan is not None
         pairs = -(-fully_connected_types(layer)[0].shape[1] // 2)
         chunks = -(-pairs // (CHUNK // 2)) if plan.long else 1
-        return self.product_terms(layer, chunks, plan.form)
+        return self.product_terms(layer, chunks, plan.cost)
 
     def product_terms(self, layer: LayerContext, chunks: int, finish: str) -> Terms:
         """Of sums, and of what makes outputs of them.

@@ -6,7 +6,11 @@ from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.s16_mve import row_fields, row_finish, row_terms, row_weights
 from microfold.kernels.cost.terms import Terms
-from microfold.kernels.fully_connected.portable import fully_connected_types
+from microfold.kernels.fully_connected.portable import (
+    centred_weights,
+    fully_connected_types,
+    unit_multipliers,
+)
 from microfold.kernels.fully_connected.s16_dsp import int16_plan, unsupported_int16_fully_connected
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
@@ -41,7 +45,7 @@ class FullyConnectedInt16Mve(Kernel):
         """How sums become outputs."""
         plan = int16_plan(layer)
         assert plan is not None
-        return row_finish(layer, plan)
+        return row_finish(layer, plan, centred_weights(layer), unit_multipliers(layer))
 
     def pack(self, matrix: Array) -> Constant:
         """Weights [units, K] as the code reads them."""

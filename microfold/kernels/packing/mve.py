@@ -35,13 +35,14 @@ class MveForm(str, enum.Enum):
 
 
 def requantization(
-    layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
+    layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, wrap: bool = False
 ) -> tuple[MveForm, Array]:
     """The shortest exact form, and its constants.
 
     Args:
         matrix: the weights as [channels, K].
         multipliers: the reference's mantissas and shifts per channel.
+        wrap: sums may leave 32 bits and wrap round, so that none is known not to be negative.
 
     Returns:
         Form, and int32 [channels, rows]: bias with the input's zero point folded in, multiplier, right shift
@@ -55,7 +56,7 @@ def requantization(
     low, _ = output_range.integer_bounds(layer.node)
     if int(shifts.max()) > 0:
         form = MveForm.GENERAL
-    elif low >= out.quant.zero_point or int(lowest.min()) >= 0:
+    elif low >= out.quant.zero_point or (int(lowest.min()) >= 0 and not wrap):
         form = MveForm.RELU
     else:
         form = MveForm.PLAIN if int(shifts.max()) < 0 else MveForm.GENERAL

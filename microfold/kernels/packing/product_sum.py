@@ -11,7 +11,7 @@ from microfold.kernels.call import Parameter
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import multiply_high, output_range, output_table
 from microfold.kernels.requantize.multiply_high import Requantization
-from microfold.ops.accumulate import output_multipliers
+from microfold.ops import accumulate
 
 
 def unsupported_int8_constants(layer: LayerContext, *, tables: bool = False) -> str | None:
@@ -74,13 +74,13 @@ def channel_multipliers(layer: LayerContext) -> tuple[Array, Array]:
     x, weights = (value.type.quant for value in layer.node.operands[:2])
     out = output_table.sum_type(layer.node)
     assert x is not None and weights is not None and out.quant is not None
-    return output_multipliers(x, weights, out.quant, out.shape[-1])
+    return accumulate.output_multipliers(x, weights, out.quant, out.shape[-1])
 
 
 def output_records(
     layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> tuple[Requantization, Mapping[str, Parameter]]:
-    """Requantisation of an int8 output, and the output's bounds as layer fields.
+    """Requantisation of sums of 32 bits, and the output's bounds as layer fields.
 
     Args:
         matrix: the weights as [channels, K], any zero point taken off.
@@ -129,10 +129,17 @@ def float_biases(layer: LayerContext, channels: int) -> Array:
     return np.zeros(channels, np.float32) if bias is None else bias
 
 
+def has_wide_sums(layer: LayerContext) -> bool:
+    """`accumulate.has_wide_sums` of a product sum."""
+    x = layer.node.operands[0]
+    bias = layer.node.inputs[2] if layer.present(2) else None
+    return accumulate.has_wide_sums(x.type, bias.type if bias is not None else None)
+
+
 def wide_records(
     layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> tuple[Array, str] | None:
-    """For int16 activations: records (bias, reduced multiplier, 0, shift), and the accumulator's C type.
+    """For sums of 64 bits: records (bias, reduced multiplier, 0, shift), and the accumulator's C type.
 
     The reference reduces the multiplier to 16 bits and rounds once, see
     `numerics.multiply_int64_by_quantized_multiplier`. None if a bias or a shift does not fit.

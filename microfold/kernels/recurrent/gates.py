@@ -10,7 +10,7 @@ import numpy as np
 from microfold.ir.types import Array, DType, Quant
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import multiply_high
-from microfold.kernels.requantize.int16_single_rounding import (
+from microfold.kernels.requantize.int16_sums import (
     LARGEST_SHIFT,
     SMALLEST_SHIFT,
     once_records,
@@ -129,7 +129,7 @@ def wide_records(matrices: Sequence[GateMatrix]) -> list[Array]:
 
 
 def plan_int16(matrices: Sequence[GateMatrix]) -> tuple[str, list[Array]]:
-    """One form of `int16_single_rounding` for matrices of int16 cells, and their records.
+    """One form of `int16_sums` for matrices of int16 cells, and their records.
 
     Returns:
         ``once`` where sums have 32 bits and shifts fit, else ``wide``; int32 [4, 4] of each matrix.

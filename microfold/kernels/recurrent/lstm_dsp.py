@@ -20,7 +20,7 @@ from microfold.kernels.recurrent.lstm import (
     step_count,
     unit_count,
 )
-from microfold.kernels.requantize.int16_single_rounding import CHUNK
+from microfold.kernels.requantize.int16_sums import CHUNK
 from microfold.ops.recurrent.lstm import Lstm
 from microfold.ops.recurrent.lstm_integer import cell_parameters
 

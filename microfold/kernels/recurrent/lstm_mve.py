@@ -75,7 +75,7 @@ class LstmInt8Mve(_Mve):
 class LstmInt16Mve(_Mve):
     """8 products an instruction, in sums of 32 bits; the gates' multipliers are of 16 bits, rounded once.
 
-    `int16_single_rounding` has the proof; the rounding shift is its addend and shift.
+    `int16_sums` has the proof; the rounding shift is its addend and shift.
     """
 
     name = "s16_lstm__mve_4"

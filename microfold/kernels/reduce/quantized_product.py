@@ -19,7 +19,7 @@ from microfold.ops.reduce.quantized_reduce_prod import QuantizedReduceProd
 class QuantizedProduct(Reduction):
     """The loops of `Reduction`; the product is rescaled after each factor, in the reference's own steps.
 
-    `scale` is one record of the form ``wide``, see `int16_single_rounding`. Results are clamped before the
+    `scale` is one record of the form ``wide``, see `int16_sums`. Results are clamped before the
     zero point is added, so that none leaves 32 bits.
     """
 

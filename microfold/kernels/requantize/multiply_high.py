@@ -22,6 +22,9 @@ from microfold.arithmetic import numerics
 from microfold.ir.types import Array
 from microfold.support.frozen import frozen
 
+# Of outputs that do not depend on the sums, before they are clamped.
+LARGEST_CONSTANT = 1 << 28
+
 
 class RequantizeForm(str, enum.Enum):
     """Instruction sequence that requantises; the value ends the helper's C name.
@@ -96,10 +99,11 @@ def plan_requantization(
     addend = addend + zero_point * (np.int64(1) << np.maximum(shift, 0))
     largest = ((magnitude * 4 * m) >> 32) + 1 + np.abs(addend) + 2
     exact = (m > 0) & (e >= 0) & (shift <= 30) & (magnitude < 1 << 29) & (largest < 1 << 31)
-    # (c - 2) >> 2 and c >> 2 are both the constant: it does not matter whether the form corrects.
+    # (c - 2) >> 2 and c >> 2 are both the constant: it does not matter whether the form corrects. It is
+    # limited so that it has 32 bits, far outside of all output ranges.
+    fixed = 4 * np.clip(lowest + zero_point, -LARGEST_CONSTANT, LARGEST_CONSTANT) + 2
     m_short, addend, shift = (
-        np.where(constant, fixed, free)
-        for fixed, free in ((0, m), (4 * (lowest + zero_point) + 2, addend), (2, shift))
+        np.where(constant, known, free) for known, free in ((0, m), (fixed, addend), (2, shift))
     )
     uncorrected = constant | (exact & ((low >= zero_point) | (e == 0) | (bounds[0] >= 0)))
     corrected = constant | (exact & (e > 0) & ((m != 1 << 30) | (multiple > 1)))

@@ -12,6 +12,7 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize.int16_sums import plan_portable
 from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 
@@ -119,21 +120,18 @@ class TransposeConv2DInt8(_TransposeConv2D):
 
 @register
 class TransposeConv2DInt16(_TransposeConv2D):
-    """int16 activations and int8 weights, with the accumulator that `wide_records` finds wide enough.
-
-    `channels` are its records: (bias, multiplier of 16 bits, 0, shift), with the reference's single rounding.
-    """
+    """int16 activations and int8 weights; `plan_portable` proves the form of `channels`' records."""
 
     name = "s16_transpose_conv2d__c"
     op = TransposeConv2D
     dtypes = (DType.INT16, DType.INT8)
 
     def records(self, layer: LayerContext) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
-        planned = product_sum.wide_records(layer, self.matrix(layer), product_sum.channel_multipliers(layer))
-        if planned is None:
+        plan = plan_portable(layer, self.matrix(layer), product_sum.channel_multipliers(layer))
+        if plan is None:
             return None
-        choice = (("type", "int16_t"), ("weight_type", "int8_t"), ("accumulator", planned[1]))
-        return Constant("channels", planned[0], record="mf_channel"), (*choice, ("requantize", "wide"))
+        choice = (("type", "int16_t"), ("weight_type", "int8_t"), *plan.choice)
+        return Constant("channels", plan.records, record="mf_channel"), choice
 
 
 @register

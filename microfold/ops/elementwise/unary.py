@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.arithmetic import numerics
+from microfold.arithmetic.rational_tanh import rational_tanh
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise import fast_math, lookup
@@ -31,10 +32,18 @@ def _gelu(x: Array) -> Array:
     return np.float32(0.5) * x * _erfc(scaled.astype(np.float64)).astype(np.float32)
 
 
+_GELU_FACTOR = np.float32(math.sqrt(2 / math.pi))
+
+
 def _gelu_tanh(x: Array) -> Array:
-    factor = np.float32(2 / math.sqrt(math.pi)) * np.float32(math.sqrt(0.5))
-    inner = factor * (x + np.float32(0.044715) * x * x * x)
+    inner = _GELU_FACTOR * (x + np.float32(0.044715) * x * x * x)
     return np.float32(0.5) * x * (np.float32(1) + np.tanh(inner.astype(np.float64)).astype(np.float32))
+
+
+def _gelu_rational_tanh(x: Array) -> Array:
+    """The same with LiteRT's tanh and order of products: where ``1 + tanh`` cancels, last places decide."""
+    inner = _GELU_FACTOR * (x + np.float32(0.044715) * (x * x * x))
+    return np.float32(0.5) * x * (np.float32(1) + rational_tanh(inner))
 
 
 # float32 to float32
@@ -48,6 +57,7 @@ FUNCTIONS: dict[str, Function] = {
     "fast_tanh": fast_math.tanh,
     "floor": np.floor,
     "gelu": _gelu,
+    "gelu_rational_tanh": _gelu_rational_tanh,
     "gelu_tanh": _gelu_tanh,
     "log": lookup.rounded_once(np.log),
     "neg": np.negative,

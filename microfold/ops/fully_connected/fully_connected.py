@@ -44,15 +44,8 @@ class FullyConnected(Op):
                 with np.errstate(over="ignore", invalid="ignore"):
                     acc += inputs[:, None] * factors
             return (acc + (bias.data if bias is not None else np.float32(0))).astype(self.out.dtype.numpy)
-        acc = accumulate.exact_int(accumulate.centred(x) @ accumulate.centred(weights).T)
-        acc = acc + (bias.data if bias is not None else 0)
-        assert x.type.quant is not None
-        assert weights.type.quant is not None
-        assert self.out.quant is not None
-        multipliers = accumulate.output_multipliers(
-            x.type.quant, weights.type.quant, self.out.quant, weights.type.shape[0]
-        )
-        return accumulate.requantize(acc, *multipliers, self.out)
+        acc = accumulate.centred(x) @ accumulate.centred(weights).T
+        return accumulate.finish(acc, x, weights, bias, self.out)
 
     def macs(self, x: TensorType, weights: TensorType, _bias: TensorType | None = None) -> int:
         return x.shape[0] * weights.size

@@ -50,7 +50,8 @@ class LogSoftmax(Op):
         difference = x.data.astype(np.float32 if x.type.dtype.is_float else np.int64)
         difference = difference - difference.max(axis=-1, keepdims=True)
         if x.type.dtype.is_float:
-            total = np.exp(difference).sum(axis=-1, keepdims=True, dtype=np.float32)
+            # In the reference's order: where one term is nearly all, the order decides about the logarithm.
+            total = np.add.accumulate(np.exp(difference), axis=-1, dtype=np.float32)[..., -1:]
             return (difference - np.log(total)).astype(np.float32)
         assert x.type.quant is not None
         values = exp_table(1.0, x.type.quant)[difference + 255]

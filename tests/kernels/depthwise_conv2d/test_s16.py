@@ -8,12 +8,13 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
+from microfold.ir.types import DType
 from microfold.kernels.depthwise_conv2d.s16_dsp import pack_taps
 from microfold.kernels.depthwise_conv2d.s16_mve import channel_lanes, pack_even_odd, pack_lanes
 from tests.kernels import graphs
 from tests.kernels.choice import prefer
 from tests.kernels.cores import check_all
-from tests.kernels.portable import as_int16
+from tests.kernels.portable import as_int16, as_int16_in_32_bits
 from tests.kernels.random_networks import merge
 from tests.kernels.thumb import measured
 from tests.needs import CROSS_TOOLS, need_tools
@@ -50,6 +51,7 @@ DILATED = graphs.depthwise_conv2d_graph(9, 10, 9, dilations=(2, 3), padding=((2,
 def test_dsp_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, DSP)
     check_all([as_int16(graph) for graph in GRAPHS.values()], core, {DSP})
+    check_all([*as_int16_in_32_bits(GRAPHS).values()], core, {DSP})
 
 
 @pytest.mark.slow
@@ -61,6 +63,11 @@ def test_mve_equals_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_dilated_rows_are_left_to_others() -> None:
     program = compile_graph(as_int16(DILATED), target.load("cortex-m4"))
     assert program.layers[0].kernel.name == "s16_depthwise_conv2d__c_plane"
+
+
+def test_vectors_round_once() -> None:
+    program = compile_graph(as_int16(GRAPHS["3x3"], DType.INT32), target.load("cortex-m55"))
+    assert program.layers[0].kernel.name == DSP
 
 
 @pytest.mark.slow

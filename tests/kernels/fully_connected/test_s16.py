@@ -10,7 +10,7 @@ from microfold.kernels.fully_connected.s16_dsp import pack_unit_blocks
 from tests.kernels import graphs
 from tests.kernels.choice import prefer
 from tests.kernels.cores import check_choice
-from tests.kernels.portable import as_int16
+from tests.kernels.portable import as_int16, as_int16_in_32_bits
 from tests.needs import CROSS_TOOLS
 
 DSP = "s16_fully_connected__dsp_4"
@@ -32,7 +32,8 @@ GRAPHS: dict[str, Graph] = {
 @pytest.mark.parametrize("core", KERNELS)
 def test_equals_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, KERNELS[core])
-    check_choice({name: as_int16(graph) for name, graph in GRAPHS.items()}, core, KERNELS[core])
+    cases = {name: as_int16(graph) for name, graph in GRAPHS.items()}
+    check_choice(cases | as_int16_in_32_bits(GRAPHS), core, KERNELS[core])
 
 
 @pytest.mark.slow

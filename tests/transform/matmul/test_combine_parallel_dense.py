@@ -89,3 +89,20 @@ def test_different_zero_points() -> None:
         """,
         "zero point",
     )
+
+
+def test_sums_of_two_widths_stay_apart() -> None:
+    """An absent bias of int16 means 64 bits; zeros of int32 would make them 32."""
+    check_declined(
+        always,
+        """
+        graph @g(%x: int16[2,2] q(0.1, 0)) -> (%a, %z) {
+          %v = constant int8[1,2] q(0.5, 0) [1, 2]
+          %w = constant int8[1,2] q(0.5, 0) [3, 4]
+          %b = constant int32[1] [7]
+          %a: int16[2,1] q(0.2, 0) = fully_connected(%x, %v)
+          %z: int16[2,1] q(0.2, 0) = fully_connected(%x, %w, %b)
+        }
+        """,
+        "wrap round at 32 bits",
+    )

@@ -264,7 +264,7 @@ def test_steps_that_move_by_a_single_sum_are_seen(change: float) -> None:
 
     sums = np.arange(64 * 100 * 255 + 1)[:, np.newaxis]
     outputs = [
-        accumulate.requantize(sums, *found.multipliers, node.output.type.element)
+        accumulate.requantize(sums, *found.multipliers, node.output.type.element, wide=found.wide)
         for graph, node in zip(graphs, nodes, strict=True)
         if (found := product_sum(node, graph)) is not None
     ]

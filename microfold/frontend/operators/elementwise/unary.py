@@ -134,6 +134,8 @@ def prelu(context: OperatorContext) -> None:
 
 @imports("GELU")
 def gelu(context: OperatorContext) -> None:
-    options = context.options("GeluOptions")
-    function = "gelu_tanh" if options is not None and options.Approximate() else "gelu"
-    context.finish(*context.emit(Unary(function, context.element()), context.input(0)))
+    """Options say which GELU it is; of float32 LiteRT has a tanh of its own, which its tables do not have."""
+    options, out = context.options("GeluOptions"), context.element()
+    by_tanh = "gelu_rational_tanh" if out.dtype is DType.FLOAT32 else "gelu_tanh"
+    function = by_tanh if options is not None and options.Approximate() else "gelu"
+    context.finish(*context.emit(Unary(function, out), context.input(0)))

@@ -18,6 +18,7 @@ from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.rewrite import GraphBuilder, Replacement, RewriteSite, forward_rewrite
 from microfold.ir.types import Array, DType, Quant, TensorType
+from microfold.ops.accumulate import has_wide_sums
 from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.passes.context import PassContext
@@ -166,6 +167,9 @@ def concatenated_weights(group: Sequence[Branch], graph: Graph, axis: int) -> We
         return Weights(type, array, None)
     if len({bias.type.dtype for bias in present}) > 1:
         return "their biases have different types"
+    x = group[0].node.operands[0].type
+    if len({has_wide_sums(x, bias.type if bias is not None else None) for bias in biases}) > 1:
+        return "some of their sums wrap round at 32 bits, others do not"
     parts = [
         graph.constants[bias]
         if bias is not None

@@ -8,7 +8,7 @@ import numpy as np
 
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
-from microfold.ops.accumulate import BIAS_DTYPES
+from microfold.ops.accumulate import BIAS_DTYPES, has_wide_sums
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.image import refuses_layout
 from microfold.support.frozen import frozen
@@ -231,15 +231,16 @@ def _result(
     rest = tuple(axis for axis in range(array.ndim) if axis != old.axis)
     span = given.type.dtype.range[1] - given.type.dtype.range[0]
     reach = np.abs(bias) + np.abs(array - zero_point).sum(axis=rest) * span
-    # Sums over int16 have 64 bits, of which their requantisation takes 47.
-    limit = 1 << (46 if given.type.dtype is DType.INT16 else 31)
+    bias_type = TensorType(bias_dtype, bias.shape)
+    # The requantisation of sums of 64 bits takes 47 of them.
+    limit = 1 << (46 if has_wide_sums(given.type, bias_type) else 31)
     if bool((reach >= limit).any()) or np.abs(bias).max() >= -bias_dtype.range[0]:
         return f"its sums would reach {float(reach.max()):.3g}; they must stay below {limit}"
     return Result(
         array.astype(dtype.numpy),
         TensorType(dtype, array.shape, quant),
         bias.astype(bias_dtype.numpy) if old.bias_dtype is not None or bias.any() else None,
-        TensorType(bias_dtype, bias.shape),
+        bias_type,
         error,
         factor,
         offset.astype(np.int64),

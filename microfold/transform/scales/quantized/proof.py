@@ -91,7 +91,9 @@ def _stairs(node: Node, sums: ProductSum) -> Function:
     """Sums to the product sum's own output."""
     op = node.op
     assert isinstance(op, PRODUCT_SUMS)
-    return lambda values: accumulate.requantize(values, *sums.multipliers, op.out).astype(np.int64)
+    return lambda values: accumulate.requantize(values, *sums.multipliers, op.out, wide=sums.wide).astype(
+        np.int64
+    )
 
 
 def _function(nodes: Sequence[Node], sums: ProductSum, constants: Mapping[Value, Array]) -> Function:

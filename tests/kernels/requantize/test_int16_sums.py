@@ -7,7 +7,7 @@ import pytest
 
 from microfold.arithmetic import numerics
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.requantize.int16_single_rounding import (
+from microfold.kernels.requantize.int16_sums import (
     LARGEST_SHIFT,
     SMALLEST_SHIFT,
     plan_int16_requantization,

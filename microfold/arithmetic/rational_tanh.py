@@ -1,0 +1,36 @@
+"""Hyperbolic tangent of float32 as LiteRT's GELU computes it: a rational function.
+
+The quotient of an odd polynomial of degree 9 and an even one of degree 8, which Eigen publishes as
+``ptanh_float`` (https://gitlab.com/libeigen/eigen, Eigen/src/Core/MathFunctionsImpl.h). It is off by up to 5
+units in the last place, and -1 or 1 from `LIMIT` on. Where ``1 + tanh(x)`` cancels, these units decide.
+`mf_rational_tanh` is the same in C.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import Array
+
+LIMIT = np.float32(7.90738964)
+# Of the squared argument, the highest power first; the odd polynomial is x + x^3 times the first one.
+_NUMERATOR = tuple(np.float32(c) for c in (1.394553628e-8, 2.102733560e-5, 3.520756727e-3, 1.340216100e-1))
+_DENOMINATOR = tuple(
+    np.float32(c) for c in (8.015776984e-7, 3.326951409e-4, 2.597254514e-2, 4.673548340e-1, 1.0)
+)
+
+
+def rational_tanh(x: Array) -> Array:
+    """Return tanh of float32 elements; each step is rounded to float32."""
+    limited = np.clip(x, -LIMIT, LIMIT)
+    square = limited * limited
+    over, under = (_polynomial(square, coefficients) for coefficients in (_NUMERATOR, _DENOMINATOR))
+    return (limited * square * over + limited) / under
+
+
+def _polynomial(x: Array, coefficients: tuple[np.float32, ...]) -> Array:
+    """Return the polynomial by Horner's rule."""
+    total = np.full_like(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        total = total * x + coefficient
+    return total
