@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tflite
 
+from microfold.errors import TypeRuleError
 from microfold.frontend.float_limits import FLT_MAX, bounds_results, divides_ordinarily, is_ordinary
 from microfold.frontend.half import WIDENED
 from microfold.frontend.legacy import MOVING, SHIFTED, is_legacy, signed, signed_array
@@ -16,6 +17,7 @@ from microfold.frontend.reader import type_name
 from microfold.frontend.schema import NO_OPTIONS, activation_name, option_faults, options_code, options_name
 from microfold.frontend.scope import Scope, Unsupported, describe
 from microfold.frontend.variables import Variable
+from microfold.frontend.zero_products import zero_product
 from microfold.ir.limits import shape_fault
 from microfold.ir.node import Node, Value, make_node
 from microfold.ir.op import Op
@@ -24,6 +26,7 @@ from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.elementwise.select import Select
+from microfold.ops.movement.broadcast_to import BroadcastTo
 
 ImportFunction = Callable[["OperatorContext"], None]
 IMPORTERS: dict[str, ImportFunction] = {}
@@ -325,23 +328,36 @@ class OperatorContext:
         """Shape that the file declares for output `index`: possibly stale, a hint at most."""
         return self.scope.tensors[self.raw.outputs[index]].shape
 
+    def _result_element(self, index: int) -> ElementType:
+        """Return the element type of an output; unlike `element`, it may have the scale 0."""
+        raw = self.scope.tensors[self.raw.outputs[index]]
+        if raw.dtype is None or not raw.quant_fault or raw.quant is None:
+            return self.element(index)
+        found = ElementType(raw.dtype, raw.quant)
+        return signed(found) if self._is_shifted and is_legacy(found) else found
+
     def require_same_quantization(self, *values: Value) -> None:
-        """For operators that move integers without rescaling them.
+        """Require one quantisation of inputs and outputs, for operators that move integers as they are.
+
+        Outputs of another element type, indices say, have none.
 
         Raises:
-            Unsupported: the output is quantised otherwise than the values.
+            Unsupported: an output is quantised otherwise than the values, or cannot be.
         """
-        out = self.scope.tensors[self.raw.outputs[0]].quant
-        if out is not None and not self.scope.tensors[self.raw.outputs[0]].quant_fault:
-            out = self.element().quant
         for value in values:
             given = value.type.quant
-            if value.type.dtype.is_float or given is None or out is None:
+            if value.type.dtype.is_float or given is None:
                 continue
-            if (given.scales, given.zero_points) != (out.scales, out.zero_points):
+            for index in range(len(self.raw.outputs)):
+                out = self._result_element(index)
+                if out.dtype is not value.type.dtype or out.quant is None:
+                    continue
+                if (given.scales, given.zero_points) == (out.quant.scales, out.quant.zero_points):
+                    continue
+                self.element(index)  # raises if the scale is 0
                 raise Unsupported(
                     f"input and output must be quantised alike; "
-                    f"they are {describe(given)} and {describe(out)}",
+                    f"they are {describe(given)} and {describe(out.quant)}",
                     "quantise the model with a converter that shares the scale across this operator",
                 )
 
@@ -367,7 +383,16 @@ class OperatorContext:
         """
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
-        node = make_node(op, inputs, names if names is not None else [self.name()])
+        names = names if names is not None else [self.name()]
+        try:
+            node = make_node(op, inputs, names)
+        except TypeRuleError:
+            zeros = zero_product(op, inputs, self.scope.constants)
+            if zeros is None or zeros.quant is None:
+                raise
+            zero = np.array(zeros.quant.zero_point, zeros.dtype.numpy)
+            given = self.add_constant(zero, f"{names[0]}_zero", zeros.element)
+            node = make_node(BroadcastTo(zeros.shape), [given], names)
         if any(operand in self.scope.large for operand in node.operands) and not bounds_results(op):
             self.scope.large.update(node.outputs)
         for value in node.outputs:
@@ -392,10 +417,17 @@ class OperatorContext:
         )
 
     def finish(self, *values: Value) -> None:
-        """These values stand for the operator's outputs, in order."""
+        """Let these values stand for the operator's outputs, in order.
+
+        Raises:
+            Unsupported: they are more or fewer, or an output of quantised values has no valid quantisation.
+        """
         if len(values) != len(self.raw.outputs):
             raise Unsupported(f"it must have {len(values)} outputs; it has {len(self.raw.outputs)}")
         for tensor, value in zip(self.raw.outputs, values, strict=True):
+            raw = self.scope.tensors[tensor]
+            if raw.quant_fault and raw.quant is None and value.type.quant is not None:
+                raise Unsupported(f"{raw.name!r}: {raw.quant_fault}", "quantise the model again")
             self.scope.values[tensor] = self._as_declared(tensor, value)
 
     def _as_declared(self, tensor: int, value: Value) -> Value:
@@ -467,10 +499,26 @@ class OperatorContext:
         if value.type.dtype is DType.FLOAT32 and self._may_overflow():
             self.scope.large.add(value)
             low, high = max(low, -FLT_MAX), min(high, FLT_MAX)
+        self.check_clip(low, high, value.type.element)
         if (low, high) == (-math.inf, math.inf):
             self.finish(value)
         else:
             self.finish(*self.emit(Clip(low, high), value))
+
+    def check_clip(self, low: float, high: float, element: ElementType) -> None:
+        """Require bounds of an activation that are int32 at the scale of its result.
+
+        Raises:
+            Unsupported: a finite bound is not: the references refuse it, or their conversion is undefined.
+        """
+        if element.quant is None:
+            return
+        for bound in filter(math.isfinite, (low, high)):
+            if not abs(bound) / element.quant.scale < 1 << 31:
+                raise Unsupported(
+                    f"{bound:g} must be less than 2^31 steps of its result's scale, {element.quant.scale:g}",
+                    "quantise the model again",
+                )
 
     def _may_overflow(self) -> bool:
         """Whether a float result may leave its range: constants, or values that the operator reads, do not

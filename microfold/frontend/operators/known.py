@@ -6,8 +6,6 @@ depends on those values, and is refused.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
@@ -58,15 +56,37 @@ def range_(context: OperatorContext) -> None:
         raise Unsupported(
             f"start, limit and delta must have one type; they are {start.dtype}, {limit.dtype}, {delta.dtype}"
         )
-    spans = float(limit) - float(start), float(delta)
-    if not all(map(math.isfinite, spans)) or spans[0] * spans[1] <= 0:
-        raise Unsupported(f"delta must lead from start to limit; they are {delta}, {start} and {limit}")
-    count = math.ceil(spans[0] / spans[1])
+    count = _range_length(start, limit, delta)
     if count > MAX_ELEMENTS:
         raise Unsupported(f"a tensor has at most {MAX_ELEMENTS} elements; its result has {count}")
     steps = np.full(count, delta)
     steps[0] = start
     _finish_constant(context, np.cumsum(steps, dtype=start.dtype))
+
+
+def _range_length(start: Array, limit: Array, delta: Array) -> int:
+    """Return how many numbers there are before the limit, as LiteRT counts them.
+
+    The span and the quotient of floats are float32. Integers are counted exactly: their span must fit their
+    type.
+
+    Raises:
+        Unsupported: delta does not lead from start to limit, or the references' arithmetic overflows.
+    """
+    rule = f"delta must lead from start to limit; they are {delta}, {start} and {limit}"
+    if start.dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            span = np.subtract(limit, start)
+            count = np.ceil(np.divide(span, delta))
+        if not (np.isfinite(count) and count > 0):
+            raise Unsupported(rule)
+        return int(count)
+    span, step = int(limit) - int(start), int(delta)
+    if span * step <= 0:
+        raise Unsupported(rule)
+    if abs(span) + abs(step) - 1 > np.iinfo(start.dtype).max:
+        raise Unsupported(f"limit - start + delta must fit {start.dtype}; they are {limit}, {start}, {delta}")
+    return (abs(span) + abs(step) - 1) // abs(step)
 
 
 @imports("WHERE")

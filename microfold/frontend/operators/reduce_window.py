@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from microfold.frontend.context import MAX_LIST, OperatorContext, Unsupported, imports
 from microfold.frontend.operators.movement.rearrangement import spread
+from microfold.frontend.operators.movement.shapes import exact_fill
 from microfold.ir.node import Value
 from microfold.ir.op import Op
 from microfold.ir.types import DType, TensorType
@@ -54,7 +55,7 @@ def reduce_window(context: OperatorContext) -> None:
     padding = tuple(zip(ends[::2], ends[1::2], strict=True))
     scalars = [Value(f"{context.name()}_{side}", TensorType(x.type.dtype, ())) for side in ("left", "right")]
     op = _body(context, int(options.BodySubgraphIndex()), scalars)
-    fill = float(start.reshape(()))
+    fill = exact_fill(start)
     pooled = _max_pool(op, x, fill, window, strides, padding)
     if pooled is not None and base == dilations == (1,) * x.type.rank:
         context.finish(*context.emit(pooled, x))

@@ -5,18 +5,18 @@
         ->
     %y: int8[1,8,8,4] = conv2d(%x, %w, %b) {...} | clip() {minimum=0.0, maximum=6.0}
 
-The intermediate value must have no other reader. Which pairs can be fused in principle is a table over
-`Pattern`; which of them kernels can run is the rule handed in. Where the kernels of the target are known
-(`PassContext.node_cost`), a step stays alone if what computes both is dearer than one kernel for each.
+The intermediate value must have no other reader. A table over `Pattern` and the given rule say which pairs
+may be fused. Where the kernels of the target are known (`PassContext.node_cost`), one of them must also
+compute the fused node, and take no more cycles than one kernel for each of the two.
 
-Functions of a byte behind a product sum, which a table computes, only some kernels can run: they are fused
-only where the target's are known, and one for both is cheaper and takes no more scratch; not where flash is
-to be spared, since it is another function than that of sums alone.
+Only some kernels compute a function of a byte behind a product sum, by a table. Such a function is fused only
+where the target's kernels are known, and one for both is cheaper and takes no more scratch. It stays alone
+where flash is to be spared, because its kernel is another function than that of sums alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Step, Value, make_node
@@ -39,15 +39,37 @@ FUSABLE: Mapping[Pattern, frozenset[Pattern]] = {
 
 
 def takes_clip(producer: Node) -> bool:
-    """Whether a clip may follow in the epilogue of a node."""
+    """Return whether a clip may follow in the epilogue of a node; kernels decide whether it does."""
     return Pattern.ELEMENTWISE in FUSABLE.get(producer.op.pattern, frozenset())
+
+
+def with_step(producer: Node, step: Step, name: str, steps: Sequence[Step] = ()) -> Node:
+    """Return the producer with a step behind its epilogue, and `steps` behind that.
+
+    Args:
+        name: of the result.
+    """
+    return make_node(producer.op, producer.inputs, [name], (*producer.epilogue, step, *steps))
+
+
+def not_computed(producer: Node, node: Node, graph: Graph, context: PassContext) -> str | None:
+    """Return the reason if kernels compute a producer alone, but none computes it fused.
+
+    Args:
+        node: the producer with one more step in its epilogue.
+        graph: whose constants they read.
+    """
+    cost = context.node_cost
+    if cost is None or cost(node, graph) is not None or cost(producer, graph) is None:
+        return None
+    return f"no kernel of the target computes {node.op.name} with it"
 
 
 FusionRule = Callable[[Node, Op], "str | None"]
 
 
 def only_clip(producer: Node, step: Op) -> str | None:
-    """Every kernel clamps its result."""
+    """Admit clips, which most kernels apply to their results."""
     return None if isinstance(step, Clip) else f"{producer.op.name} kernels cannot run {step.name}"
 
 
@@ -94,16 +116,16 @@ class FuseOps:
                 return None
             extra = [site.value(index) for index in range(1, len(node.inputs))]
             step = Step(node.op, tuple(value for value in extra if value is not None))
-            steps = (*producer.epilogue, step, *site.epilogue)
-            fused = make_node(producer.op, producer.inputs, [node.output.name], steps)
-            reason = _dearer(graph, (producer, node), fused, context, must_win=must_win)
+            both = with_step(producer, step, node.output.name, site.epilogue)
+            reason = not_computed(producer, both, graph, context)
+            reason = reason or _dearer(graph, (producer, node), both, context, must_win=must_win)
             if reason is None and must_win:
-                reason = _larger(graph, producer, fused, context)
+                reason = _larger(graph, producer, both, context)
             if reason is not None:
                 context.declined(node, reason)
                 return None
             context.fired(node, f"into {producer.op.name} %{producer.output.name}")
-            return site.emit(producer.op, *producer.inputs, epilogue=steps)
+            return site.emit(producer.op, *producer.inputs, epilogue=both.epilogue)
 
         return forward_rewrite(graph, fuse)
 
@@ -125,11 +147,11 @@ class FuseOps:
 def _dearer(
     graph: Graph, apart: tuple[Node, Node], fused: Node, context: PassContext, *, must_win: bool
 ) -> str | None:
-    """The reason if nodes take fewer cycles apart than as one.
+    """Return the reason if nodes take fewer cycles apart than as one.
 
     Args:
-        apart: what computes the operand, and the step.
-        must_win: nor may they take as many, or cost be unknown.
+        apart: the node of the operand, and the step's.
+        must_win: they must take more cycles apart; an unknown cost is a reason, too.
     """
     cost = context.node_cost
     if cost is None:
@@ -150,7 +172,7 @@ def _dearer(
 
 
 def _larger(graph: Graph, producer: Node, fused: Node, context: PassContext) -> str | None:
-    """The reason if a node takes more memory with a step that need not be fused than without it."""
+    """Return the reason if a node takes more memory with a step than without it."""
     if context.spare_flash:
         return "flash is to be spared: what computes both is another function"
     scratch = context.node_scratch

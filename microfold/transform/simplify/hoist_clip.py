@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Value, describe
+from microfold.ir.node import Node, Step, Value, describe
 from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.elementwise.activations.clip import Clip
@@ -31,7 +31,7 @@ from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
-from microfold.transform.placement.fuse_ops import takes_clip
+from microfold.transform.placement.fuse_ops import not_computed, takes_clip, with_step
 
 _OF_ONE = (BroadcastTo, Gather, Pad, Reshape, ResizeNearestNeighbor, StridedSlice, Transpose)
 
@@ -79,6 +79,7 @@ class _Plan:
     """
 
     def __init__(self, graph: Graph, context: PassContext):
+        self.graph = graph
         self.producers, self.uses, self.constants = graph.producers(), graph.use_counts(), graph.constants
         self.clipped: dict[Value, Clip] = {}
         self.moved: set[Value] = set()
@@ -102,12 +103,23 @@ class _Plan:
                 layers.append(value)
             else:
                 return context.declined(node, f"no layer that takes a clip computes %{value.name}")
-        if moved and layers:
-            context.fired(node, "to " + ", ".join(describe(self.producers[value]) for value in layers))
-            self.clipped |= dict.fromkeys([*layers, *moved], clip)
-            self.moved.update(moved)
-            self.names[node.operands[0]] = node.outputs[0].name
+        if not moved or not layers:
+            return None
+        reason = next(filter(None, (self._not_computed(value, clip, context) for value in layers)), None)
+        if reason is not None:
+            return context.declined(node, reason)
+        context.fired(node, "to " + ", ".join(describe(self.producers[value]) for value in layers))
+        self.clipped |= dict.fromkeys([*layers, *moved], clip)
+        self.moved.update(moved)
+        self.names[node.operands[0]] = node.outputs[0].name
         return None
+
+    def _not_computed(self, value: Value, clip: Clip, context: PassContext) -> str | None:
+        """Return the reason if no kernel clips a layer's result."""
+        layer = self.producers[value]
+        if isinstance(layer.op, Clip):
+            return None
+        return not_computed(layer, with_step(layer, Step(clip), value.name), self.graph, context)
 
 
 def _data(node: Node) -> tuple[int, ...]:

@@ -140,6 +140,20 @@ def test_where_the_kernel_for_both_is_dearer() -> None:
     )
 
 
+def test_where_no_kernel_computes_both() -> None:
+    check_declined(
+        fuse_ops,
+        """
+        graph @g(%c: bool[2], %x: float32[2]) -> (%y) {
+          %a: float32[2] = select(%c, %x, %x)
+          %y: float32[2] = clip(%a) {minimum=0.5, maximum=1.0}
+        }
+        """,
+        "no kernel of the target computes select with it",
+        PassContext(node_cost=_costs(None)),
+    )
+
+
 TABLE = """
 graph @g(%x: int8[1,4] q(0.1, 3)) -> (%y) {
   %w = constant int8[1,4] q(0.5, 0) [100, -50, 3, 7]
@@ -170,7 +184,7 @@ def test_table_where_it_is_cheaper() -> None:
     [
         (PassContext(), "fully_connected kernels cannot run tanh"),
         (PassContext(node_cost=_costs(60.0)), "it would take about 60 cycles; apart they take 60"),
-        (PassContext(node_cost=_costs(None)), "no kernel of the target is known for fully_connected with it"),
+        (PassContext(node_cost=_costs(None)), "no kernel of the target computes fully_connected with it"),
         (
             PassContext(node_cost=_costs(59.0), node_scratch=_costs(31.0)),
             "it would take 31 bytes of scratch; apart they take 30",

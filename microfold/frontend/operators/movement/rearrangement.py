@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
-from microfold.frontend.operators.movement.shapes import padding_pairs
+from microfold.frontend.operators.movement.shapes import exact_fill, padding_pairs
 from microfold.ir.node import Value
 from microfold.ir.types import Shape
 from microfold.ops.movement.broadcast_to import BroadcastTo
@@ -145,7 +145,7 @@ def dilate(context: OperatorContext) -> None:
             f"its fill must be one constant, and its dilations positive, one for each axis of {x.type}; they "
             f"are {context.input(2).type} and {list(steps)}"
         )
-    context.finish(spread(context, x, steps, float(array.reshape(()))))
+    context.finish(spread(context, x, steps, exact_fill(array)))
 
 
 def spread(context: OperatorContext, x: Value, steps: Sequence[int], fill: float) -> Value:

@@ -10,7 +10,7 @@ from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.raw import OperatorOptions
 from microfold.ir.limits import MAX_RANK
 from microfold.ir.node import Value
-from microfold.ir.types import DType, Shape
+from microfold.ir.types import Array, DType, Shape
 from microfold.ops.movement.broadcast_to import BroadcastTo
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.dynamic_update_slice import DynamicUpdateSlice
@@ -109,13 +109,32 @@ def pad(context: OperatorContext) -> None:
         if array is None:
             context.finish(_laid_into(context, x, given))
             return
-        fill = float(array.reshape(-1)[0])
+        if is_inexact(array):
+            context.finish(_laid_into(context, x, given))
+            return
+        fill = exact_fill(array)
     if context.known(1) is None:
         array = np.array(fill).astype(x.type.dtype.numpy)
         scalar = context.add_constant(array, f"{context.name()}_fill", x.type.element)
         context.finish(_laid_into(context, x, scalar))
         return
     context.finish(*context.emit(Pad(padding_pairs(context, x), fill), x))
+
+
+def is_inexact(number: Array) -> bool:
+    """Return whether one number is an integer that no double equals, as 64-bit ones may be."""
+    return number.dtype.kind in "iu" and int(number.reshape(())) != int(float(number.reshape(())))
+
+
+def exact_fill(number: Array) -> float:
+    """Return one number as the fill of a pad.
+
+    Raises:
+        Unsupported: it is an integer that no double equals.
+    """
+    if is_inexact(number):
+        raise Unsupported(f"its fill must be exact as a double (up to 2^53); it is {number.reshape(())}")
+    return float(number.reshape(()))
 
 
 def _laid_into(context: OperatorContext, x: Value, fill: Value) -> Value:
