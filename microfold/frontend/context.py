@@ -13,7 +13,14 @@ from microfold.frontend.half import WIDENED
 from microfold.frontend.legacy import MOVING, SHIFTED, is_legacy, signed, signed_array
 from microfold.frontend.raw import OperatorOptions, RawOperator, RawTensor
 from microfold.frontend.reader import type_name
-from microfold.frontend.schema import NO_OPTIONS, activation_name, option_faults, options_code, options_name
+from microfold.frontend.schema import (
+    NO_OPTIONS,
+    activation_name,
+    operator_names,
+    option_faults,
+    options_code,
+    options_name,
+)
 from microfold.frontend.scope import Scope, Unsupported, describe
 from microfold.frontend.variables import Variable
 from microfold.ir.limits import shape_fault
@@ -43,12 +50,27 @@ CLIPS = {
 }
 
 
-def imports(*names: str) -> Callable[[ImportFunction], ImportFunction]:
-    """Decorator: the function imports the TFLite operators of these names."""
+def imports(
+    *names: str, scratch: tuple[int, ...] = (), blockwise: tuple[int, ...] = ()
+) -> Callable[[ImportFunction], ImportFunction]:
+    """Decorate the function that imports the TFLite operators of these names.
+
+    Args:
+        scratch: their entry in `SCRATCH_INPUTS`.
+        blockwise: their entry in `BLOCKWISE_INPUTS`.
+
+    Raises:
+        ValueError: the format has no operator of such a name.
+    """
+    operator_names(*names)
 
     def decorate(function: ImportFunction) -> ImportFunction:
         for name in names:
             IMPORTERS[name] = function
+            if scratch:
+                SCRATCH_INPUTS[name] = scratch
+            if blockwise:
+                BLOCKWISE_INPUTS[name] = blockwise
         return function
 
     return decorate

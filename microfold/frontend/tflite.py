@@ -17,6 +17,7 @@ from microfold.frontend.hints import CHANGE, unsupported_operator
 from microfold.frontend.operators import IMPORTERS
 from microfold.frontend.raw import RawOperator, RawSubgraph, RawTensor
 from microfold.frontend.reader import read_model
+from microfold.frontend.schema import operator_names
 from microfold.frontend.scope import Scope, Unsupported, describe
 from microfold.frontend.signatures import entry
 from microfold.frontend.variables import Variable, Variables
@@ -32,7 +33,7 @@ MAX_FILE_BYTES = 1 << 30
 
 MAX_BODIES = 256  # a small file can call the same subgraphs exponentially often
 
-_WITHOUT_OUTPUT = ("ASSIGN_VARIABLE", "CALL_ONCE")
+_WITHOUT_OUTPUT = operator_names("ASSIGN_VARIABLE", "CALL_ONCE")
 
 
 def load(path: str | Path, shapes: Shapes = NO_SHAPES, signature: str | None = None) -> Graph:
