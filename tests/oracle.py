@@ -97,16 +97,23 @@ def litert(
             experimental_preserve_all_tensors=True,
         )
         interpreter.allocate_tensors()
-        positions = [detail["index"] for detail in interpreter.get_input_details()]
+        details = interpreter.get_input_details()
+        positions = [detail["index"] for detail in details]
+        pairs = {detail["index"] for detail in details if detail["dtype"] is np.complex64}
         results: list[Tensors] = []
         for inputs in calls:
             for index, array in zip(positions, inputs, strict=True):
-                interpreter.set_tensor(index, array)
+                interpreter.set_tensor(index, array.view(np.complex64)[..., 0] if index in pairs else array)
             interpreter.invoke()
-            results.append({i: np.array(interpreter.get_tensor(i)) for i in wanted})
+            results.append({i: _parts(interpreter.get_tensor(i)) for i in wanted})
     except (RuntimeError, ValueError) as error:
         raise OracleError(f"LiteRT: {error}") from None
     return results
+
+
+def _parts(array: Array) -> Array:
+    """A copy of a tensor; complex numbers as float32 with a last axis of two."""
+    return np.array(array)[..., None].view(np.float32) if array.dtype.kind == "c" else np.array(array)
 
 
 def compared_tensors(data: bytes, traced: Traced) -> list[int]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tflite
 
+from microfold.frontend.complex_numbers import COMPLEX_NAME, with_parts
 from microfold.frontend.float_limits import FLT_MAX, bounds_results, divides_ordinarily, is_ordinary
 from microfold.frontend.half import WIDENED
 from microfold.frontend.legacy import MOVING, SHIFTED, is_legacy, signed, signed_array
@@ -31,6 +32,7 @@ from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.elementwise.select import Select
+from microfold.ops.movement.reshape import Reshape
 
 ImportFunction = Callable[["OperatorContext"], None]
 IMPORTERS: dict[str, ImportFunction] = {}
@@ -379,6 +381,8 @@ class OperatorContext:
 
         Small integer results of constants are computed at once: shapes hang on them.
         """
+        if any(value in self.scope.complex for value in inputs if value is not None):
+            return self._emit_parts(op, inputs, names)
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         node = make_node(op, inputs, names if names is not None else [self.name()])
@@ -396,6 +400,27 @@ class OperatorContext:
             self.scope.nodes.append(node)
         return node.outputs
 
+    def _emit_parts(
+        self, op: Op, inputs: Sequence[Value | None], names: Sequence[str] | None
+    ) -> tuple[Value, ...]:
+        """Append what does to the parts of complex numbers as `op` does to them."""
+        lifted, parts = with_parts(op), [self.scope.complex.get(x) if x is not None else None for x in inputs]
+        if isinstance(op, Select) and inputs[0] is not None:
+            condition = inputs[0]
+            column = Reshape((*condition.type.shape, 1))
+            (parts[0],) = self.emit(column, condition, names=[f"{condition.name}_column"])
+        if lifted is None or None in parts:
+            raise Unsupported("of complex numbers, it must move elements only, and have no real operand")
+        return tuple(self.scope.complex_value(x) for x in self.emit(lifted, *parts, names=names))
+
+    def parts(self, index: int) -> Value | None:
+        """Return the parts of input `index`, float32 with a last axis of two; None if it is not complex."""
+        return self.scope.complex.get(self.input(index))
+
+    def declares_complex(self) -> bool:
+        """Return whether the file says that output 0 is complex."""
+        return self.scope.tensors[self.raw.outputs[0]].type_name == COMPLEX_NAME
+
     def _is_shape_arithmetic(self, node: Node) -> bool:
         constant = not node.op.bodies and all(v in self.scope.constants for v in node.operands)
         return constant and all(
@@ -409,6 +434,13 @@ class OperatorContext:
         """These values stand for the operator's outputs, in order."""
         if len(values) != len(self.raw.outputs):
             raise Unsupported(f"it must have {len(values)} outputs; it has {len(self.raw.outputs)}")
+        for tensor, value in zip(self.raw.outputs, values, strict=True):
+            declared, is_complex = self.scope.tensors[tensor].type_name, value in self.scope.complex
+            if (declared == COMPLEX_NAME) != is_complex:
+                raise Unsupported(
+                    f"its result is {'complex' if is_complex else 'real'}, and must be declared so; "
+                    f"it is declared as {declared}"
+                )
         for tensor, value in zip(self.raw.outputs, values, strict=True):
             self.scope.values[tensor] = self._as_declared(tensor, value)
 

@@ -12,6 +12,7 @@ import numpy as np
 from microfold.errors import Problem, TypeRuleError, UnsupportedModelError
 from microfold.frontend.bind_symbolic_vars import NO_SHAPES, Shapes, bind_symbolic_vars
 from microfold.frontend.bodies import Body
+from microfold.frontend.complex_numbers import COMPLEX, COMPLEX_NAME
 from microfold.frontend.context import BLOCKWISE_INPUTS, SCRATCH_INPUTS, OperatorContext
 from microfold.frontend.hints import CHANGE, unsupported_operator
 from microfold.frontend.operators import IMPORTERS
@@ -98,7 +99,8 @@ def trace_model(
     importer = _Importer((*subgraphs[:main], bound, *subgraphs[main + 1 :]), main, Variables())
     importer.run()
     graph = importer.finish(re.sub(r"\s+", "_", name), source)
-    return Traced(graph, importer.scope.values)
+    values = {index: importer.scope.in_graph(value) for index, value in importer.scope.values.items()}
+    return Traced(graph, values)
 
 
 @frozen
@@ -148,7 +150,8 @@ def survey(data: bytes, source: str, signature: str | None = None) -> Survey:
         problems = error.problems
     else:
         problems = ()
-    subgraph, values = importer.subgraph, importer.scope.values
+    subgraph, scope = importer.subgraph, importer.scope
+    values = {index: scope.in_graph(value) for index, value in scope.values.items()}
     return Survey(
         tuple(values[i] for i in subgraph.inputs if i in values),
         tuple(values[i] for i in subgraph.outputs if i in values),
@@ -221,7 +224,7 @@ class _Importer:
 
     def describe(self, raw: RawOperator, nodes: int, problems: int) -> Surveyed:
         """What came of an operator: the nodes and problems since these counts."""
-        values = self.scope.values
+        values = {index: self.scope.in_graph(value) for index, value in self.scope.values.items()}
         return Surveyed(
             raw.name,
             self.subgraph.tensors[raw.outputs[0]].name if raw.outputs else "",
@@ -252,8 +255,8 @@ class _Importer:
             raise UnsupportedModelError(source, list(dict.fromkeys(self.problems)))
         graph = Graph(
             name=name,
-            inputs=tuple(scope.values[i] for i in self.inputs),
-            outputs=tuple(scope.values[i] for i in subgraph.outputs),
+            inputs=tuple(scope.in_graph(scope.values[i]) for i in self.inputs),
+            outputs=tuple(scope.in_graph(scope.values[i]) for i in subgraph.outputs),
             nodes=tuple(scope.nodes),
             constants=scope.constants,
             state=scope.variables.states(),
@@ -270,7 +273,7 @@ class _Importer:
     def declare(self, tensor: RawTensor, where: str) -> None:
         """A value typed as the file says; if the type is no good, a problem."""
         try:
-            self.scope.values[tensor.index] = Value(tensor.name, self.scope.declared_type(tensor.index))
+            self.scope.declare(tensor.index)
         except Unsupported as error:
             self.problems.append(Problem(self.prefix + where, error.reason, error.hint or CHANGE))
             self.scope.unknown.add(tensor.index)
@@ -320,7 +323,7 @@ class _Importer:
         for index in raw.outputs:
             if index not in scope.values and index not in scope.variables.handles:
                 try:
-                    scope.values[index] = Value(tensors[index].name, scope.declared_type(index))
+                    scope.declare(index)
                 except Unsupported:
                     scope.unknown.add(index)
 
@@ -328,6 +331,14 @@ class _Importer:
         scope, tensors = self.scope, self.subgraph.tensors
         if raw.name not in IMPORTERS:
             raise unsupported_operator(raw.name)
+        if raw.name not in COMPLEX:
+            for index in (*raw.inputs, *raw.outputs):
+                if index >= 0 and tensors[index].type_name == COMPLEX_NAME:
+                    raise Unsupported(
+                        f"{tensors[index].name!r} is complex; of complex numbers, there are "
+                        f"{', '.join(sorted(COMPLEX))}",
+                        "take the real or imaginary part, or the magnitude, before it",
+                    )
         for position, index in enumerate(raw.inputs):
             if index < 0 or index in scope.values or index in scope.variables.handles:
                 continue
@@ -401,7 +412,7 @@ class _Importer:
             else scope.values.get(i)
             for i in importer.subgraph.outputs
         ]
-        if len(self.problems) > before or None in outputs:
+        if len(self.problems) > before or None in outputs or not scope.complex.keys().isdisjoint(outputs):
             raise Unsupported(f"subgraph {index} cannot be imported")
         results = tuple(x for x in outputs if x is not None)
         graph = Graph(

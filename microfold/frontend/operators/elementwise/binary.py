@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from microfold.frontend.context import MAX_LIST, OperatorContext, Unsupported, imports
+from microfold.frontend.operators.signal.fourier import finish_product
 from microfold.ir.node import Value
 from microfold.ir.op import Op
 from microfold.ir.types import DType, ElementType
@@ -48,6 +49,13 @@ def sub(context: OperatorContext) -> None:
 
 @imports("MUL")
 def mul(context: OperatorContext) -> None:
+    """Complex numbers have no fused activation in the reference, either."""
+    if any(context.parts(index) is not None for index in range(2)):
+        options = context.options("MulOptions")
+        if options is not None and options.FusedActivationFunction():
+            raise Unsupported("a product of complex numbers has no fused activation")
+        finish_product(context)
+        return
     _arithmetic(context, Mul(context.element()), "MulOptions")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from microfold.frontend.context import OperatorContext, imports
+from microfold.frontend.operators.signal.fourier import finish_complex, part
 from microfold.ir.types import DType
 from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.ops.elementwise.conversions.dequantize import Dequantize
@@ -27,8 +28,23 @@ def dequantize(context: OperatorContext) -> None:
 
 @imports("CAST")
 def cast(context: OperatorContext) -> None:
-    """Between float16 and integers by way of float32, as in LiteRT."""
-    x, dtype = context.input(0), context.element().dtype
+    """Convert between float16 and integers by way of float32, as in LiteRT.
+
+    A complex number gives its real part; a real one gets the imaginary part 0.
+    """
+    x, name = context.input(0), context.name()
+    parts, to_complex = context.parts(0), context.declares_complex()
+    if parts is not None and to_complex:
+        context.finish(x)
+        return
+    if to_complex:
+        if x.type.dtype is not DType.FLOAT32:
+            (x,) = context.emit(Cast(DType.FLOAT32), x, names=[f"{name}_float"])
+        finish_complex(context, x)
+        return
+    dtype = context.element().dtype
+    if parts is not None:
+        x = part(context, parts, 0, f"{name}_real")
     if DType.FLOAT16 in (x.type.dtype, dtype) and not (x.type.dtype.is_float and dtype.is_float):
         (x,) = context.emit(Cast(DType.FLOAT32), x, names=[f"{context.name()}_float"])
     context.finish(*context.emit(Cast(dtype), x))
