@@ -32,6 +32,7 @@ from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.elementwise.select import Select
+from microfold.ops.movement.bitcast import Bitcast
 from microfold.ops.movement.reshape import Reshape
 
 ImportFunction = Callable[["OperatorContext"], None]
@@ -360,6 +361,16 @@ class OperatorContext:
                     f"they are {describe(given)} and {describe(out)}",
                     "quantise the model with a converter that shares the scale across this operator",
                 )
+
+    def with_declared_scale(self, value: Value, name: str) -> Value:
+        """Return the integers of a value with the scale that the file has for output 0.
+
+        For operators that copy bytes in the references, whatever their scales are.
+        """
+        if value.type.quant is None or self.scope.tensors[self.raw.outputs[0]].quant is None:
+            return value
+        element = self.element()
+        return value if value.type.element == element else self.emit(Bitcast(element), value, names=[name])[0]
 
     def name(self, index: int = 0) -> str:
         """What the value for output `index` is called."""

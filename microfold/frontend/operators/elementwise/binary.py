@@ -20,6 +20,7 @@ from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.plain_binary import PlainBinary, plain_binary_operators
+from microfold.ops.elementwise.quantized_div import QuantizedDiv
 from microfold.ops.elementwise.select import Select
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
@@ -62,7 +63,9 @@ def mul(context: OperatorContext) -> None:
 @imports("DIV")
 def div(context: OperatorContext) -> None:
     out = context.element()
-    _arithmetic(context, TruncDiv(out) if out.dtype is DType.INT32 else Div(out), "DivOptions")
+    quantized = dict.fromkeys((DType.INT8, DType.UINT8, DType.INT16), QuantizedDiv)
+    kinds = {**quantized, DType.INT32: TruncDiv}
+    _arithmetic(context, kinds.get(out.dtype, Div)(out), "DivOptions")
 
 
 # Other functions of two floats or plain numbers have no options: their names say all.

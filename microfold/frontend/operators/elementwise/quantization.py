@@ -9,6 +9,7 @@ from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.ops.elementwise.conversions.dequantize import Dequantize
 from microfold.ops.elementwise.conversions.quantize import Quantize
 from microfold.ops.elementwise.conversions.requantize import Requantize
+from microfold.ops.elementwise.fake_quantize import FakeQuantize
 from microfold.ops.movement.bitcast import Bitcast
 
 
@@ -24,6 +25,14 @@ def dequantize(context: OperatorContext) -> None:
     x = context.input(0)
     op = Cast(DType.FLOAT32) if x.type.dtype is DType.FLOAT16 else Dequantize()
     context.finish(*context.emit(op, x))
+
+
+@imports("FAKE_QUANT")
+def fake_quant(context: OperatorContext) -> None:
+    options = context.required_options("FakeQuantOptions")
+    limits, bits = (float(options.Min()), float(options.Max())), int(options.NumBits())
+    op = FakeQuantize(*limits, bits, bool(options.NarrowRange()))
+    context.finish(*context.emit(op, context.input(0)))
 
 
 @imports("CAST")
