@@ -31,6 +31,7 @@ from tests.frontend.operators import (
     test_composed,
     test_decode,
     test_detection_postprocess,
+    test_fourier,
     test_hybrid,
     test_hybrid_recurrent,
     test_recurrent,
@@ -116,6 +117,8 @@ def compared() -> Iterator[bytes]:
     yield test_legacy.mobile(0)
     yield from (draw(0)[0] for draw in test_legacy.DRAWN.values())
     yield from (model[0] for _, model in test_int16_conformance.cases())
+    yield test_fourier.transform((1, 8), (1, 8))
+    yield from (test_fourier.complex_model(name) for name in test_fourier.CASES)
     for name in (*test_legacy.BINARY, *test_legacy.UNARY):
         yield test_legacy.operator(name, 0)[0]
 

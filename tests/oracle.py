@@ -97,14 +97,16 @@ def litert(
             experimental_preserve_all_tensors=True,
         )
         interpreter.allocate_tensors()
-        positions = [detail["index"] for detail in interpreter.get_input_details()]
+        details = interpreter.get_input_details()
+        positions = [detail["index"] for detail in details]
+        pairs = {detail["index"] for detail in details if detail["dtype"] is np.complex64}
         outputs = {detail["index"] for detail in interpreter.get_output_details()}
         results: list[Tensors] = []
 
         def content(index: int) -> Array | None:
             """Return a tensor; None if it has no memory: a loop of open shapes gives it, nothing reads it."""
             try:
-                return np.array(interpreter.get_tensor(index))
+                return _parts(interpreter.get_tensor(index))
             except ValueError:
                 if index in outputs:
                     raise
@@ -112,12 +114,17 @@ def litert(
 
         for inputs in calls:
             for index, array in zip(positions, inputs, strict=True):
-                interpreter.set_tensor(index, array)
+                interpreter.set_tensor(index, array.view(np.complex64)[..., 0] if index in pairs else array)
             interpreter.invoke()
             results.append({i: array for i in wanted if (array := content(i)) is not None})
     except (RuntimeError, ValueError) as error:
         raise OracleError(f"LiteRT: {error}") from None
     return results
+
+
+def _parts(array: Array) -> Array:
+    """A copy of a tensor; complex numbers as float32 with a last axis of two."""
+    return np.array(array)[..., None].view(np.float32) if array.dtype.kind == "c" else np.array(array)
 
 
 def compared_tensors(data: bytes, traced: Traced) -> list[int]:

@@ -25,6 +25,7 @@ TYPES = {
         "i2": tflite.TensorType.INT16,
         "i1": tflite.TensorType.INT8,
         "f2": tflite.TensorType.FLOAT16,
+        "c8": tflite.TensorType.COMPLEX64,
     }.items()
 }
 

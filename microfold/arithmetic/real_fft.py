@@ -38,12 +38,19 @@ class Stage:
 
 def length_fault(length: int) -> str:
     """Why there is no transform of so many real samples; empty if there is one."""
-    half = length // 2
-    for radix in RADICES:
-        while half > 0 and half % radix == 0:
-            half //= radix
-    if length < 4 or length > MAX_LENGTH or length % 2 or half != 1:
+    if length % 2 or points_fault(length // 2):
         return f"must be twice a product of 2, 3 and 5, at most {MAX_LENGTH}; it is {length}"
+    return ""
+
+
+def points_fault(points: int) -> str:
+    """Say why there is no transform of so many complex numbers; empty if there is one."""
+    rest = points
+    for radix in RADICES:
+        while rest > 0 and rest % radix == 0:
+            rest //= radix
+    if points < 2 or points > MAX_LENGTH // 2 or rest != 1:
+        return f"must be a product of 2, 3 and 5, at most {MAX_LENGTH // 2}; it is {points}"
     return ""
 
 
@@ -166,7 +173,7 @@ def _conjugate(x: Array, number: _Arithmetic) -> Array:
 
 
 def complex_fft(x: Array, inverse: bool, dtype: DType) -> Array:
-    """Transforms along the last but one axis.
+    """Compute transforms along the last but one axis.
 
     Args:
         x: [..., points, 2], float32 or int64 that the type holds.

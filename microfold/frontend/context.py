@@ -9,12 +9,20 @@ import numpy as np
 import tflite
 
 from microfold.errors import TypeRuleError
+from microfold.frontend.complex_numbers import COMPLEX_NAME, with_parts
 from microfold.frontend.float_limits import FLT_MAX, bounds_results, divides_ordinarily, is_ordinary
 from microfold.frontend.half import WIDENED
 from microfold.frontend.legacy import MOVING, SHIFTED, is_legacy, signed, signed_array
 from microfold.frontend.raw import OperatorOptions, RawOperator, RawTensor
 from microfold.frontend.reader import type_name
-from microfold.frontend.schema import NO_OPTIONS, activation_name, option_faults, options_code, options_name
+from microfold.frontend.schema import (
+    NO_OPTIONS,
+    activation_name,
+    operator_names,
+    option_faults,
+    options_code,
+    options_name,
+)
 from microfold.frontend.scope import Scope, Unsupported, describe
 from microfold.frontend.variables import Variable
 from microfold.frontend.zero_products import zero_product
@@ -27,6 +35,8 @@ from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.elementwise.select import Select
 from microfold.ops.movement.broadcast_to import BroadcastTo
+from microfold.ops.movement.bitcast import Bitcast
+from microfold.ops.movement.reshape import Reshape
 
 ImportFunction = Callable[["OperatorContext"], None]
 IMPORTERS: dict[str, ImportFunction] = {}
@@ -48,12 +58,27 @@ CLIPS = {
 }
 
 
-def imports(*names: str) -> Callable[[ImportFunction], ImportFunction]:
-    """Decorator: the function imports the TFLite operators of these names."""
+def imports(
+    *names: str, scratch: tuple[int, ...] = (), blockwise: tuple[int, ...] = ()
+) -> Callable[[ImportFunction], ImportFunction]:
+    """Decorate the function that imports the TFLite operators of these names.
+
+    Args:
+        scratch: their entry in `SCRATCH_INPUTS`.
+        blockwise: their entry in `BLOCKWISE_INPUTS`.
+
+    Raises:
+        ValueError: the format has no operator of such a name.
+    """
+    operator_names(*names)
 
     def decorate(function: ImportFunction) -> ImportFunction:
         for name in names:
             IMPORTERS[name] = function
+            if scratch:
+                SCRATCH_INPUTS[name] = scratch
+            if blockwise:
+                BLOCKWISE_INPUTS[name] = blockwise
         return function
 
     return decorate
@@ -361,6 +386,16 @@ class OperatorContext:
                     "quantise the model with a converter that shares the scale across this operator",
                 )
 
+    def with_declared_scale(self, value: Value, name: str) -> Value:
+        """Return the integers of a value with the scale that the file has for output 0.
+
+        For operators that copy bytes in the references, whatever their scales are.
+        """
+        if value.type.quant is None or self.scope.tensors[self.raw.outputs[0]].quant is None:
+            return value
+        element = self.element()
+        return value if value.type.element == element else self.emit(Bitcast(element), value, names=[name])[0]
+
     def name(self, index: int = 0) -> str:
         """What the value for output `index` is called."""
         tensor = self.scope.tensors[self.raw.outputs[index]]
@@ -381,6 +416,8 @@ class OperatorContext:
 
         Small integer results of constants are computed at once: shapes hang on them.
         """
+        if any(value in self.scope.complex for value in inputs if value is not None):
+            return self._emit_parts(op, inputs, names)
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         names = names if names is not None else [self.name()]
@@ -407,6 +444,27 @@ class OperatorContext:
             self.scope.nodes.append(node)
         return node.outputs
 
+    def _emit_parts(
+        self, op: Op, inputs: Sequence[Value | None], names: Sequence[str] | None
+    ) -> tuple[Value, ...]:
+        """Append what does to the parts of complex numbers as `op` does to them."""
+        lifted, parts = with_parts(op), [self.scope.complex.get(x) if x is not None else None for x in inputs]
+        if isinstance(op, Select) and inputs[0] is not None:
+            condition = inputs[0]
+            column = Reshape((*condition.type.shape, 1))
+            (parts[0],) = self.emit(column, condition, names=[f"{condition.name}_column"])
+        if lifted is None or None in parts:
+            raise Unsupported("of complex numbers, it must move elements only, and have no real operand")
+        return tuple(self.scope.complex_value(x) for x in self.emit(lifted, *parts, names=names))
+
+    def parts(self, index: int) -> Value | None:
+        """Return the parts of input `index`, float32 with a last axis of two; None if it is not complex."""
+        return self.scope.complex.get(self.input(index))
+
+    def declares_complex(self) -> bool:
+        """Return whether the file says that output 0 is complex."""
+        return self.scope.tensors[self.raw.outputs[0]].type_name == COMPLEX_NAME
+
     def _is_shape_arithmetic(self, node: Node) -> bool:
         constant = not node.op.bodies and all(v in self.scope.constants for v in node.operands)
         return constant and all(
@@ -428,6 +486,13 @@ class OperatorContext:
             raw = self.scope.tensors[tensor]
             if raw.quant_fault and raw.quant is None and value.type.quant is not None:
                 raise Unsupported(f"{raw.name!r}: {raw.quant_fault}", "quantise the model again")
+            is_complex = value in self.scope.complex
+            if (raw.type_name == COMPLEX_NAME) != is_complex:
+                raise Unsupported(
+                    f"its result is {'complex' if is_complex else 'real'}, and must be declared so; "
+                    f"it is declared as {raw.type_name}"
+                )
+        for tensor, value in zip(self.raw.outputs, values, strict=True):
             self.scope.values[tensor] = self._as_declared(tensor, value)
 
     def _as_declared(self, tensor: int, value: Value) -> Value:

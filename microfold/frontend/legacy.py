@@ -10,28 +10,25 @@ from __future__ import annotations
 
 import numpy as np
 
+from microfold.frontend.schema import operator_names
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 
 SHIFT = 128
 # Operators of the file format that compute uint8 so.
-SHIFTED = frozenset(
-    {
-        *("ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM", "PRELU", "LEAKY_RELU", "HARD_SWISH", "GELU"),
-        *("RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH", "SOFTMAX", "LOG_SOFTMAX", "MAX_POOL_2D"),
-        *("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"),
-        *("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"),
-        *("FULLY_CONNECTED", "L2_NORMALIZATION"),
-    }
+SHIFTED = operator_names(
+    *("ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM", "PRELU", "LEAKY_RELU", "HARD_SWISH", "GELU"),
+    *("RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH", "SOFTMAX", "LOG_SOFTMAX", "MAX_POOL_2D"),
+    *("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"),
+    *("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"),
+    *("FULLY_CONNECTED", "L2_NORMALIZATION"),
 )
 # Operators that compute it so where what they read has been: their results are the same either way.
-MOVING = frozenset(
-    {
-        *("CONCATENATION", "PACK", "UNPACK", "SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE", "GATHER"),
-        *("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "PAD", "PADV2", "MIRROR_PAD", "TILE"),
-        *("SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND", "SPACE_TO_DEPTH", "DEPTH_TO_SPACE"),
-        *("RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2", "ARG_MAX", "ARG_MIN", "DEQUANTIZE"),
-        "CUSTOM TFLite_Detection_PostProcess",
-    }
+MOVING = operator_names(
+    *("CONCATENATION", "PACK", "UNPACK", "SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE", "GATHER"),
+    *("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "PAD", "PADV2", "MIRROR_PAD", "TILE"),
+    *("SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND", "SPACE_TO_DEPTH", "DEPTH_TO_SPACE"),
+    *("RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2", "ARG_MAX", "ARG_MIN", "DEQUANTIZE"),
+    "CUSTOM TFLite_Detection_PostProcess",
 )
 
 

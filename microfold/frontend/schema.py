@@ -31,7 +31,24 @@ _OPTIONS = {code: name for name, code in vars(tflite.BuiltinOptions).items() if 
 _ACTIVATIONS = {
     code: name for name, code in vars(tflite.ActivationFunctionType).items() if isinstance(code, int)
 }
+_OPERATORS = frozenset(name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int))
+CUSTOM = "CUSTOM "  # in front of the name of a custom operator
 NO_OPTIONS = tflite.BuiltinOptions.NONE
+
+
+def operator_names(*names: str) -> frozenset[str]:
+    """Return the operator names of a table, each of which the format has.
+
+    Args:
+        names: as the format spells them; those of custom operators follow `CUSTOM`.
+
+    Raises:
+        ValueError: the format has no such operator, so that the entry would never apply.
+    """
+    unknown = sorted(name for name in names if name not in _OPERATORS and not name.startswith(CUSTOM))
+    if unknown:
+        raise ValueError(f"the .tflite format must have each operator of a table; it lacks {unknown}")
+    return frozenset(names)
 
 
 def options_name(code: int) -> str:

@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from microfold.frontend.bodies import Body
+from microfold.frontend.complex_numbers import COMPLEX_NAME
 from microfold.frontend.raw import RawTensor
 from microfold.frontend.variables import Variable, Variables
 from microfold.ir.graph import Graph
+from microfold.ir.limits import shape_fault
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
+from microfold.ops.signal.complex_numbers import PARTS
 
 
 class Unsupported(Exception):
@@ -51,6 +54,8 @@ class Scope:
         runs: whether this call is one in which what follows changes state, bool []; None: every call is.
         open_cycles: circular buffers so far that leave open how often what follows runs.
         signed: legacy uint8 values as int8.
+        complex: what stands for complex numbers while operators are imported, and their parts, see
+            `complex_numbers`.
     """
 
     tensors: Sequence[RawTensor]
@@ -67,6 +72,7 @@ class Scope:
     runs: Value | None = None
     open_cycles: int = 0
     signed: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    complex: dict[Value, Value] = field(default_factory=dict[Value, Value])
 
     def declared_type(self, index: int) -> TensorType:
         """The type that the file declares; an unknown (-1) dimension is taken as 1.
@@ -99,6 +105,35 @@ class Scope:
                 "quantise activations per tensor",
             )
         return ElementType(tensor.dtype, tensor.quant)
+
+    def declare(self, index: int) -> None:
+        """Give a tensor a value of the type that the file declares; complex numbers get parts.
+
+        Raises:
+            Unsupported: there is no value of this type.
+        """
+        tensor = self.tensors[index]
+        if tensor.type_name != COMPLEX_NAME:
+            self.values[index] = Value(tensor.name, self.declared_type(index))
+            return
+        if tensor.shape_fault:
+            raise Unsupported(f"{tensor.name!r}: {tensor.shape_fault}")
+        shape = tuple(1 if extent == -1 else extent for extent in tensor.shape)
+        fault = shape_fault((*shape, PARTS))
+        if fault or not math.prod(shape):
+            raise Unsupported(f"{tensor.name!r}: {fault or 'it has no elements'}")
+        parts = Value(tensor.name, TensorType(DType.FLOAT32, (*shape, PARTS)))
+        self.values[index] = self.complex_value(parts)
+
+    def complex_value(self, parts: Value) -> Value:
+        """Return a new value that stands for complex numbers of these parts."""
+        value = Value(parts.name, parts.type.with_shape(parts.type.shape[:-1]))
+        self.complex[value] = parts
+        return value
+
+    def in_graph(self, value: Value) -> Value:
+        """Return the value of the graph: the parts of what stands for complex numbers."""
+        return self.complex.get(value, value)
 
     def declare_in_place(self, index: int) -> None:
         """A tensor that operators update in place (`is_variable`) becomes state."""

@@ -12,6 +12,7 @@ import numpy as np
 from microfold.errors import Problem, TypeRuleError, UnsupportedModelError
 from microfold.frontend.bind_symbolic_vars import NO_SHAPES, Shapes, bind_symbolic_vars
 from microfold.frontend.bodies import Body
+from microfold.frontend.complex_numbers import COMPLEX, COMPLEX_NAME
 from microfold.frontend.context import BLOCKWISE_INPUTS, SCRATCH_INPUTS, ImportFunction, OperatorContext
 from microfold.frontend.hints import CHANGE, unsupported_operator
 from microfold.frontend.list_writes import find_list_writes
@@ -19,6 +20,7 @@ from microfold.frontend.operators import IMPORTERS
 from microfold.frontend.operators.movement.list_write import list_write
 from microfold.frontend.raw import RawOperator, RawSubgraph, RawTensor
 from microfold.frontend.reader import read_model
+from microfold.frontend.schema import operator_names
 from microfold.frontend.scope import Scope, Unsupported, describe
 from microfold.frontend.signatures import entry
 from microfold.frontend.variables import Variable, Variables
@@ -34,7 +36,7 @@ MAX_FILE_BYTES = 1 << 30
 
 MAX_BODIES = 256  # a small file can call the same subgraphs exponentially often
 
-_WITHOUT_OUTPUT = ("ASSIGN_VARIABLE", "CALL_ONCE")
+_WITHOUT_OUTPUT = operator_names("ASSIGN_VARIABLE", "CALL_ONCE")
 
 
 def load(path: str | Path, shapes: Shapes = NO_SHAPES, signature: str | None = None) -> Graph:
@@ -99,7 +101,8 @@ def trace_model(
     importer = _Importer((*subgraphs[:main], bound, *subgraphs[main + 1 :]), main, Variables())
     importer.run()
     graph = importer.finish(re.sub(r"\s+", "_", name), source)
-    return Traced(graph, importer.scope.values)
+    values = {index: importer.scope.in_graph(value) for index, value in importer.scope.values.items()}
+    return Traced(graph, values)
 
 
 @frozen
@@ -149,7 +152,8 @@ def survey(data: bytes, source: str, signature: str | None = None) -> Survey:
         problems = error.problems
     else:
         problems = ()
-    subgraph, values = importer.subgraph, importer.scope.values
+    subgraph, scope = importer.subgraph, importer.scope
+    values = {index: scope.in_graph(value) for index, value in scope.values.items()}
     return Survey(
         tuple(values[i] for i in subgraph.inputs if i in values),
         tuple(values[i] for i in subgraph.outputs if i in values),
@@ -227,7 +231,7 @@ class _Importer:
 
     def describe(self, raw: RawOperator, nodes: int, problems: int) -> Surveyed:
         """What came of an operator: the nodes and problems since these counts."""
-        values = self.scope.values
+        values = {index: self.scope.in_graph(value) for index, value in self.scope.values.items()}
         return Surveyed(
             raw.name,
             self.subgraph.tensors[raw.outputs[0]].name if raw.outputs else "",
@@ -258,8 +262,8 @@ class _Importer:
             raise UnsupportedModelError(source, list(dict.fromkeys(self.problems)))
         graph = Graph(
             name=name,
-            inputs=tuple(scope.values[i] for i in self.inputs),
-            outputs=tuple(scope.values[i] for i in subgraph.outputs),
+            inputs=tuple(scope.in_graph(scope.values[i]) for i in self.inputs),
+            outputs=tuple(scope.in_graph(scope.values[i]) for i in subgraph.outputs),
             nodes=tuple(scope.nodes),
             constants=scope.constants,
             state=scope.variables.states(),
@@ -276,7 +280,7 @@ class _Importer:
     def declare(self, tensor: RawTensor, where: str) -> None:
         """A value typed as the file says; if the type is no good, a problem."""
         try:
-            self.scope.values[tensor.index] = Value(tensor.name, self.scope.declared_type(tensor.index))
+            self.scope.declare(tensor.index)
         except Unsupported as error:
             self.problems.append(Problem(self.prefix + where, error.reason, error.hint or CHANGE))
             self.scope.unknown.add(tensor.index)
@@ -329,12 +333,20 @@ class _Importer:
         for index in raw.outputs:
             if index not in scope.values and index not in scope.variables.handles:
                 try:
-                    scope.values[index] = Value(tensors[index].name, scope.declared_type(index))
+                    scope.declare(index)
                 except Unsupported:
                     scope.unknown.add(index)
 
     def check_operands(self, raw: RawOperator) -> None:
         scope, tensors = self.scope, self.subgraph.tensors
+        if raw.name not in COMPLEX:
+            for index in (*raw.inputs, *raw.outputs):
+                if index >= 0 and tensors[index].type_name == COMPLEX_NAME:
+                    raise Unsupported(
+                        f"{tensors[index].name!r} is complex; of complex numbers, there are "
+                        f"{', '.join(sorted(COMPLEX))}",
+                        "take the real or imaginary part, or the magnitude, before it",
+                    )
         for position, index in enumerate(raw.inputs):
             if index < 0 or index in scope.values or index in scope.variables.handles:
                 continue
@@ -408,7 +420,7 @@ class _Importer:
             else scope.values.get(i)
             for i in importer.subgraph.outputs
         ]
-        if len(self.problems) > before or None in outputs:
+        if len(self.problems) > before or None in outputs or not scope.complex.keys().isdisjoint(outputs):
             raise Unsupported(f"subgraph {index} cannot be imported")
         results = tuple(x for x in outputs if x is not None)
         graph = Graph(

@@ -484,7 +484,7 @@ OPERATORS: Mapping[str, tuple[str, Drawer]] = {
     "REDUCE_ANY": ("?", _reduce_truth),
     "REVERSE_SEQUENCE": (f"{_MOVED} i8", _reverse_sequence),
     "RIGHT_SHIFT": ("i1 i2 i4 u1 u4", _plain_binary),
-    "SCATTER_ND": ("f4 i1 u1 i4 i8 ?", _scatter_nd),
+    "SCATTER_ND": ("f4 i1 u1 i2 i4 i8 ?", _scatter_nd),
     "SEGMENT_SUM": ("f4 i4", _segment_sum),
     "RELU_0_TO_1": ("f4 i1", _negative),
     "SELECT": (f"{_MOVED} i8 ? f2", _select),

@@ -238,6 +238,50 @@ def _dilate(d: Draw, name: str) -> None:
     d.writer.operator(name, operands, d.result(shape), "DilateOptions")
 
 
+def _division(d: Draw, name: str) -> None:
+    """Of quotients that are not so small that the references' C is undefined, and none by 0."""
+    shape = d.shape()
+    size = np.dtype(d.dtype).itemsize
+    scales = d.rng.uniform(0.5, 3, 3) / (1 << (8 * size - 1))
+    points = d.rng.integers(-100, 101, 3) + 128 * (d.dtype == "u1") if size == 1 else np.zeros(3, np.int64)
+    low, high = np.iinfo(d.dtype).min, np.iinfo(d.dtype).max
+    operands: list[int] = []
+    for (scale, point), least in zip(zip(scales[:2], points, strict=False), (8, 1), strict=True):
+        signs = np.where((d.rng.random(shape) < 0.5) | (point + least > high), -1, 1)
+        signs = np.where(point - least < low, 1, signs)
+        magnitudes = d.rng.integers(least, 1 << 8 * size, shape)
+        array = np.clip(point + signs * magnitudes, low, high).astype(d.dtype)
+        d.inputs.append(array)
+        operands.append(d.writer.input(shape, d.dtype, float(scale), int(point)))
+    result = d.writer.tensor(shape, d.dtype, float(scales[2]), int(points[2]))
+    d.writer.operator(name, operands, result, "DivOptions", FusedActivationFunction=int(d.flag()))
+
+
+def _fake_quant(d: Draw, name: str) -> None:
+    """Of ranges with 0 in them and beside them; some numbers lie outside, some half way between steps."""
+    shape = d.shape()
+    low, high = np.sort(d.rng.uniform(-3, 3, 2))
+    bits = d.number(2, 16)
+    step = (high - low) / ((1 << bits) - 1)
+    x = np.where(
+        d.rng.random(shape) < 0.5, d.rng.uniform(-4, 4, shape), d.rng.integers(-9, 9, shape) * step / 2
+    )
+    operands = [d.given(x.astype(np.float32))]
+    fields = {"Min": float(low), "Max": float(high), "NumBits": bits}
+    d.writer.operator(name, operands, d.result(shape), "FakeQuantOptions", **fields)
+
+
+def _one_hot_scaled(d: Draw, name: str) -> None:
+    """Two numbers and a result of three scales: bytes are copied."""
+    indices = d.rng.integers(-1, 4, d.shape(1, 2)).astype(np.int32)
+    operands = [d.given(indices), d.constant(np.array(3, np.int32))]
+    for value in (d.values(()), d.values(())):
+        scale, point = float(d.rng.uniform(0.01, 0.1)), d.number(0, 100)
+        operands.append(d.writer.tensor((), d.dtype, scale, point, data=value))
+    result = d.writer.tensor((*indices.shape, 3), d.dtype, 0.2, 7)
+    d.writer.operator(name, operands, result, "OneHotOptions", Axis=-1)
+
+
 def _quantize(d: Draw, name: str) -> None:
     """Of another type and scale."""
     to = "i1" if d.dtype == "i2" else str(d.rng.choice([kind for kind in _SCALES if kind != d.dtype]))
@@ -261,11 +305,14 @@ OPERATORS: Mapping[str, tuple[str, Drawer]] = {
     "CONCATENATION": ("i8 ?", _concatenation),
     "DEPTH_TO_SPACE": ("i4 i8", _space_to_depth),
     "DILATE": ("i1 i2 i4 ?", _dilate),
+    "DIV quantized": ("i1 u1 i2", _division),
     "EXPAND_DIMS": (_MOVED, _expand_dims),
+    "FAKE_QUANT": ("f4", _fake_quant),
     "FILL": (_MOVED, _fill),
     "GATHER first": ("u1 f2", _gather_first),
     "MEAN": ("i4 i8", _reduction),
     "MIRROR_PAD": ("i4 i8", _mirror_pad),
+    "ONE_HOT scaled": ("i1 u1", _one_hot_scaled),
     "PACK": ("i8", _pack),
     "PAD": (_MOVED, _pad),
     "PADV2": (f"i1 {_MOVED}", _pad),
@@ -284,7 +331,7 @@ OPERATORS: Mapping[str, tuple[str, Drawer]] = {
     "SPLIT": ("i1 i4 i8", _split),
     "STRIDED_SLICE": ("i8 ?", _strided_slice),
     "SUM": (_MOVED, _reduction),
-    "TILE": (_MOVED, _tile),
+    "TILE": (f"i2 {_MOVED}", _tile),
     "TRANSPOSE": (_MOVED, _transpose),
     "UNPACK": ("i1 i4 ?", _unpack),
     **dict.fromkeys(("COS", "FLOOR", "LOGISTIC", "ROUND", "SIN", "TANH"), ("f2", _unary)),

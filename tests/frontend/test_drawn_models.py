@@ -15,7 +15,10 @@ from tests.needs import need_modules
 
 DRAWS = 4
 # Types that no oracle has: the others' meaning is theirs, too.
-BEYOND = {("ARG_MAX", "i2"), ("ARG_MIN", "i2"), ("ONE_HOT", "i2"), ("REVERSE_SEQUENCE", "i1")}
+BEYOND = {
+    *(("ARG_MAX", "i2"), ("ARG_MIN", "i2"), ("ONE_HOT", "i2"), ("REVERSE_SEQUENCE", "i1")),
+    ("SCATTER_ND", "i2"),
+}
 # TFLM takes the first row's scale for all rows; it writes no results of int16.
 TFLM_IS_WRONG = ("EMBEDDING_LOOKUP scaled", "GREATER")
 # LiteRT's reference kernel leaves out the last of the neighbours; its other kernel, and TensorFlow, do not.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from microfold.frontend.context import SCRATCH_INPUTS, OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.raw import RawTensor
 from microfold.ir.types import DType, TensorType
 from microfold.ops.external.ethos_u import EthosU
@@ -14,10 +14,9 @@ _ETHOS_U = "CUSTOM ethos-u"
 _ETHOS_U_OPTIONS = b"\x01\x04\x01"
 # Weights (there may be none), arena and fast scratch; then follow the inputs proper.
 _WEIGHTS, _ARENA, _FAST, _FIRST = 1, 2, 3, 4
-SCRATCH_INPUTS[_ETHOS_U] = (_WEIGHTS, _ARENA, _FAST)
 
 
-@imports(_ETHOS_U)
+@imports(_ETHOS_U, scratch=(_WEIGHTS, _ARENA, _FAST))
 def ethos_u(context: OperatorContext) -> None:
     """What Vela has compiled for an Ethos-U.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tflite
 
-from microfold.frontend.context import BLOCKWISE_INPUTS, OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.hybrid import bias_of, is_hybrid, quantized
 from microfold.frontend.window import check_legacy_weights, check_weights, with_bias_type
 from microfold.ir.node import Value
@@ -15,10 +15,8 @@ from microfold.ops.fully_connected.hybrid_fully_connected import HybridFullyConn
 from microfold.ops.fully_connected.legacy_fully_connected import LegacyFullyConnected
 from microfold.ops.movement.reshape import Reshape
 
-BLOCKWISE_INPUTS["FULLY_CONNECTED"] = (1,)
 
-
-@imports("FULLY_CONNECTED")
+@imports("FULLY_CONNECTED", blockwise=(1,))
 def fully_connected(context: OperatorContext) -> None:
     options = context.required_options("FullyConnectedOptions")
     x, weights = context.input(0), context.input(1)

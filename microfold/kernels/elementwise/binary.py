@@ -25,6 +25,7 @@ from microfold.ops.elementwise.conversions.quantize import Quantize
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.quantized_div import QuantizedDiv
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
 
@@ -98,6 +99,72 @@ class MulInt16(QuantizedMul):
 
     name = "s16_mul__c"
     op = Mul
+    dtype = DType.INT16
+
+
+class _QuantizedDiv(BinaryKernel):
+    """Quotients of centred elements by the reference's steps, one after the other.
+
+    A reciprocal of the divisor takes three steps of Newton's method. No constants but the multiplier.
+    """
+
+    template = "elementwise/quantized_div.c.j2"
+    fields = declare(
+        Field("multiplier", "of quotients to steps of the output"),
+        "shift",
+        "first_zero_point",
+        "second_zero_point",
+        "output_zero_point",
+        *output_range.LIMIT_FIELDS,
+        *LOOP_FIELDS,
+    )
+
+    def guess(self, term: str) -> float:
+        # A function is called for each quotient.
+        return 150.0 if term.endswith("element") else super().guess(term)
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        first, second = (v.type.quant for v in layer.node.operands[:2])
+        out = layer.node.outputs[0].type.quant
+        assert first is not None and second is not None and out is not None
+        assert isinstance(layer.node.op, QuantizedDiv)
+        mantissa, shift = layer.node.op.multiplier(first, second)
+        clamp, limits = output_range.clamping(layer.node)
+        fields: dict[str, Parameter] = {
+            "multiplier": mantissa,
+            "shift": shift,
+            "first_zero_point": first.zero_point,
+            "second_zero_point": second.zero_point,
+            "output_zero_point": out.zero_point,
+        }
+        return self.call(layer, (("type", C_TYPES[self.dtype]), ("clamp", clamp)), fields | limits)
+
+
+@register
+class QuantizedDivInt8(_QuantizedDiv):
+    """Quotients of int8."""
+
+    name = "s8_quantized_div__c"
+    op = QuantizedDiv
+    dtype = DType.INT8
+
+
+@register
+class QuantizedDivUInt8(_QuantizedDiv):
+    """Quotients of legacy uint8."""
+
+    name = "u8_quantized_div__c"
+    like = "s8_quantized_div__c"
+    op = QuantizedDiv
+    dtype = DType.UINT8
+
+
+@register
+class QuantizedDivInt16(_QuantizedDiv):
+    """Quotients of int16."""
+
+    name = "s16_quantized_div__c"
+    op = QuantizedDiv
     dtype = DType.INT16
 
 

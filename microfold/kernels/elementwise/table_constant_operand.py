@@ -15,6 +15,7 @@ from microfold.ops.elementwise.lookup import TABLE_SIZE
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.quantized_div import QuantizedDiv
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
 
@@ -80,5 +81,5 @@ def _define(operator: type[Op]) -> None:
         register(type(f"{operator.__name__}Constant{variant.title()}", bases, attributes))
 
 
-for _operator in (Add, Maximum, Minimum, Mul, Prelu, SquaredDifference, Sub):
+for _operator in (Add, Maximum, Minimum, Mul, Prelu, QuantizedDiv, SquaredDifference, Sub):
     _define(_operator)

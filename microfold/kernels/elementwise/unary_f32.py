@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.cost.terms import Terms, length_prefix
 from microfold.kernels.elementwise import float_expressions
 from microfold.kernels.elementwise.binary import UnaryKernel
 from microfold.kernels.fields import declare
-from microfold.kernels.kernel import register
+from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.abs import Abs
@@ -18,6 +20,7 @@ from microfold.ops.elementwise.activations.hard_swish import HardSwish
 from microfold.ops.elementwise.activations.leaky_relu import LeakyRelu
 from microfold.ops.elementwise.activations.logistic import Logistic
 from microfold.ops.elementwise.activations.tanh import Tanh
+from microfold.ops.elementwise.fake_quantize import FakeQuantize
 from microfold.ops.elementwise.rsqrt import Rsqrt
 from microfold.ops.elementwise.unary import Unary
 
@@ -104,6 +107,27 @@ class LeakyReluFloat(_Float):
     def parameters(self, layer: LayerContext) -> dict[str, Parameter]:
         assert isinstance(layer.node.op, LeakyRelu)
         return {"alpha": float(layer.node.op.alpha)}
+
+
+@register
+class FakeQuantizeFloat(_Float):
+    """Steps are counted from the lowest number on; fields of the layer have the numbers, and 1 / scale."""
+
+    name = "f32_fake_quantize__c"
+    op = FakeQuantize
+    fields = (*_Float.fields, *declare("minimum", "maximum", "inverse", "scale"))
+
+    def guess(self, term: str) -> float:
+        return Kernel.guess(self, term) if term in ("call", "clamped") else 22.0
+
+    def expression(self, layer: LayerContext) -> str:
+        return "mf_fake_quantize(x, layer->minimum, layer->maximum, layer->inverse, layer->scale)"
+
+    def parameters(self, layer: LayerContext) -> dict[str, Parameter]:
+        assert isinstance(layer.node.op, FakeQuantize)
+        minimum, maximum, scale = layer.node.op.steps()
+        inverse = float(np.float32(1) / np.float32(scale))
+        return {"minimum": minimum, "maximum": maximum, "inverse": inverse, "scale": scale}
 
 
 class _FixedExpression(_Float):

@@ -1,4 +1,4 @@
-"""Fourier transforms of real samples, in portable C."""
+"""Fourier transforms of real samples and of complex numbers, in portable C."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.names import TYPES
+from microfold.ops.signal.complex_numbers import ComplexFft
 from microfold.ops.signal.rfft import SignalIrfft, SignalRfft
 
 # Of a number in the first stage and in the step for real samples, and of a butterfly in a later stage, by its
@@ -33,7 +34,7 @@ _SOFT_FLOATS: Instructions = (680.0, {2: 512.0, 3: 1360.0, 4: 1685.0, 5: 3430.0}
 _DSP: Instructions = (48.0, {2: 43.0, 3: 78.0, 4: 51.0, 5: 232.0})
 
 
-class _RealFftKernel(Kernel):
+class _FftKernel(Kernel):
     """All in the output's memory: numbers in the order of the first stage, then stage after stage.
 
     The first stage, whose twiddle factors are 1, does not multiply by them: what is divided by a radix first
@@ -45,11 +46,13 @@ class _RealFftKernel(Kernel):
 
     Class attributes:
         inverse: from spectra to samples.
+        real: of real samples, with a step of their own and its twiddle factors.
         template: of the function.
         four: how stages of radix 4 are computed; empty: as the others are.
     """
 
-    inverse: ClassVar[bool]
+    inverse: ClassVar[bool] = False
+    real: ClassVar[bool] = True
     template: ClassVar[str]
     four: ClassVar[str] = ""
     fields = declare(
@@ -67,11 +70,17 @@ class _RealFftKernel(Kernel):
         return "it fuses nothing" if layer.node.epilogue else None
 
     def cost(self, layer: LayerContext) -> float:
-        x, points = layer.node.operands[0].type, self._points(layer)
+        points = self._points(layer)
         number, butterflies = self._parts(layer)
         _, *others = real_fft.stages(points)
         stages = sum(butterflies[stage.radix] * points / stage.radix for stage in others)
-        return 100 + x.size // x.shape[-1] * (number * points + stages)
+        return 100 + self._rows(layer) * (number * points + stages)
+
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        """A row is written while its input row is read; input rows behind that must be left."""
+        x, out, rows = layer.node.operands[0].type, layer.node.outputs[0].type, self._rows(layer)
+        read, written = x.nbytes // rows, out.nbytes // rows
+        return written + max(0, (rows - 1) * (written - read))
 
     def _parts(self, layer: LayerContext) -> Instructions:
         dtype, narrow = layer.node.operands[0].type.dtype, layer.target.has("thumb1")
@@ -81,11 +90,14 @@ class _RealFftKernel(Kernel):
             return slower * number, {radix: slower * count for radix, count in butterflies.items()}
         return (_NARROW if narrow else _WIDE)[dtype]
 
-    @staticmethod
-    def _points(layer: LayerContext) -> int:
+    def _points(self, layer: LayerContext) -> int:
         op = layer.node.op
         assert isinstance(op, SignalRfft | SignalIrfft)
         return op.fft_length // 2
+
+    def _rows(self, layer: LayerContext) -> int:
+        x = layer.node.operands[0].type
+        return x.size // x.shape[-1]
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, points = layer.node.operands[0].type, self._points(layer)
@@ -95,18 +107,20 @@ class _RealFftKernel(Kernel):
         table = np.array([(stage.radix, stage.stride, stage.size) for stage in stages], np.int16)
         parameters: dict[str, Parameter] = {
             "stages": Constant("stages", table),
-            "last_twiddles": Constant("last_twiddles", real_fft.last_twiddles(points, self.inverse, x.dtype)),
             "places": Constant("places", (np.argsort(starts) * first.radix).astype(np.uint16)),
-            "rows": x.size // x.shape[-1],
+            "rows": self._rows(layer),
             "points": points,
         }
+        if self.real:
+            last = real_fft.last_twiddles(points, self.inverse, x.dtype)
+            parameters["last_twiddles"] = Constant("last_twiddles", last)
         factors = _factors(stages)
         if factors:
             twiddles = real_fft.twiddles(points, self.inverse, x.dtype)[:factors]
             parameters["twiddles"] = Constant("twiddles", twiddles)
         if len(stages) > 1:
             parameters["stage_count"] = len(stages)
-        if not self.inverse:
+        if self.real and not self.inverse:
             parameters["samples"] = x.shape[-1]
         spec = (
             ("type", C_TYPES[x.dtype]),
@@ -126,17 +140,16 @@ def _factors(stages: tuple[real_fft.Stage, ...]) -> int:
 
 
 @register
-class SignalRfftPortable(_RealFftKernel):
+class SignalRfftPortable(_FftKernel):
     """Samples to spectra: behind the stages, each number and its mirror image give two of the spectrum."""
 
     name = "signal_rfft__c"
     op = SignalRfft
-    inverse = False
     template = "signal/rfft.c.j2"
 
 
 @register
-class SignalIrfftPortable(_RealFftKernel):
+class SignalIrfftPortable(_FftKernel):
     """Spectra to samples: before the stages, two numbers of the spectrum give one and its mirror image."""
 
     name = "signal_irfft__c"
@@ -145,7 +158,23 @@ class SignalIrfftPortable(_RealFftKernel):
     template = "signal/irfft.c.j2"
 
 
-class _RealFftDspKernel(_RealFftKernel):
+@register
+class ComplexFftPortable(_FftKernel):
+    """Complex numbers, put in the order of the first stage; then the stages."""
+
+    name = "complex_fft__c"
+    op = ComplexFft
+    real = False
+    template = "signal/complex_fft.c.j2"
+
+    def _points(self, layer: LayerContext) -> int:
+        return layer.node.operands[0].type.shape[-2]
+
+    def _rows(self, layer: LayerContext) -> int:
+        return layer.node.operands[0].type.size // (2 * self._points(layer))
+
+
+class _RealFftDspKernel(_FftKernel):
     """Stages of radix 4 and the step for real samples by DSP instructions, a complex number in a word.
 
     Constants lie as in portable C. Sums of halves wrap where int16 does; halving ones keep the bit that the
@@ -173,7 +202,6 @@ class SignalRfftInt16Dsp(_RealFftDspKernel):
 
     name = "s16_signal_rfft__dsp"
     op = SignalRfft
-    inverse = False
     template = "signal/rfft.c.j2"
 
 

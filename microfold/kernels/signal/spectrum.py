@@ -6,6 +6,7 @@ from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
+from microfold.ops.signal.complex_numbers import ComplexAbs
 from microfold.ops.signal.energy import SignalEnergy
 from microfold.ops.signal.fft_auto_scale import SignalFftAutoScale
 
@@ -70,3 +71,29 @@ class SignalEnergyPortable(Kernel):
         function = CFunction("signal/energy.c.j2", self.name, (), self.fields)
         length = layer.node.outputs[0].type.size
         return KernelCall(function, {"start": op.start_index, "end": op.end_index, "length": length})
+
+
+@register
+class ComplexAbsPortable(Kernel):
+    """A root for each number; a sum of squares that is not near 1 loses digits, and hypotf is called instead.
+
+    No constants.
+    """
+
+    name = "f32_complex_abs__c"
+    op = ComplexAbs
+    fields = declare("length")
+
+    def supports(self, layer: LayerContext) -> str | None:
+        return "it fuses nothing" if layer.node.epilogue else None
+
+    def cost(self, layer: LayerContext) -> float:
+        per_number = 14.0 if layer.target.has("fpu") else 400.0
+        return 20 + per_number * layer.node.outputs[0].type.size
+
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        return 0
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        function = CFunction("signal/complex_abs.c.j2", self.name, (), self.fields)
+        return KernelCall(function, {"length": layer.node.outputs[0].type.size})

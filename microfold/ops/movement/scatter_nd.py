@@ -11,7 +11,10 @@ from microfold.ir.types import Array, DType, Shape, Tensor, TensorType
 from microfold.ops.movement.gather_nd import check_positions
 from microfold.support.frozen import frozen
 
-_DTYPES = (DType.BOOL, DType.INT8, DType.UINT8, DType.INT32, DType.INT64, DType.FLOAT32)
+_DTYPES = (
+    *(DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.UINT32, DType.INT64),
+    DType.FLOAT32,
+)
 
 
 @register

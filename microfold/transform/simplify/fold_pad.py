@@ -1,4 +1,4 @@
-"""Lets convolutions and maximum pools do the padding in front of them.
+"""Lets convolutions, maximum pools and Fourier transforms do the padding in front of them.
 
     %p: int8[1,10,10,3] = pad(%x) {padding=((0, 0), (1, 1), (1, 1), (0, 0)), fill=-3.0}
     %y: int8[1,8,8,4] = conv2d(%p, %w) {..., padding=((0, 0), (0, 0))}
@@ -7,7 +7,8 @@
 
 The padding must be of height and width only, with what the operator's own padding means: real zero (the zero
 point) for a convolution, the lowest value for a maximum pool. An average pool counts only elements inside the
-image, so that its padding means something else.
+image, so that its padding means something else. A Fourier transform of real samples pads them by itself with
+zeros behind them, up to its length.
 
 Only if every reader of the padded image can take the padding does it move: while one of them needs the padded
 image it has to be computed anyway, and the others would only become slower and keep the unpadded one alive.
@@ -28,6 +29,7 @@ from microfold.ops.convolution.hybrid_depthwise_conv2d import HybridDepthwiseCon
 from microfold.ops.image import refuses_layout
 from microfold.ops.movement.pad import Pad
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+from microfold.ops.signal.rfft import SignalRfft
 from microfold.ops.window import Padding
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
@@ -66,13 +68,16 @@ def _fold_once(graph: Graph, context: PassContext) -> Graph:
         if pad is None or producer is None:
             return None
         assert isinstance(pad.op, Pad)
+        if isinstance(node.op, SignalRfft):
+            context.fired(pad, f"{node.op.name} %{node.outputs[0].name} puts zeros behind its samples")
+            return site.emit(node.op, producer.inputs[0])
         assert isinstance(node.op, Convolution | MaxPool2D)
         op = replace(node.op, padding=_sum(pad.op, node.op.padding))
         rest = [site.value(index) for index in range(1, len(node.inputs))]
         context.fired(pad, f"{node.op.name} %{node.outputs[0].name} pads by {op.padding} itself")
         return site.emit(op, producer.inputs[0], *rest, epilogue=site.epilogue)
 
-    return forward_rewrite(graph, dict.fromkeys((*_CONVOLUTIONS, MaxPool2D), fold))
+    return forward_rewrite(graph, dict.fromkeys((*_CONVOLUTIONS, MaxPool2D, SignalRfft), fold))
 
 
 def _why_not(pad: Node, readers: list[Node], is_end: bool) -> str | None:
@@ -80,6 +85,10 @@ def _why_not(pad: Node, readers: list[Node], is_end: bool) -> str | None:
     assert isinstance(pad.op, Pad)
     if is_end:
         return "its result leaves the graph"
+    if readers and all(isinstance(node.op, SignalRfft) for node in readers):
+        *outer, (before, _) = pad.op.padding
+        is_tail = pad.op.fill == 0 and not before and not any(map(any, outer))
+        return None if is_tail else "transforms put zeros behind their samples, and nothing elsewhere"
     for axis, pair in enumerate(pad.op.padding):
         if pair != (0, 0) and (len(pad.op.padding) != 4 or axis not in (1, 2)):
             return f"it pads axis {axis}; only height and width of an NHWC image can be folded"

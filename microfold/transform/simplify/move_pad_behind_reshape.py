@@ -6,9 +6,10 @@
     %r: int8[1,1,8,8] = reshape(%x) {shape=(1, 1, 8, 8)}
     %y: int8[1,1,12,8] = pad(%r) {padding=((0, 0), (0, 0), (4, 0), (0, 0)), ...}
 
-Convolutions along one axis are written with a row of pixels as an image, and padded before it is one. Where a
-reshape only adds axes of extent 1, or takes away such that are not padded, the pad goes behind it, if nothing
-else reads the padded value. Elements are only moved: all bits stay.
+Convolutions along one axis are written with a row of pixels as an image, and padded before it is one; so are
+the samples of a Fourier transform. Where a reshape only adds axes of extent 1, or takes away such that are
+not padded, the pad goes behind it, if nothing else reads the padded value. Elements are only moved: all bits
+stay.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite
 from microfold.ir.types import Shape
 from microfold.ops.movement.pad import Pad
 from microfold.ops.movement.reshape import Reshape
+from microfold.ops.signal.rfft import SignalRfft
 from microfold.ops.window import Pair
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
@@ -27,11 +29,14 @@ from microfold.passes.decorators import function_pass
 
 @function_pass(opt_level=2)
 def move_pad_behind_reshape(graph: Graph, context: PassContext) -> Graph:
-    """Swap pads with reshapes behind them that make images of four axes of less."""
+    """Swap pads with reshapes behind them that make images of four axes, or samples of a transform."""
+    samples = {node.inputs[0] for node in graph.nodes if isinstance(node.op, SignalRfft)}
 
     def swap(site: RewriteSite[None]) -> Replacement:
         node, pad = site.node, site.producer(0)
-        if pad is None or not isinstance(pad.op, Pad) or node.output.type.rank != 4:
+        if pad is None or not isinstance(pad.op, Pad):
+            return None
+        if node.output.type.rank != 4 and node.output not in samples:
             return None
         if node.epilogue or pad.epilogue or not site.is_only_reader(0):
             context.declined(node, f"%{pad.output.name} has other readers, or one of both has an epilogue")

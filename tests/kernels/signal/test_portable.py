@@ -9,10 +9,12 @@ import pytest
 
 from microfold import target
 from microfold.compiler import compile_graph
+from microfold.host.session import Session
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, TensorType
+from microfold.ops.signal.complex_numbers import ComplexAbs, ComplexFft
 from microfold.ops.signal.energy import SignalEnergy
 from microfold.ops.signal.fft_auto_scale import SignalFftAutoScale
 from microfold.ops.signal.filter_bank import SignalFilterBank
@@ -82,6 +84,7 @@ def cases() -> Iterator[tuple[str, Graph]]:
     for shift in (6, 40):
         operands = (U32, (CHANNELS,)), (U32, (CHANNELS,)), gains()
         yield f"gain {shift}", graph(SignalPcan(shift), *operands)
+    yield "magnitudes", graph(ComplexAbs(), (F32, (3, 5, 2)))
     for bits, scale in ((3, 64), (0, -1600)):
         yield f"log {bits}", graph(SignalFilterBankLog(bits, scale), (U32, (CHANNELS,)))
     for kept, size, step, new in ((4, 6, 2, 2), (4, 6, 2, 6), (9, 5, 5, 5), (3, 3, 8, 16), (6, 4, 3, 3)):
@@ -103,6 +106,8 @@ def transforms() -> Iterator[tuple[str, Graph]]:
                 name = f"rfft {dtype} {length} {samples}"
                 yield name, graph(SignalRfft(length), (dtype, (2, samples)))
             yield f"irfft {dtype} {length}", graph(SignalIrfft(length), (dtype, (2, length + 2)))
+    for points in (2, 8, 15, 16, 24):
+        yield f"complex {F32} {points}", graph(ComplexFft(), (F32, (2, points, 2)))
 
 
 @pytest.mark.parametrize("part", range(3))
@@ -112,7 +117,7 @@ def test_operators(part: int) -> None:
 
 def test_transforms() -> None:
     """Each type, and each radix first and later; all lengths are run on cores."""
-    names = ("INT16 8", "INT16 60", "INT16 150", "INT32 6", "FLOAT32 24")
+    names = ("INT16 8", "INT16 60", "INT16 150", "INT32 6", "FLOAT32 24", "FLOAT32 16")
     check_all({name: graph for name, graph in transforms() if any(f"{n} " in f"{name} " for n in names)})
 
 
@@ -167,3 +172,10 @@ def test_the_lowest_sample() -> None:
     calls = [[rng.choice(np.array([-32768, -9, -1, 0, 5, 300], np.int16), 12)] for _ in range(200)]
     result = verify.verify(compile_graph(one, target.load("host")), calls)
     assert result.exact, result.differences
+
+
+def test_magnitudes_whose_squares_leave_float32() -> None:
+    parts = np.array([[3e-38, 4e-38], [3e-20, 4e-20], [0, -5], [0, 0], [3e30, -4e30]], np.float32)
+    program = compile_graph(graph(ComplexAbs(), (F32, parts.shape)), target.load("host"))
+    (result,) = Session(program).run(parts)
+    np.testing.assert_allclose(result, [5e-38, 5e-20, 5, 0, 5e30], rtol=1e-6)

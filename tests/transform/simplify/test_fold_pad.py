@@ -131,3 +131,35 @@ def test_one_reader_cannot() -> None:
         """,
         "the padded image is needed anyway",
     )
+
+
+def test_zeros_behind_the_samples_of_a_transform() -> None:
+    check_rewrite(
+        fold_pad,
+        """
+        graph @g(%x: float32[2,3]) -> (%y) {
+          %p: float32[2,8] = pad(%x) {padding=((0, 0), (0, 5)), fill=0.0}
+          %y: float32[2,10] = signal_rfft(%p) {fft_length=8}
+        }
+        """,
+        """
+        graph @g(%x: float32[2,3]) -> (%y) {
+          %y: float32[2,10] = signal_rfft(%x) {fft_length=8}
+        }
+        """,
+    )
+
+
+def test_other_pads_of_samples_stay() -> None:
+    for padding, fill in (("(0, 0), (1, 4)", 0.0), ("(0, 1), (0, 5)", 0.0), ("(0, 0), (0, 5)", 1.0)):
+        rows = 3 if padding.startswith("(0, 1)") else 2
+        check_declined(
+            fold_pad,
+            f"""
+            graph @g(%x: float32[2,3]) -> (%y) {{
+              %p: float32[{rows},8] = pad(%x) {{padding=({padding}), fill={fill}}}
+              %y: float32[{rows},10] = signal_rfft(%p) {{fft_length=8}}
+            }}
+            """,
+            "transforms put zeros behind their samples",
+        )

@@ -82,3 +82,23 @@ def test_a_convolution_along_one_axis_pads_itself() -> None:
     assert isinstance(result.nodes[1].op, Conv2D)
     assert result.nodes[1].op.padding == ((0, 0), (2, 0))
     assert_same_meaning(graph, result)
+
+
+def test_samples_of_a_transform() -> None:
+    check_rewrite(
+        move_pad_behind_reshape,
+        """
+        graph @g(%x: float32[2,3]) -> (%y) {
+          %p: float32[2,8] = pad(%x) {padding=((0, 0), (0, 5)), fill=0.0}
+          %r: float32[2,1,8] = reshape(%p) {shape=(2, 1, 8)}
+          %y: float32[2,1,10] = signal_rfft(%r) {fft_length=8}
+        }
+        """,
+        """
+        graph @g(%x: float32[2,3]) -> (%y) {
+          %r_image: float32[2,1,3] = reshape(%x) {shape=(2, 1, 3)}
+          %r: float32[2,1,8] = pad(%r_image) {padding=((0, 0), (0, 0), (0, 5)), fill=0.0}
+          %y: float32[2,1,10] = signal_rfft(%r) {fft_length=8}
+        }
+        """,
+    )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from microfold.frontend.context import MAX_LIST, OperatorContext, Unsupported, imports
+from microfold.frontend.operators.signal.fourier import finish_product
 from microfold.ir.node import Value
 from microfold.ir.op import Op
 from microfold.ir.types import DType, ElementType
@@ -19,6 +20,7 @@ from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.plain_binary import PlainBinary, plain_binary_operators
+from microfold.ops.elementwise.quantized_div import QuantizedDiv
 from microfold.ops.elementwise.select import Select
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
@@ -48,13 +50,22 @@ def sub(context: OperatorContext) -> None:
 
 @imports("MUL")
 def mul(context: OperatorContext) -> None:
+    """Complex numbers have no fused activation in the reference, either."""
+    if any(context.parts(index) is not None for index in range(2)):
+        options = context.options("MulOptions")
+        if options is not None and options.FusedActivationFunction():
+            raise Unsupported("a product of complex numbers has no fused activation")
+        finish_product(context)
+        return
     _arithmetic(context, Mul(context.element()), "MulOptions")
 
 
 @imports("DIV")
 def div(context: OperatorContext) -> None:
     out = context.element()
-    _arithmetic(context, TruncDiv(out) if out.dtype is DType.INT32 else Div(out), "DivOptions")
+    quantized = dict.fromkeys((DType.INT8, DType.UINT8, DType.INT16), QuantizedDiv)
+    kinds = {**quantized, DType.INT32: TruncDiv}
+    _arithmetic(context, kinds.get(out.dtype, Div)(out), "DivOptions")
 
 
 # Other functions of two floats or plain numbers have no options: their names say all.

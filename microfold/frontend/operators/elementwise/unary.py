@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import tflite
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.ir.node import Value
@@ -23,7 +22,7 @@ from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.rsqrt import Rsqrt
 from microfold.ops.elementwise.sub import Sub
-from microfold.ops.elementwise.unary import FUNCTIONS, Unary
+from microfold.ops.elementwise.unary import Unary
 
 _RELUS = {
     "RELU": (0.0, math.inf),
@@ -63,11 +62,7 @@ def hard_swish(context: OperatorContext) -> None:
     context.finish(*context.emit(HardSwish(context.element()), context.input(0)))
 
 
-# Functions that the format has under the same name; of GELU, options say which, NEG and SIGN have integers.
-_FUNCTIONS = [name.upper() for name in FUNCTIONS if name not in ("gelu", "neg", "sign")]
-
-
-@imports(*(name for name in _FUNCTIONS if hasattr(tflite.BuiltinOperator, name)))
+@imports("CEIL", "COS", "ELU", "EXP", "FLOOR", "LOG", "ROUND", "SIN", "SQRT", "SQUARE")
 def unary(context: OperatorContext) -> None:
     context.finish(*context.emit(Unary(context.raw.name.lower(), context.element()), context.input(0)))
 

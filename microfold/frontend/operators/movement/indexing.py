@@ -163,13 +163,16 @@ def _scaled_rows(context: OperatorContext, indices: Value, table: Value) -> Valu
 
 @imports("ONE_HOT")
 def one_hot(context: OperatorContext) -> None:
-    """``on`` where an index is the position along the new axis, ``off`` elsewhere."""
+    """Give ``on`` where an index is the position along the new axis, ``off`` elsewhere.
+
+    The references copy the bytes of both, whatever the scales are.
+    """
     axis = int(context.required_options("OneHotOptions").Axis())
     indices, on, off = context.input(0), context.input(2), context.input(3)
     if on.type.size != 1 or off.type.size != 1:
         raise Unsupported(f"its two values must be one element each; they are {on.type} and {off.type}")
-    context.require_same_quantization(on, off)
     name, rank = context.name(), indices.type.rank
+    on, off = (context.with_declared_scale(v, f"{name}_{k}_bytes") for v, k in ((on, "on"), (off, "off")))
     axis = rank if axis == -1 else context.axis(axis, rank + 1)
     if context.known(1) is None:
         depth = context.static_shape("depth", rank + 1)[axis]

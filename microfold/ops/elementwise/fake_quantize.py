@@ -1,0 +1,80 @@
+"""Rounding of real numbers to the steps of a quantisation."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
+from microfold.ops.elementwise.unary_rule import check_unary
+from microfold.support.frozen import frozen
+
+MAX_BITS = 16
+
+
+class Steps(NamedTuple):
+    """The numbers that there are: from `minimum` to `maximum`, `scale` apart; all are float32 values."""
+
+    minimum: float
+    maximum: float
+    scale: float
+
+
+@register
+@frozen
+class FakeQuantize(Op):
+    """The nearest of the 2^bits steps of a range that is moved until one of them is 0; halves round up.
+
+    NaN counts as the lowest number. All steps of the computation are in float32.
+
+    Facts: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/kernels/internal/quantization_util.cc
+
+    Attributes:
+        minimum, maximum: of the range.
+        bits: from 1 to 16.
+        narrow: without the lowest step.
+    """
+
+    name: ClassVar[str] = "fake_quantize"
+    pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+
+    minimum: float
+    maximum: float
+    bits: int
+    narrow: bool
+
+    def infer(self, x: TensorType) -> TensorType:
+        lowest = 2 if self.narrow else 1
+        require(
+            lowest <= self.bits <= MAX_BITS,
+            f"fake_quantize: bits must be in [{lowest}, {MAX_BITS}]; they are {self.bits}",
+        )
+        minimum, maximum, scale = self.steps()
+        require(
+            self.minimum < self.maximum
+            and bool(np.isfinite([minimum, maximum, scale, self.maximum - self.minimum]).all())
+            and scale >= np.finfo(np.float32).tiny,
+            f"fake_quantize: minimum must be below maximum, and steps between them must be normal float32 "
+            f"numbers; they are {self.minimum:g}, {self.maximum:g}, and {scale:g}",
+        )
+        return check_unary(self.name, x, ElementType(DType.FLOAT32), (DType.FLOAT32,))
+
+    def steps(self) -> Steps:
+        """Return the numbers that results may be."""
+        one = np.float32(1)
+        first, last = one if self.narrow else np.float32(0), np.float32((1 << self.bits) - 1)
+        with np.errstate(all="ignore"):
+            minimum, maximum = np.float32(self.minimum), np.float32(self.maximum)
+            scale = (maximum - minimum) / (last - first)
+            zero = np.clip(first - minimum / scale, first, last)
+            zero = np.float32(np.floor(np.float64(zero) + 0.5))
+            return Steps(float((first - zero) * scale), float((last - zero) * scale), float(scale))
+
+    def reference(self, x: Tensor) -> Array:
+        minimum, maximum, scale = (np.float32(number) for number in self.steps())
+        value = np.where(x.data > minimum, x.data, minimum)
+        value = np.where(value < maximum, value, maximum)
+        steps = (value - minimum) * (np.float32(1) / scale)
+        return np.floor(steps.astype(np.float64) + 0.5).astype(np.float32) * scale + minimum
