@@ -271,6 +271,20 @@ def _fake_quant(d: Draw, name: str) -> None:
     d.writer.operator(name, operands, d.result(shape), "FakeQuantOptions", **fields)
 
 
+def _non_max_suppression(d: Draw, name: str) -> None:
+    """Boxes on a coarse grid, some without an area; many scores are equal."""
+    soft, count = name.endswith("V5"), d.number(1, 24)
+    boxes, scores = np.round(d.rng.random((count, 4)) * 4, d.number(0, 2)), np.round(d.rng.random(count), 1)
+    limit = d.number(1, count + 3)
+    thresholds = d.rng.choice([0.0, 0.3, 0.5, 1.0]), d.rng.choice([-1.0, 0.0, 0.3])
+    numbers = [*thresholds, *([d.rng.choice([0.0, 0.4])] if soft else [])]
+    operands = [d.given(boxes.astype(np.float32)), d.given(scores.astype(np.float32))]
+    operands.append(d.constant(np.array(limit, np.int32)))
+    operands += [d.either(np.array(number, np.float32)) for number in numbers]
+    results = [d.result((limit,), "i4"), *([d.result((limit,))] if soft else []), d.result((), "i4")]
+    d.writer.operator(name, operands, results, _options(name))
+
+
 def _one_hot_scaled(d: Draw, name: str) -> None:
     """Two numbers and a result of three scales: bytes are copied."""
     indices = d.rng.integers(-1, 4, d.shape(1, 2)).astype(np.int32)
@@ -312,6 +326,8 @@ OPERATORS: Mapping[str, tuple[str, Drawer]] = {
     "GATHER first": ("u1 f2", _gather_first),
     "MEAN": ("i4 i8", _reduction),
     "MIRROR_PAD": ("i4 i8", _mirror_pad),
+    "NON_MAX_SUPPRESSION_V4": ("f4", _non_max_suppression),
+    "NON_MAX_SUPPRESSION_V5": ("f4", _non_max_suppression),
     "ONE_HOT scaled": ("i1 u1", _one_hot_scaled),
     "PACK": ("i8", _pack),
     "PAD": (_MOVED, _pad),

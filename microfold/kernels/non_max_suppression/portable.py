@@ -1,0 +1,47 @@
+"""Non-maximum suppression in portable C."""
+
+from __future__ import annotations
+
+from microfold.kernels.call import CFunction, KernelCall, Parameter
+from microfold.kernels.fields import Field, declare
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
+from microfold.ops.non_max_suppression import NonMaxSuppression
+
+_CANDIDATE = 12  # bytes: a score, an index, a count
+
+
+@register
+class NonMaxSuppressionPortable(Kernel):
+    """The reference's heap, step by step: of equal scores, it decides which comes first.
+
+    Scratch: the heap, a candidate for each box. No constants; thresholds are read where they are.
+    """
+
+    name = "f32_non_max_suppression__c"
+    op = NonMaxSuppression
+    code = 700
+    fields = declare(
+        Field("boxes", "[boxes][4]: two opposite corners, y and x"),
+        Field("size", "rows of the results"),
+    )
+
+    def supports(self, layer: LayerContext) -> str | None:
+        return "it fuses nothing" if layer.node.epilogue else None
+
+    def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
+        return tuple(range(len(layer.node.operands)))
+
+    def cost(self, layer: LayerContext) -> float:
+        op, boxes = layer.node.op, layer.node.operands[0].type.shape[0]
+        assert isinstance(op, NonMaxSuppression)
+        # Boxes are held against a few of those chosen before one of them drops them.
+        return boxes * (40.0 * boxes.bit_length() + 30.0 * min(op.size, 8))
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        op, boxes = layer.node.op, layer.node.operands[0].type.shape[0]
+        assert isinstance(op, NonMaxSuppression)
+        parameters: dict[str, Parameter] = {"boxes": boxes, "size": op.size}
+        spec = (("soft", op.soft),)
+        function = CFunction("non_max_suppression/portable.c.j2", self.name, spec, self.fields)
+        return KernelCall(function, parameters, scratch=_CANDIDATE * boxes)
