@@ -91,7 +91,7 @@ class Step(Protocol):
 
 
 class Instrument:
-    """Watches every single pass (not the sequences of them). Override what is needed."""
+    """Observer of passes at work. Override what is needed."""
 
     def enter(self) -> None:
         """Called once, before the first pass of what the context has been handed to."""
@@ -109,6 +109,9 @@ class Instrument:
 
     def after(self, step: Step, before: Graph, after: Graph) -> None:
         """Called with the pass's input and result; they are the same object if nothing changed."""
+
+    def after_sequence(self, step: Step, before: Graph, after: Graph) -> None:
+        """Called as `after`, but with a sequence of passes, behind the last of them."""
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""What the passes that combine parallel branches share: which nodes are parallel, and taking them apart.
+"""Search for parallel branches, their combination, and the slices that take the result apart.
 
 Branches are nodes of one operator with equal attributes that read one value and have constants of their
 own. A clip that alone reads the result of a branch belongs to it: taken off the combined result it could no
@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
@@ -48,10 +49,23 @@ class Weights:
 Key = Callable[[Node, Graph], "tuple[Hashable, ...] | str"]
 Combine = Callable[[Sequence[Branch], Graph], "Weights | str"]
 Verdict = Callable[[Sequence[Branch]], "str | None"]
+# Of the nodes of a group: None or True, they may be combined; False or a reason, they may not.
+Check = Callable[[Sequence[Node]], "str | bool | None"]
+
+# Branches that a group must have at least, where nothing else is asked for.
+MIN_NUM_BRANCHES = 2
 
 
 def combine_parallel(
-    graph: Graph, context: PassContext, op_type: type[Op], key: Key, weights: Combine, why_not: Verdict
+    graph: Graph,
+    context: PassContext,
+    op_type: type[Op],
+    key: Key,
+    weights: Combine,
+    why_not: Verdict,
+    *,
+    min_num_branches: int = MIN_NUM_BRANCHES,
+    check: Check | None = None,
 ) -> Graph:
     """Combine branches along the last axis of their results.
 
@@ -59,11 +73,23 @@ def combine_parallel(
         key: nodes of equal keys may go together, besides their operator, input and clip; or why one cannot.
         weights: those of the combined node, or why there are none.
         why_not: why a group does not pay; None if it does.
+        min_num_branches: groups of fewer branches stay as they are.
+        check: the caller's own condition of a group; None: there is none.
+
+    Raises:
+        InputError: `min_num_branches` is less than 2.
     """
+    if min_num_branches < MIN_NUM_BRANCHES:
+        raise InputError(f"min_num_branches must be at least {MIN_NUM_BRANCHES}; it is {min_num_branches}")
     planned: dict[Node, tuple[Sequence[Branch], Weights]] = {}
     for group in _groups(graph, context, op_type, key):
         combined = weights(group, graph)
-        reason = combined if isinstance(combined, str) else why_not(group)
+        if len(group) < min_num_branches:
+            reason: str | None = f"there must be {min_num_branches} branches; there are {len(group)}"
+        elif isinstance(combined, str):
+            reason = combined
+        else:
+            reason = _rejection(group, check) or why_not(group)
         names = ", ".join(f"%{branch.node.output.name}" for branch in group)
         if reason is None and isinstance(combined, Weights):
             context.fired(group[0].node, f"one {group[0].node.op.name} computes {names}")
@@ -78,6 +104,14 @@ def combine_parallel(
         return slices.get(site.node.outputs[0]) if site.node.outputs else None
 
     return forward_rewrite(graph, combine) if planned else graph
+
+
+def _rejection(group: Sequence[Branch], check: Check | None) -> str | None:
+    """Return why the caller's check rejects a group; None if it does not."""
+    answer = check([branch.node for branch in group]) if check is not None else None
+    if isinstance(answer, str):
+        return answer
+    return None if answer in (None, True) else "the check rejects them"
 
 
 def _groups(graph: Graph, context: PassContext, op_type: type[Op], key: Key) -> list[list[Branch]]:
