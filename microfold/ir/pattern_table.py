@@ -54,8 +54,8 @@ def pattern_entries(table: Sequence[object]) -> list[PatternEntry]:
     for index, row in enumerate(table):
         if isinstance(row, tuple):
             parts = cast("tuple[Any, ...]", row)
-            kinds = (str, DataflowPattern, Callable)
-            if len(parts) in (2, 3) and all(map(isinstance, parts, kinds)):
+            is_row = len(parts) in (2, 3) and all(map(isinstance, parts, (str, DataflowPattern)))
+            if is_row and all(map(callable, parts[2:])):
                 row = PatternEntry(*parts)
         if not isinstance(row, PatternEntry):
             raise InputError(
