@@ -1,14 +1,14 @@
 """Search for parallel branches, their combination, and the slices that take the result apart.
 
-Branches are nodes of one operator with equal attributes that read one value and have constants of their
-own. A clip that alone reads the result of a branch belongs to it: taken off the combined result it could no
-longer be fused, so that branches go together only if their clips are equal.
+Branches are nodes of one operator with equal attributes that read one value, or reshapes of it to one shape,
+and have constants of their own. A clip that alone reads the result of a branch belongs to it. Taken off the
+combined result it could no longer be fused, so that branches go together only if their clips are equal.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from microfold.ir.op import Op
 from microfold.ir.rewrite import GraphBuilder, Replacement, RewriteSite, forward_rewrite
 from microfold.ir.types import Array, DType, Quant, TensorType
 from microfold.ops.elementwise.activations.clip import Clip
+from microfold.ops.movement.reshape import Reshape
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.passes.context import PassContext
 from microfold.support.frozen import frozen
@@ -116,6 +117,7 @@ def _rejection(group: Sequence[Branch], check: Check | None) -> str | None:
 
 def _groups(graph: Graph, context: PassContext, op_type: type[Op], key: Key) -> list[list[Branch]]:
     consumers, ends = graph.consumers(), {*graph.outputs, *(state.next for state in graph.state)}
+    producers = graph.producers()
     groups: defaultdict[Hashable, list[Branch]] = defaultdict(list)
     for node in graph.nodes:
         if not isinstance(node.op, op_type):
@@ -128,7 +130,9 @@ def _groups(graph: Graph, context: PassContext, op_type: type[Op], key: Key) -> 
         clip = readers[0] if len(readers) == 1 and node.output not in ends else None
         if clip is not None and (not isinstance(clip.op, Clip) or clip.epilogue):
             clip = None
-        groups[node.op, node.inputs[0], clip.op if clip is not None else None, own].append(Branch(node, clip))
+        x = node.operands[0]
+        source = _before_reshapes(x, producers), x.type
+        groups[node.op, source, clip.op if clip is not None else None, own].append(Branch(node, clip))
     for group in groups.values():
         if len(group) == 1:
             node = group[0].node
@@ -137,6 +141,15 @@ def _groups(graph: Graph, context: PassContext, op_type: type[Op], key: Key) -> 
             )
             context.declined(node, reason)
     return [group for group in groups.values() if len(group) > 1]
+
+
+def _before_reshapes(value: Value, producers: Mapping[Value, Node]) -> Value:
+    """Return the value whose elements these are, in the same order."""
+    node = producers.get(value)
+    while node is not None and isinstance(node.op, Reshape) and not node.epilogue:
+        value = node.operands[0]
+        node = producers.get(value)
+    return value
 
 
 def _emit(site: RewriteSite[None], group: Sequence[Branch], weights: Weights) -> dict[Value, Value]:
