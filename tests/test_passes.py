@@ -16,6 +16,9 @@ from microfold.passes.context import Decision, Instrument, PassContext, Step
 from microfold.passes.decorators import function_pass, module_pass
 from microfold.passes.instruments import DumpIR, PrintIR, Timing, Verify
 from microfold.passes.kinds import FixedPointIteration, FunctionPass, ModulePass, Pass, Sequential
+from microfold.transform.external.merge_composite import MergeComposite
+from microfold.transform.layout.convert_layout import ConvertLayout
+from microfold.transform.matmul.combine_parallel_dense import CombineParallelDense
 
 GRAPH = parse("graph @g(%x: float32[2]) -> (%y) { %y: float32[2] = clip(%x) {minimum=0.0, maximum=1.0} }")
 
@@ -402,10 +405,18 @@ def test_a_pass_made_by_a_call() -> None:
     assert log == ["note", "other", "noting", "noting"]
     noting = function_pass(Noting, opt_level=0)
     for call, message in (
-        (lambda: noting(3, frequency=1), "unexpected keyword argument 'frequency'; its options are"),
+        (lambda: noting(3, frequency=1), "noting has no option 'frequency'; its options are times, word"),
         (lambda: noting("3"), "times of noting must be int; it is '3'"),
         (lambda: noting(True), "times of noting must be int; it is True"),
-        (lambda: noting(word=1), "word of noting must be str; it is 1"),
+        (lambda: noting(word=1), "word of noting must be str or None; it is 1"),
+        (lambda: noting(1, "a", 2), "noting is given 3 options; its options are times, word"),
+        (lambda: noting(1, times=2), "noting is given times twice"),
+        (lambda: ConvertLayout(42), "desired_layouts of convert_layout must be "),
+        (lambda: MergeComposite(entry_functions=[1]), "entry_functions of merge_composite must be a list"),
+        (lambda: CombineParallelDense(block=0)(GRAPH), "block must be positive; it is 0"),
+        (lambda: PassContext(opt_level="3"), "opt_level must be 0 to 4; it is '3'"),
+        (lambda: PassContext(disabled_pass=[1]), "disabled_pass must be a list of names; it is [1]"),
+        (lambda: PassContext(instruments=[1]), "instruments must be a list of Instrument; they are [1]"),
         (lambda: function_pass(note), "opt_level of a pass must be 0 to 4; it is None"),
         (lambda: function_pass(note, opt_level=7), "opt_level of a pass must be 0 to 4; it is 7"),
         (lambda: function_pass(42, opt_level=1), "made of a function or a class; it was given 42"),

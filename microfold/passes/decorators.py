@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
-from types import NoneType, UnionType
-from typing import (
-    Any,
-    Generic,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-    overload,
-)
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.passes.context import PassContext, Transform
 from microfold.passes.kinds import FunctionPass, ModulePass, Pass, check_declaration
+from microfold.passes.option_types import check_options
 
 P = ParamSpec("P")
 
@@ -33,10 +19,6 @@ class Transformer(Protocol):
     """Class form of a pass: options as fields, and this method."""
 
     def transform(self, graph: Graph, context: PassContext) -> Graph: ...
-
-
-# Types of options that are checked; others are up to the pass.
-_SCALARS = (bool, int, float, str, NoneType)
 
 
 class PassFactory(Generic[P]):
@@ -78,7 +60,7 @@ class PassFactory(Generic[P]):
             InputError: there is no such option, one is missing, or a value is not of its type.
         """
         if args or kwargs:
-            self._check(args, kwargs)
+            check_options(self.name, self.form, args, kwargs)
         transform = self.form(*args, **kwargs).transform
         return self._kind(
             transform,
@@ -87,25 +69,6 @@ class PassFactory(Generic[P]):
             required=self.required,
             mandatory=self.mandatory,
         )
-
-    def _check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        form: Any = self.form
-        try:
-            given = inspect.signature(form).bind(*args, **kwargs).arguments
-        except TypeError as error:
-            names = [field.name for field in fields(form)] if is_dataclass(form) else []
-            raise InputError(f"{self.name}: {error}; its options are {', '.join(names) or 'none'}") from None
-        hints = get_type_hints(form)
-        for name, value in given.items():
-            hint = hints.get(name)
-            types: tuple[Any, ...] = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-            if not all(each in _SCALARS for each in types):
-                continue
-            if float in types:
-                types = (*types, int)
-            if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-                kinds = " or ".join(each.__name__ for each in types if each is not NoneType)
-                raise InputError(f"{name} of {self.name} must be {kinds}; it is {value!r}")
 
 
 S = TypeVar("S", bound=ModulePass)

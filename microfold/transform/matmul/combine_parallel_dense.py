@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -57,7 +58,7 @@ class CombineParallelDense:
         check: None or True of the nodes of a group: they may be combined; False or a reason: they may not.
 
     Raises:
-        InputError: `min_num_branches` is less than 2.
+        InputError: `min_num_branches` is less than 2, or `block` is not positive.
     """
 
     block: int = 8
@@ -70,6 +71,8 @@ class CombineParallelDense:
     check: Check | None = None
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
+        if self.block < 1:
+            raise InputError(f"block must be positive; it is {self.block}")
         return combine_parallel(
             graph,
             context,
