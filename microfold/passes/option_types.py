@@ -75,7 +75,9 @@ def _fits(value: object, hint: Any) -> bool:
             _fits(each, part) for each in cast("Sequence[object]", value) for part in scalars
         )
     if origin is Mapping:
-        return isinstance(value, Mapping)
+        values = cast("Mapping[object, object]", value).values() if isinstance(value, Mapping) else ()
+        scalars = [part for part in parts[1:] if part in _SCALARS]
+        return isinstance(value, Mapping) and all(_fits(each, part) for each in values for part in scalars)
     if origin is Callable:
         return callable(value)
     return isinstance(value, hint) if hint in _SCALARS else True
