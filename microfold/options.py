@@ -52,6 +52,8 @@ class Options:
         weights: constants are C ``arrays``, or in a binary file, a ``blob``, which the caller hands in.
         place: ``LAYER=SECTION``: the linker section of a layer's constants.
         place_code: likewise of its kernel, which then is not made part of the run function.
+        kernels: ``LAYER=KERNEL`` or ``OPERATOR=KERNEL``: the only kernels that may compute a layer, or the
+            layers of an operator that they can compute; several for one leave the choice among them.
         max_iterations: how often loops may run that nothing else bounds; None: such a loop is an error.
         step: also a function that runs one layer, of which the run function is a loop.
         taps: each run hands its tensors to a function of the firmware, see `codegen.taps`.
@@ -78,6 +80,7 @@ class Options:
     weights: str = "arrays"
     place: tuple[str, ...] = ()
     place_code: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()
     max_iterations: int | None = None
     step: bool = False
     taps: bool = False
@@ -162,6 +165,10 @@ class Options:
             raise InputError(
                 f"a license is an SPDX expression such as MIT or LicenseRef-Own; it is {self.license!r}"
             )
+        if isinstance(self.kernels, str):
+            raise InputError(f"kernels are given as a list of LAYER=KERNEL; wrap {self.kernels!r} in a list")
+        for pin in self.kernels:
+            check_pin(pin)
         if self.weights == "blob" and (self.single_file or self.weights_section or self.place):
             raise InputError(
                 "weights in a blob are placed by the firmware: "
@@ -203,6 +210,18 @@ def _placement(text: str) -> tuple[str, str]:
         raise InputError(f"a placement is LAYER=SECTION, e.g. conv1=.qspi; it is {text!r}")
     _check_section(section)
     return layer, section
+
+
+def check_pin(text: str) -> tuple[str, str]:
+    """Return the two sides of a pinned kernel: a layer or an operator, and the kernel's name.
+
+    Raises:
+        InputError: it has not two of them.
+    """
+    where, equals, kernel = text.partition("=")
+    if not (where and equals and kernel):
+        raise InputError(f"a pinned kernel is LAYER=KERNEL or OPERATOR=KERNEL; it is {text!r}")
+    return where, kernel
 
 
 def _check_section(name: str) -> None:

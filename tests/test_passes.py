@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,9 @@ from microfold.passes.context import Decision, Instrument, PassContext, Step
 from microfold.passes.decorators import function_pass, module_pass
 from microfold.passes.instruments import DumpIR, PrintIR, Timing, Verify
 from microfold.passes.kinds import FixedPointIteration, FunctionPass, ModulePass, Pass, Sequential
+from microfold.transform.external.merge_composite import MergeComposite
+from microfold.transform.layout.convert_layout import ConvertLayout
+from microfold.transform.matmul.combine_parallel_dense import CombineParallelDense
 
 GRAPH = parse("graph @g(%x: float32[2]) -> (%y) { %y: float32[2] = clip(%x) {minimum=0.0, maximum=1.0} }")
 
@@ -218,13 +222,19 @@ def test_print_after_chosen_passes(capsys: pytest.CaptureFixture[str]) -> None:
     assert texts == [f"// after rename\n{to_text(rename(GRAPH))}"]
     steps(GRAPH, PassContext(instruments=[PrintIR()]))
     assert "// after still (no change)\ngraph @renamed(" in capsys.readouterr().err
+    texts.clear()
+    inner = Sequential([rename, still], name="inner")
+    Sequential([still, inner])(
+        GRAPH, PassContext(instruments=[PrintIR(["inner", "nope"], write=texts.append)])
+    )
+    assert texts == [f"// after inner\n{to_text(rename(GRAPH))}", "// nope did not run\n"]
 
 
 def test_dump_writes_numbered_files(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "dump"
     Sequential([named("still", []), rename])(GRAPH, PassContext(instruments=[DumpIR(folder)]))
-    assert sorted(path.name for path in folder.iterdir()) == ["00_input.mf", "02_rename.mf"]
-    assert parse((folder / "02_rename.mf").read_text()).name == "renamed"
+    assert sorted(path.name for path in folder.iterdir()) == ["0000_input.mf", "0002_rename.mf"]
+    assert parse((folder / "0002_rename.mf").read_text()).name == "renamed"
 
 
 def test_timing() -> None:
@@ -369,3 +379,68 @@ def test_a_pass_at_any_place() -> None:
         pipeline.with_pass(own, before="d")
     with pytest.raises(InputError, match="one of the two"):
         pipeline.with_pass(own)
+
+
+def test_a_pass_made_by_a_call() -> None:
+    log: list[str] = []
+
+    def note(graph: Graph, context: PassContext) -> Graph:
+        log.append(context.pass_name)
+        return graph
+
+    @dataclass(frozen=True)
+    class Noting:
+        times: int = 1
+        word: str | None = None
+
+        def transform(self, graph: Graph, context: PassContext) -> Graph:
+            log.extend([context.pass_name] * self.times)
+            return graph
+
+    one = function_pass(note, opt_level=1)
+    other = module_pass(note, opt_level=1, name="other")
+    assert isinstance(one, FunctionPass)
+    assert not isinstance(other, FunctionPass)
+    Sequential([one, other, module_pass(Noting, opt_level=0)(2, word="a")])(GRAPH)
+    assert log == ["note", "other", "noting", "noting"]
+    noting = function_pass(Noting, opt_level=0)
+    for call, message in (
+        (lambda: noting(3, frequency=1), "noting has no option 'frequency'; its options are times, word"),
+        (lambda: noting("3"), "times of noting must be int; it is '3'"),
+        (lambda: noting(True), "times of noting must be int; it is True"),
+        (lambda: noting(word=1), "word of noting must be str or None; it is 1"),
+        (lambda: noting(1, "a", 2), "noting is given 3 options; its options are times, word"),
+        (lambda: noting(1, times=2), "noting is given times twice"),
+        (lambda: ConvertLayout(42), "desired_layouts of convert_layout must be "),
+        (lambda: MergeComposite(entry_functions=[1]), "entry_functions of merge_composite must be a list"),
+        (lambda: CombineParallelDense(block=0)(GRAPH), "block must be positive; it is 0"),
+        (lambda: PassContext(opt_level="3"), "opt_level must be 0 to 4; it is '3'"),
+        (lambda: PassContext(disabled_pass=[1]), "disabled_pass must be a list of names; it is [1]"),
+        (lambda: PassContext(instruments=[1]), "instruments must be a list of Instrument; they are [1]"),
+        (lambda: function_pass(note), "opt_level of a pass must be 0 to 4; it is None"),
+        (lambda: function_pass(note, opt_level=7), "opt_level of a pass must be 0 to 4; it is 7"),
+        (lambda: function_pass(42, opt_level=1), "made of a function or a class; it was given 42"),
+        (lambda: function_pass(lambda g, _: g, opt_level=1), "give one with name=, not '<lambda>'"),
+        (lambda: function_pass(note, opt_level=1, required="a"), "required of a pass must be a list"),
+        (lambda: function_pass(note, opt_level=1, required=[FunctionPass]), "list of passes or of"),
+        (lambda: one("graph"), "note works on a graph; it was given a str"),
+        (lambda: one(GRAPH, {}), "note takes a PassContext; it was given a dict"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=re.escape(message)):
+            call()  # type: ignore[no-untyped-call]
+
+
+def test_required_by_name() -> None:
+    seen: list[str] = []
+    watch = PassContext(instruments=[PrintIR(write=lambda text: seen.append(text.split()[2]))])
+    first = named("first", seen, required=["fold_constant", "fuse_ops"])
+    first(GRAPH, watch)
+    assert seen == ["fold_constant", "fuse_ops", "first", "first"]
+    seen.clear()
+    first(GRAPH, replace(watch, disabled_pass=["fuse_ops"]))
+    assert seen == ["fold_constant", "first", "first"]
+    assert Sequential([first]).names() == {"first", "fold_constant", "fuse_ops"}
+    with pytest.raises(InputError, match="there is no pass 'fold_constants'; did you mean fold_constant"):
+        named("first", seen, required=["fold_constants"])(GRAPH)
+    with pytest.raises(InputError, match="may not require each other: a, b, a"):
+        named("a", seen, required=[named("b", seen, required=["a"])])(GRAPH)

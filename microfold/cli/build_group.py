@@ -24,6 +24,7 @@ NAME = "models"
 _OF_ONE = {
     "place": "--place names a layer of one model",
     "place_code": "--place-code names a layer of one model",
+    "kernel": "--kernel names a layer of one model",
     "labels": "--labels are those of one model",
     "database": "--database is of one model's kernels",
     "taps": "--taps are compared with one model",

@@ -243,6 +243,16 @@ class CodeOptions:
         list[str] | None,
         _placement("--place-code", "kernel"),
     ] = None
+    kernel: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kernel",
+            metavar="LAYER=KERNEL",
+            help="Compute a layer (its name or number), or an operator, by this kernel only; may be given "
+            "several times. `microfold kernels` lists them.",
+            show_default=False,
+        ),
+    ] = None
     max_iterations: Annotated[
         int | None,
         typer.Option(
@@ -311,6 +321,7 @@ class CodeOptions:
             weights=self.weights,
             place=tuple(self.place or ()),
             place_code=tuple(self.place_code or ()),
+            kernels=tuple(self.kernel or ()),
             max_iterations=self.max_iterations,
             step=self.step,
             taps=self.taps,

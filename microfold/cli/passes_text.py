@@ -78,7 +78,7 @@ def explained_by(name: str, passes: Iterable[Pass]) -> set[str]:
         if step.name == name:
             return {name} | (step.names() if isinstance(step, Sequential) else set())
         ran.add(step.name)
-        pending += [*step.required, *(step.passes if isinstance(step, Sequential) else ())]
+        pending += [*step.required_passes(), *(step.passes if isinstance(step, Sequential) else ())]
     check_pass(name, known_passes())
     raise InputError(f"{name} is not among the passes that run; these are {', '.join(sorted(ran))}")
 

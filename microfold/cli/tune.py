@@ -37,6 +37,26 @@ def tune(
         int,
         typer.Option("--candidates", min=1, help="Variants of a layer, and other ways, to measure at most."),
     ] = 8,
+    max_trials: Annotated[
+        int | None,
+        typer.Option(
+            "--max-trials",
+            min=1,
+            metavar="N",
+            help="Variants and other ways to measure at most, over all layers and levels; the most promising "
+            "come first.",
+            show_default=False,
+        ),
+    ] = None,
+    layers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--layers",
+            metavar="LAYER,…",
+            help="Tune only these layers, given by name or number, or all of an operator.",
+            show_default=False,
+        ),
+    ] = None,
     all_levels: Annotated[
         bool, typer.Option("--all-levels", help="Tune for size, balanced and speed, and compare them.")
     ] = False,
@@ -116,6 +136,8 @@ def tune(
                 lanes,
                 database,
                 candidates=candidates,
+                max_trials=max_trials,
+                layers=[name.strip() for text in layers or () for name in text.split(",") if name.strip()],
                 retry=retry,
                 progress=progress,
             )

@@ -19,9 +19,10 @@ class Composite:
     """A match of a table's pattern whose nodes belong to no other.
 
     Attributes:
-        owner: of the table; empty if there is only one.
+        owner: name of the table; empty if there is only one.
         entry: the row of the table.
-        nodes: in topological order, the root last. Only the root's result is read outside.
+        nodes: in topological order, the root last. Only the root's result is read outside, unless the entry
+            admits several results.
     """
 
     owner: str
@@ -36,53 +37,110 @@ def find_composites(
     taken: Collection[Node] = (),
     declined: Note | None = None,
 ) -> list[Composite]:
-    """Disjoint matches, what ends last in the graph first, so that a longer pattern finds its nodes free.
+    """Return disjoint matches, the one that ends last in the graph first.
+
+    The rows of the tables are tried one after the other, each over the whole graph: a match of an earlier row
+    is never given up for one of a later row. A row is tried at the last nodes of the graph first.
 
     Args:
-        tables: each with its owner's name. Where several patterns fit at one node, the first counts.
+        tables: each with its owner's name.
         taken: nodes that cannot be part of a match.
         declined: told the root and the reasons where a pattern's last operator is there, but none fits.
     """
     rows = [(owner, entry) for owner, entries in tables for entry in entries]
-    flow, consumers = GraphFlow(graph), graph.consumers()
-    ends = {*graph.outputs, *(state.next for state in graph.state)}
-    free = set(graph.nodes).difference(taken)
-    result: list[Composite] = []
-    for root in reversed(graph.nodes):
-        if root not in free or not root.outputs:
-            continue
-        reasons: list[str] = []
-        for owner, entry in rows:
-            title = f"{owner} {entry.name}".strip()
+    flow, units = GraphFlow(graph), _Units(graph, taken)
+    found_at: dict[Node, Composite] = {}
+    reasons: dict[Node, list[str]] = {}
+    for owner, entry in rows:
+        title = f"{owner} {entry.name}".strip()
+        for root in reversed(graph.nodes):
+            if root not in units.free or not root.outputs:
+                continue
             found = match(entry.pattern, root.outputs[0], flow)
             if isinstance(found, Match):
-                reason = _why_not(found.nodes, free, consumers, ends) or entry.check(found)
+                reason = units.rejection(found.nodes, entry.several_results) or entry.rejection(found)
                 if reason is None:
-                    result.append(Composite(owner, entry, found.nodes))
-                    free.difference_update(found.nodes)
-                    break
-                reasons.append(f"{title}: {reason}")
+                    found_at[root] = Composite(owner, entry, found.nodes)
+                    units.add(found.nodes)
+                else:
+                    reasons.setdefault(root, []).append(f"{title}: {reason}")
             elif found.matched:
-                reasons.append(f"{title}: {found}")
-        else:
-            if reasons and declined is not None:
-                declined(root, "; ".join(reasons))
-    return result
+                reasons.setdefault(root, []).append(f"{title}: {found}")
+    if declined is not None:
+        for root in reversed(graph.nodes):
+            if root in units.free and root in reasons:
+                declined(root, "; ".join(reasons[root]))
+    return [found_at[root] for root in reversed(graph.nodes) if root in found_at]
 
 
-def _why_not(
-    nodes: Sequence[Node], free: set[Node], consumers: dict[Value, list[Node]], ends: set[Value]
-) -> str | None:
-    """Why these nodes cannot be a unit."""
-    if not nodes:
-        return "it has no node"
-    inside = set(nodes)
-    for node in nodes:
-        if node not in free:
-            return f"%{node.outputs[0].name} belongs to another unit"
-        if node.op.has_effect:
-            return f"{node.op.name} has an effect"
-    for value in (value for node in nodes[:-1] for value in node.outputs):
-        if value in ends or not inside.issuperset(consumers.get(value, ())):
-            return f"%{value.name} is read outside the pattern"
-    return None
+class _Units:
+    """The units of a graph that have been found so far.
+
+    Attributes:
+        free: the nodes that belong to none.
+    """
+
+    def __init__(self, graph: Graph, taken: Collection[Node]):
+        self.free = set(graph.nodes).difference(taken)
+        self._consumers = graph.consumers()
+        self._ends = {*graph.outputs, *(state.next for state in graph.state)}
+        self._position = {node: index for index, node in enumerate(graph.nodes)}
+        # Only nodes of units whose inner values are read outside: a path may enter such a unit behind the
+        # node from which it leaves.
+        self._open: dict[Node, tuple[Node, ...]] = {}
+
+    def add(self, nodes: tuple[Node, ...]) -> None:
+        self.free.difference_update(nodes)
+        if self._read_outside(nodes) is not None:
+            self._open.update(dict.fromkeys(nodes, nodes))
+
+    def rejection(self, nodes: Sequence[Node], several_results: bool) -> str | None:
+        """Return why these nodes cannot be a unit; None if they can."""
+        if not nodes:
+            return "it has no node"
+        for node in nodes:
+            if node not in self.free:
+                return f"%{node.outputs[0].name} belongs to another unit"
+            if node.op.has_effect:
+                return f"{node.op.name} has an effect"
+        outside = self._read_outside(nodes)
+        if outside is not None and not several_results:
+            return f"%{outside.name} is read outside the pattern"
+        if (outside is not None or self._open) and (detour := self._detour(nodes)) is not None:
+            return f"%{detour.outputs[0].name} must run between its nodes"
+        return None
+
+    def _read_outside(self, nodes: Sequence[Node]) -> Value | None:
+        """Return the first value that a node before the last computes and that is read outside."""
+        inside = set(nodes)
+        for value in (value for node in nodes[:-1] for value in node.outputs):
+            if value in self._ends or not inside.issuperset(self._consumers.get(value, ())):
+                return value
+        return None
+
+    def _detour(self, nodes: Sequence[Node]) -> Node | None:
+        """Return a node outside by which a path leads from these nodes back to them; None if there is none.
+
+        A unit counts as one node. Nodes behind all of these are looked at only while a unit leads back.
+        """
+        inside = set(nodes)
+        last = max(self._position[node] for node in nodes)
+        spans = [(self._position[unit[0]], self._position[unit[-1]]) for unit in set(self._open.values())]
+        for first, end in sorted(spans):
+            last = max(last, end) if first <= last else last
+        pending = self._behind(nodes)
+        seen: set[Node] = set()
+        while pending:
+            node = pending.pop()
+            if node in inside or node in seen or self._position[node] > last:
+                continue
+            together = self._open.get(node, (node,))
+            seen.update(together)
+            following = self._behind(together)
+            if not inside.isdisjoint(following):
+                return node
+            pending += following
+        return None
+
+    def _behind(self, nodes: Sequence[Node]) -> list[Node]:
+        return [reader for node in nodes for v in node.outputs for reader in self._consumers.get(v, ())]

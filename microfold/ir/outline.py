@@ -25,18 +25,21 @@ class Region:
         nodes: at least one, in topological order. They must be convex: no path from one to another leads
             through a node outside.
         call: the operator that calls it, given the function's final name and the types of its results.
+        bind_constants: the body has the constants that its nodes read; else they are parameters of it.
     """
 
     name: str
     nodes: tuple[Node, ...]
     call: MakeCall
+    bind_constants: bool = True
 
 
 def outline(graph: Graph, regions: Sequence[Region]) -> Graph:
     """Each region becomes a subgraph and a call of it.
 
-    What a region reads, states included, becomes its parameters, in order of first use, except for constants,
-    which it takes along. What is read outside it, in order of production, are its results.
+    What a region reads, states included, becomes its parameters, in order of first use. Constants are taken
+    along instead where `Region.bind_constants` says so. Its results are the values that are read outside it,
+    in order of production.
 
     Raises:
         GraphError: a region is not convex, has a node of another region or one with an effect.
@@ -77,7 +80,8 @@ def _body(graph: Graph, region: Region, name: str) -> tuple[Graph, tuple[Value, 
     inside = set(region.nodes)
     produced = [value for node in region.nodes for value in node.outputs]
     read = dict.fromkeys(value for node in region.nodes for value in node.operands)
-    local = set(produced) | graph.constants.keys()
+    bound = graph.constants if region.bind_constants else {}
+    local = set(produced) | bound.keys()
     arguments = tuple(value for value in read if value not in local)
     needed = {value for node in graph.nodes if node not in inside for value in node.operands}
     needed |= {*graph.outputs, *(state.next for state in graph.state)}
@@ -89,7 +93,7 @@ def _body(graph: Graph, region: Region, name: str) -> tuple[Graph, tuple[Value, 
         tuple(parameters.values()),
         results,
         tuple(_reading(node, parameters) for node in region.nodes),
-        {value: graph.constants[value] for value in read if value in graph.constants},
+        {value: bound[value] for value in read if value in bound},
         subgraphs=nested,
     )
     return body, arguments, results

@@ -13,6 +13,7 @@ from microfold.kernels.selection.cheapest import Candidate, Ranking, why_none
 from microfold.kernels.selection.decide import decide, decide_with_nested
 from microfold.kernels.selection.flash_shares import flash_of
 from microfold.kernels.selection.measured import MeasuredCosts
+from microfold.kernels.selection.pins import NO_PINS, Pins
 from microfold.kernels.selection.smaller_arena import dearer_within_ram, too_dear
 from microfold.lowering.callers import Callers
 from microfold.lowering.rows_or_whole import Whole, faster_rows, smaller_rows
@@ -34,11 +35,18 @@ class Selected:
         scope: of the graph, with those of the graphs that it runs.
     """
 
-    def __init__(self, graph: Graph, target: Target, options: Options, costs: MeasuredCosts | None = None):
+    def __init__(
+        self,
+        graph: Graph,
+        target: Target,
+        options: Options,
+        costs: MeasuredCosts | None = None,
+        pins: Pins = NO_PINS,
+    ):
         self.graph = graph
         self.options = options
         self.target = target
-        self.scope = Scope(graph, target, options, costs=costs)
+        self.scope = Scope(graph, target, options, costs=costs, pins=pins)
 
     @cached_property
     def rankings(self) -> list[Ranking]:

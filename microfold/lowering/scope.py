@@ -18,6 +18,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.model import Model
+from microfold.kernels.selection.pins import NO_PINS, Pins
 from microfold.kernels.selection.policy import Policy
 from microfold.ops.control.control_flow import If
 from microfold.ops.control.loop import Loop
@@ -88,13 +89,14 @@ class Scope:
         options: Options,
         runs: int = 1,
         costs: MeasuredCosts | None = None,
+        pins: Pins = NO_PINS,
     ):
         self.graph = graph
         self.target = target
         self.options = options
         self.runs = runs
         self.ranges = analyze(graph)
-        self.model = Model(graph, costs)
+        self.model = Model(graph, costs, pins)
         self.nodes = computing_nodes(graph)
 
     @property
@@ -113,7 +115,14 @@ class Scope:
                     counts = (node.op.runs + 1, node.op.runs) if node.op.condition else (node.op.runs,)
                 bodies = [self.graph.subgraphs[name] for name in node.op.bodies]
                 found[index] = tuple(
-                    Scope(body, self.target, self.options, self.runs * count, self.model.costs)
+                    Scope(
+                        body,
+                        self.target,
+                        self.options,
+                        self.runs * count,
+                        self.model.costs,
+                        self.model.pins,
+                    )
                     for body, count in zip(bodies, counts, strict=True)
                 )
         return found

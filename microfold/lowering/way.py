@@ -16,7 +16,9 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.selection.cheapest import Candidate, Ranking, run_cost
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.node_cost import NodeCosts
+from microfold.kernels.selection.pins import NO_PINS, resolve_pins
 from microfold.lowering.arenas import PlannedArenas, Selected
+from microfold.lowering.pinnable import pinnable_layers
 from microfold.lowering.refusals import combined
 from microfold.lowering.scope import Scope, ScopeMemory
 from microfold.lowering.stream_cuts import Cuts
@@ -100,9 +102,13 @@ class Way:
         told = replace(self.context, arenas=estimates if options.io != "rows" else None)
         self.graph = pipeline(self.source, told.reporting_to(self.decisions.append))
         self._estimated = estimates.selected(self.graph)
+        pins = NO_PINS
+        if options.kernels:
+            pins = resolve_pins(options.kernels, pinnable_layers(self._estimated))
+            self._estimated = Selected(self.graph, target, chosen_for, pins=pins)
         self.selected = self._estimated
         if costs is not None:
-            self.selected = Selected(self.graph, target, chosen_for, costs)
+            self.selected = Selected(self.graph, target, chosen_for, costs, pins)
         self.scope = self.selected.scope
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
@@ -91,7 +91,7 @@ class Step(Protocol):
 
 
 class Instrument:
-    """Watches every single pass (not the sequences of them). Override what is needed."""
+    """Observer of passes at work. Override what is needed."""
 
     def enter(self) -> None:
         """Called once, before the first pass of what the context has been handed to."""
@@ -109,6 +109,9 @@ class Instrument:
 
     def after(self, step: Step, before: Graph, after: Graph) -> None:
         """Called with the pass's input and result; they are the same object if nothing changed."""
+
+    def after_sequence(self, step: Step, before: Graph, after: Graph) -> None:
+        """Called as `after`, but with a sequence of passes, behind the last of them."""
 
 
 @frozen
@@ -159,17 +162,24 @@ class PassContext:
     running: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.opt_level <= MAX_OPT_LEVEL:
-            raise InputError(f"opt_level must be 0 to {MAX_OPT_LEVEL}; it is {self.opt_level}")
+        level: Any = self.opt_level
+        if not isinstance(level, int) or not 0 <= level <= MAX_OPT_LEVEL:
+            raise InputError(f"opt_level must be 0 to {MAX_OPT_LEVEL}; it is {level!r}")
         if self.numerics not in ("exact", "relaxed"):
             raise InputError(f"numerics must be exact or relaxed; it is {self.numerics!r}")
-        if self.channel_block < 1:
-            raise InputError(f"channel_block must be positive; it is {self.channel_block}")
+        block: Any = self.channel_block
+        if not isinstance(block, int) or block < 1:
+            raise InputError(f"channel_block must be positive; it is {block!r}")
         for field in ("required_pass", "disabled_pass"):
-            names = getattr(self, field)
+            names: Any = getattr(self, field)
             if isinstance(names, str):
                 raise InputError(f"{field} takes several names; wrap {names!r} in a list")
+            if not isinstance(names, Collection) or not all(isinstance(each, str) for each in names):
+                raise InputError(f"{field} must be a list of names; it is {names!r}")
             object.__setattr__(self, field, frozenset(names))
+        instruments: Any = self.instruments
+        if not isinstance(instruments, Sequence) or not all(isinstance(i, Instrument) for i in instruments):
+            raise InputError(f"instruments must be a list of Instrument; they are {instruments!r}")
         object.__setattr__(self, "instruments", tuple(self.instruments))
 
     def fired(self, where: Node | str, reason: str, evidence: object = None) -> None:

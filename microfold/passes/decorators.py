@@ -1,4 +1,4 @@
-"""How a pass is written: a function, or a class with options, under a decorator."""
+"""Decorators that make passes of functions, and of classes with options."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.passes.context import PassContext, Transform
-from microfold.passes.kinds import FunctionPass, ModulePass, Pass
+from microfold.passes.kinds import FunctionPass, ModulePass, Pass, check_declaration
+from microfold.passes.option_types import check_options
 
 P = ParamSpec("P")
 
 
 class Transformer(Protocol):
-    """The class form of a pass: options as fields, and this method."""
+    """Class form of a pass: options as fields, and this method."""
 
     def transform(self, graph: Graph, context: PassContext) -> Graph: ...
 
@@ -26,6 +27,9 @@ class PassFactory(Generic[P]):
     Attributes:
         form: the class; its fields are the options.
         name, opt_level, required, mandatory: see `Pass`; they do not depend on the options.
+
+    Raises:
+        InputError: see `Pass`.
     """
 
     def __init__(
@@ -35,9 +39,10 @@ class PassFactory(Generic[P]):
         name: str,
         *,
         opt_level: int = 0,
-        required: Sequence[Pass] = (),
+        required: Sequence[Pass | str] = (),
         mandatory: bool = False,
     ):
+        check_declaration(name, opt_level, required)
         self.form = form
         self.name = name
         self.opt_level = opt_level
@@ -49,6 +54,13 @@ class PassFactory(Generic[P]):
         return f"<{type(self).__name__} {self.name}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Pass:
+        """Return the pass with these options.
+
+        Raises:
+            InputError: there is no such option, one is missing, or a value is not of its type.
+        """
+        if args or kwargs:
+            check_options(self.name, self.form, args, kwargs)
         transform = self.form(*args, **kwargs).transform
         return self._kind(
             transform,
@@ -74,7 +86,13 @@ class _Decorator(Generic[S]):
     @overload
     def __call__(self, target: Transform) -> S: ...
     def __call__(self, target: Any) -> Any:
-        name = self.name or _snake_case(target.__name__)
+        if not callable(target):
+            raise InputError(f"a pass is made of a function or a class; it was given {target!r}")
+        name = self.name or _snake_case(getattr(target, "__name__", ""))
+        if not name.isidentifier():
+            raise InputError(
+                f"a pass has a name of letters, digits and '_'; give one with name=, not {name!r}"
+            )
         if isinstance(target, type):
             if not callable(getattr(target, "transform", None)):
                 raise InputError(
@@ -83,33 +101,116 @@ class _Decorator(Generic[S]):
                 )
             form = cast("Callable[..., Transformer]", target)
             return PassFactory(form, self.kind, name, **self.options)
-        return self.kind(target, name, **self.options)
+        return self.kind(cast("Transform", target), name, **self.options)
 
 
 def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
+@overload
 def function_pass(
-    *, opt_level: int, name: str | None = None, required: Sequence[Pass] = (), mandatory: bool = False
-) -> _Decorator[FunctionPass]:
-    """Decorator: the function, or the class's `transform`, works on each graph of a model alone.
+    pass_func: None = None,
+    *,
+    opt_level: int,
+    name: str | None = None,
+    required: Sequence[Pass | str] = (),
+    mandatory: bool = False,
+) -> _Decorator[FunctionPass]: ...
+@overload
+def function_pass(
+    pass_func: Callable[P, Transformer],
+    *,
+    opt_level: int,
+    name: str | None = None,
+    required: Sequence[Pass | str] = (),
+    mandatory: bool = False,
+) -> PassFactory[P]: ...
+@overload
+def function_pass(
+    pass_func: Transform,
+    *,
+    opt_level: int,
+    name: str | None = None,
+    required: Sequence[Pass | str] = (),
+    mandatory: bool = False,
+) -> FunctionPass: ...
+def function_pass(
+    pass_func: Any = None,
+    *,
+    opt_level: int | None = None,
+    name: str | None = None,
+    required: Sequence[Pass | str] = (),
+    mandatory: bool = False,
+) -> Any:
+    """Make a pass of a function, or of a class with `transform`, that works on each graph of a model alone.
 
     Args:
-        opt_level, required, mandatory: see `Pass`.
+        pass_func: the function or the class; without it, the result is a decorator.
+        opt_level, required, mandatory: see `Pass`; the level must be given.
         name: default is the function's name, or the class's in snake case.
+
+    Raises:
+        InputError: one of these is not what it must be.
     """
-    options = {"opt_level": opt_level, "required": required, "mandatory": mandatory}
-    return _Decorator(FunctionPass, name, options)
+    return _make(FunctionPass, pass_func, opt_level, name, required, mandatory)
 
 
+@overload
 def module_pass(
-    *, opt_level: int, name: str | None = None, required: Sequence[Pass] = (), mandatory: bool = False
-) -> _Decorator[ModulePass]:
-    """Decorator: the function, or the class's `transform`, sees the main graph with its subgraphs.
+    pass_func: None = None,
+    *,
+    opt_level: int,
+    name: str | None = None,
+    required: Sequence[Pass | str] = (),
+    mandatory: bool = False,
+) -> _Decorator[ModulePass]: ...
+@overload
+def module_pass(
+    pass_func: Callable[P, Transformer],
+    *,
+    opt_level: int,
+    name: str | None = None,
+    required: Sequence[Pass | str] = (),
+    mandatory: bool = False,
+) -> PassFactory[P]: ...
+@overload
+def module_pass(
+    pass_func: Transform,
+    *,
+    opt_level: int,
+    name: str | None = None,
+    required: Sequence[Pass | str] = (),
+    mandatory: bool = False,
+) -> ModulePass: ...
+def module_pass(
+    pass_func: Any = None,
+    *,
+    opt_level: int | None = None,
+    name: str | None = None,
+    required: Sequence[Pass | str] = (),
+    mandatory: bool = False,
+) -> Any:
+    """Make a pass of a function, or of a class with `transform`, that sees the main graph with its subgraphs.
 
     Args:
-        opt_level, required, mandatory, name: see `function_pass`.
+        pass_func, opt_level, required, mandatory, name: see `function_pass`.
+
+    Raises:
+        InputError: one of these is not what it must be.
     """
+    return _make(ModulePass, pass_func, opt_level, name, required, mandatory)
+
+
+def _make(
+    kind: type[ModulePass],
+    pass_func: Any,
+    opt_level: int | None,
+    name: str | None,
+    required: Sequence[Pass | str],
+    mandatory: bool,
+) -> Any:
+    check_declaration(name or "a pass", opt_level, required)
     options = {"opt_level": opt_level, "required": required, "mandatory": mandatory}
-    return _Decorator(ModulePass, name, options)
+    decorator = _Decorator(kind, name, options)
+    return decorator if pass_func is None else decorator(pass_func)

@@ -1,4 +1,4 @@
-"""Instruments: what can watch passes at work."""
+"""Instruments: observers of passes at work."""
 
 from __future__ import annotations
 
@@ -41,17 +41,29 @@ class PrintIR(Instrument):
     """Prints the graph after passes.
 
     Attributes:
-        passes: names of the passes to print after; None for all.
+        passes: names of the passes or sequences to print after; None for every single pass. A name that did
+            not run is listed at the end.
         write: receives the text; default: the standard error stream.
     """
 
     passes: Collection[str] | None = None
     write: Callable[[str], object] = _to_stderr
+    _printed: set[str] = field(default_factory=set[str], init=False)
 
     def after(self, step: Step, before: Graph, after: Graph) -> None:
         if self.passes is None or step.name in self.passes:
+            self._printed.add(step.name)
             note = "" if after is not before else " (no change)"
             self.write(f"// after {step.name}{note}\n{to_text(after, elide=True)}")
+
+    def after_sequence(self, step: Step, before: Graph, after: Graph) -> None:
+        if self.passes is not None:
+            self.after(step, before, after)
+
+    def exit(self) -> None:
+        for name in self.passes or ():
+            if name not in self._printed:
+                self.write(f"// {name} did not run\n")
 
 
 @dataclass
@@ -82,7 +94,7 @@ class DumpIR(Instrument):
 
     def _write(self, name: str, graph: Graph) -> None:
         text = to_text(graph, elide=self.elide)
-        write_file(self.directory / f"{self._count:02d}_{name}.mf", text)
+        write_file(self.directory / f"{self._count:04d}_{name}.mf", text)
         self._count += 1
 
 

@@ -6,11 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
-from microfold.passes.context import PassContext, Transform, recording_once
+from microfold.passes.context import MAX_OPT_LEVEL, PassContext, Transform, recording_once
+from microfold.passes.registry import find_pass
 
 
 class Pass(ABC):
@@ -19,13 +20,17 @@ class Pass(ABC):
     Args:
         name: the field's word for it; unique.
         opt_level: the lowest `PassContext.opt_level` at which a `Sequential` runs it.
-        required: passes that must run just before this one.
+        required: passes that must run just before this one, or their names.
         mandatory: later stages rely on it, so that it cannot be disabled.
+
+    Raises:
+        InputError: the name is empty, the level out of its range, or what is required is no pass and no name.
     """
 
     def __init__(
-        self, name: str, *, opt_level: int = 0, required: Sequence[Pass] = (), mandatory: bool = False
+        self, name: str, *, opt_level: int = 0, required: Sequence[Pass | str] = (), mandatory: bool = False
     ):
+        check_declaration(name, opt_level, required)
         self.name = name
         self.opt_level = opt_level
         self.required = tuple(required)
@@ -35,13 +40,18 @@ class Pass(ABC):
         return f"<{type(self).__name__} {self.name}>"
 
     def __call__(self, graph: Graph, context: PassContext | None = None) -> Graph:
-        """The transformed graph; passes that this one requires run first unless they are disabled.
+        """Return the transformed graph; passes that this one requires run first unless they are disabled.
 
         Raises:
-            InputError: the pass, or one that it runs, returns something else; or the context of a sequence
-                gives a name that is none.
+            InputError: the argument is no graph; the pass, or one that it runs, returns something else; a
+                required pass does not exist or requires this one; or the context of a sequence gives a name
+                that is none.
         """
+        if not isinstance(graph, Graph):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"{self.name} works on a graph; it was given {_what(graph)}")
         context = context if context is not None else PassContext()
+        if not isinstance(context, PassContext):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"{self.name} takes a PassContext; it was given {_what(context)}")
         if context.running:
             return self._with_required(graph, context)
         given = {*context.required_pass, *context.disabled_pass}
@@ -56,10 +66,28 @@ class Pass(ABC):
             return self._with_required(graph, replace(context, running=True))
 
     def _with_required(self, graph: Graph, context: PassContext) -> Graph:
-        for step in self.required:
+        for step in self.required_passes():
             if step.mandatory or step.name not in context.disabled_pass:
                 graph = step(graph, context)
         return self._run(graph, context)
+
+    def required_passes(self, *, waiting: tuple[str, ...] = ()) -> list[Pass]:
+        """Return the passes that this one requires, those given by name looked up.
+
+        Args:
+            waiting: names of passes that require this one.
+
+        Raises:
+            InputError: a name is that of no pass, or passes require each other.
+        """
+        waiting = (*waiting, self.name)
+        found: list[Pass] = []
+        for each in self.required:
+            if each in waiting:
+                raise InputError(f"passes may not require each other: {', '.join(waiting)}, {each}")
+            found.append(find_pass(each) if isinstance(each, str) else each)
+            found[-1].required_passes(waiting=waiting)
+        return found
 
     def _admitted(self) -> set[str]:
         """Names that a context may give; none: all."""
@@ -79,6 +107,27 @@ class Pass(ABC):
         return f"it needs opt_level {self.opt_level}; {context.opt_level} was asked for"
 
 
+def check_declaration(name: object, opt_level: object, required: object) -> None:
+    """Refuse what no pass can be declared with.
+
+    Raises:
+        InputError: see `Pass`.
+    """
+    if not isinstance(name, str) or not name:
+        raise InputError(f"a pass has a name; it is {name!r}")
+    if isinstance(opt_level, bool) or not isinstance(opt_level, int) or not 0 <= opt_level <= MAX_OPT_LEVEL:
+        raise InputError(f"opt_level of {name} must be 0 to {MAX_OPT_LEVEL}; it is {opt_level!r}")
+    listed = isinstance(required, Collection) and not isinstance(required, str)
+    others = (
+        [each for each in cast("Collection[object]", required) if not isinstance(each, Pass | str)]
+        if listed
+        else []
+    )
+    if not listed or others:
+        given = others[0] if others else required
+        raise InputError(f"required of {name} must be a list of passes or of their names; it has {given!r}")
+
+
 class ModulePass(Pass):
     """A pass over a whole model: the main graph together with its subgraphs."""
 
@@ -88,7 +137,7 @@ class ModulePass(Pass):
         name: str,
         *,
         opt_level: int = 0,
-        required: Sequence[Pass] = (),
+        required: Sequence[Pass | str] = (),
         mandatory: bool = False,
     ):
         super().__init__(name, opt_level=opt_level, required=required, mandatory=mandatory)
@@ -147,13 +196,13 @@ class Sequential(Pass):
         *,
         name: str = "sequential",
         opt_level: int = 0,
-        required: Sequence[Pass] = (),
+        required: Sequence[Pass | str] = (),
         known: Callable[[], Collection[str]] = tuple,
     ):
         super().__init__(name, opt_level=opt_level, required=required)
         self.passes = tuple(passes)
         self.known = known
-        for step in (*self.passes, *self.required):
+        for step in self.passes:
             if not isinstance(step, Pass):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise InputError(
                     f"{name} must be made of passes; it has {_what(step)}: {step!r}; "
@@ -169,6 +218,12 @@ class Sequential(Pass):
         return {self.name, *self.names(), *self.known()}.union(*inner)
 
     def _run(self, graph: Graph, context: PassContext) -> Graph:
+        result = self._run_passes(graph, context)
+        for instrument in reversed(context.instruments):
+            instrument.after_sequence(self, graph, result)
+        return result
+
+    def _run_passes(self, graph: Graph, context: PassContext) -> Graph:
         return self._in_order(self.passes, graph, context)
 
     @staticmethod
@@ -203,7 +258,7 @@ class FixedPointIteration(Sequential):
         then: Sequence[Pass] = (),
         name: str = "fixed_point_iteration",
         opt_level: int = 0,
-        required: Sequence[Pass] = (),
+        required: Sequence[Pass | str] = (),
         known: Callable[[], Collection[str]] = tuple,
     ):
         super().__init__([*passes, *then], name=name, opt_level=opt_level, required=required, known=known)
@@ -245,7 +300,7 @@ class FixedPointIteration(Sequential):
             known=self.known,
         )
 
-    def _run(self, graph: Graph, context: PassContext) -> Graph:
+    def _run_passes(self, graph: Graph, context: PassContext) -> Graph:
         repeated = recording_once(context)
         for _ in range(MAX_ROUNDS):
             result = self._in_order(self._repeated, graph, repeated)
@@ -257,4 +312,8 @@ class FixedPointIteration(Sequential):
 
 def _names(step: Pass) -> set[str]:
     inner = step.names() if isinstance(step, Sequential) else set[str]()
-    return {step.name} | inner | {name for other in step.required for name in _names(other)}
+    return (
+        {step.name}
+        | inner
+        | {name for other in step.required for name in ({other} if isinstance(other, str) else _names(other))}
+    )

@@ -11,19 +11,19 @@ from typing import Any
 
 from microfold.passes.decorators import PassFactory
 from microfold.passes.kinds import Pass
+from microfold.passes.registry import register_passes
 
 
 @cache
 def available() -> Mapping[str, Pass | PassFactory[Any]]:
-    """Every pass by its name; those with options as factories."""
-    return MappingProxyType(
-        {
-            item.name: item
-            for module in _modules()
-            for item in vars(module).values()
-            if isinstance(item, Pass | PassFactory) and item.name == _stem(module)
-        }
-    )
+    """Return every pass by its name; those with options as factories."""
+    found: dict[str, Pass | PassFactory[Any]] = {}
+    for module in _modules():
+        for item in vars(module).values():
+            # A module may also have the pass of a factory with its defaults.
+            if isinstance(item, Pass | PassFactory) and item.name == _stem(module):
+                found[item.name] = item if isinstance(item, PassFactory) else found.get(item.name, item)
+    return MappingProxyType(found)
 
 
 def location(name: str) -> str:
@@ -49,3 +49,7 @@ def _modules() -> tuple[ModuleType, ...]:
 
 def _stem(module: ModuleType) -> str:
     return module.__name__.rpartition(".")[2]
+
+
+# So that a pass may require one of these by its name.
+register_passes(available)

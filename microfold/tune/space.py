@@ -5,16 +5,18 @@ Choices are what `microfold.passes.choices` has of ways to compute a model: they
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from microfold.compiler import compile_graph
+from microfold.errors import InputError
 from microfold.frontend.custom import load
 from microfold.ir.text import parse
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking
+from microfold.kernels.selection.layer_names import select_layers
 from microfold.kernels.selection.measured import MeasuredCosts, VariantKeys
 from microfold.options import Options
 from microfold.passes.choices import Choice, Choices, Trace
@@ -184,6 +186,34 @@ class Compiled:
         numbered = {layer.name: self.numbers.get(layer.index) for layer in self.program.layers}
         return {name: self.layers[number] for name, number in numbered.items() if number is not None}
 
+    def selected(self, names: Sequence[str]) -> Mapping[int, TunedLayer]:
+        """The layers that can be tuned among those that the user picks out; none: all.
+
+        Args:
+            names: layers by number or name, or operators.
+
+        Raises:
+            InputError: one of them is neither, or nothing can be tuned of it.
+        """
+        if not names:
+            return self.layers
+        program = self.program.layers
+        known = [(layer.name, layer.node.op.name) for layer in program]
+        numbers: set[int] = set()
+        problems: list[str] = []
+        for name in names:
+            found = select_layers(name, known)
+            if isinstance(found, str):
+                problems.append(found)
+                continue
+            tunable = {self.numbers[i] for i in (program[n].index for n in found) if i in self.numbers}
+            numbers |= tunable
+            if not tunable:
+                problems.append(f"no other kernel may compute {name!r}")
+        if problems:
+            raise InputError(f"layers to tune must be among those of the model: {'; '.join(problems)}")
+        return {number: self.layers[number] for number in sorted(numbers)}
+
     def taken(self, layer: Layer) -> str:
         """The variant that computes a layer of the program, which is one of `numbers`."""
         ranking = self.rankings[self.numbers[layer.index]]
@@ -239,7 +269,29 @@ def proposals(layer: TunedLayer, most: int) -> list[str]:
     return list(dict.fromkeys([layer.chosen, *near]))[:most]
 
 
-def rounds(layers: Mapping[int, TunedLayer], known: set[tuple[str, str]], most: int) -> list[dict[int, str]]:
+def most_promising(
+    layers: Mapping[int, TunedLayer], known: Set[tuple[str, str]], most: int
+) -> list[tuple[str, str]]:
+    """Return the pairs of a layer's and a variant's key to measure, the most promising first.
+
+    The first proposals of all layers come before the second ones; among these, layers that take more of a run
+    come before others.
+
+    Args:
+        known: pairs that are measured already.
+        most: variants of a layer at most.
+    """
+    pairs: dict[tuple[str, str], tuple[int, float]] = {}
+    for layer in layers.values():
+        weight = layer.estimate(layer.chosen) * layer.runs
+        new = [v for v in proposals(layer, most) if (layer.key, v) not in known]
+        for place, variant in enumerate(new):
+            rank = (place, -weight)
+            pairs[layer.key, variant] = min(pairs.get((layer.key, variant), rank), rank)
+    return sorted(pairs, key=lambda pair: (pairs[pair], pair))
+
+
+def rounds(layers: Mapping[int, TunedLayer], known: Set[tuple[str, str]], most: int) -> list[dict[int, str]]:
     """Choices for all layers at once such that everything proposed is measured: as few as possible.
 
     Layers of one kind share what is to be measured of it, as far as they have the same variants: constants

@@ -15,7 +15,7 @@ from microfold.tune.measuring import Measuring, Progress, silent
 from microfold.tune.plans import alternatives, best_plan, better
 from microfold.tune.records import ProgramRecord
 from microfold.tune.setting import Setting
-from microfold.tune.space import Compiled, Subject, TunedLayer, proposals, rounds
+from microfold.tune.space import Compiled, Subject, TunedLayer, most_promising, proposals, rounds
 from microfold.workers.executor import Executor
 
 # Variants of a layer that are measured at most, and so many other ways to compute the model.
@@ -95,6 +95,10 @@ class Tuner:
         database: what is measured goes there at once, and what is there is not measured again.
         lanes: of the executor, or boards of the runner.
         candidates: variants of a layer that are measured at most, and so many other ways.
+        max_trials: variants and other ways that are measured at most, over all layers of all subjects; None:
+            any number. The ways that estimates and measurements choose are measured anyway.
+        layers: names or numbers of the only layers to tune, or operators; then no other ways are measured.
+            None: all layers.
         retry: what has failed before is measured, too.
     """
 
@@ -106,10 +110,14 @@ class Tuner:
         database: Database,
         *,
         candidates: int = CANDIDATES,
+        max_trials: int | None = None,
+        layers: Sequence[str] = (),
         retry: bool = False,
         progress: Progress | None = None,
     ):
         self._executor = executor
+        self._trials = _Trials(max_trials)
+        self._layers = layers
         self._runner = runner
         self._lanes = list(lanes)
         self._database = database
@@ -132,7 +140,16 @@ class Tuner:
         measuring = Measuring(
             self._executor, self._runner, self._lanes, self._database, setting, program, self._progress
         )
-        search = _Search(subject, setting, program, self._database, measuring, self._candidates)
+        search = _Search(
+            subject,
+            setting,
+            program,
+            self._database,
+            measuring,
+            self._candidates,
+            self._trials,
+            self._layers,
+        )
         try:
             search.run()
             measuring.finish()
@@ -140,6 +157,25 @@ class Tuner:
             self._lanes = measuring.lanes
             self._boards_lost |= measuring.lost
         return search.result(self._boards_lost)
+
+
+@dataclass
+class _Trials:
+    """Budget of measurements.
+
+    Attributes:
+        left: how many more there may be; None: any number.
+    """
+
+    left: int | None
+
+    def take(self, wanted: int) -> int:
+        """Take as many as are wanted, or all that are left."""
+        if self.left is None:
+            return wanted
+        taken = min(wanted, self.left)
+        self.left -= taken
+        return taken
 
 
 @dataclass(eq=False)
@@ -167,8 +203,12 @@ class _Search:
         database: Database,
         measuring: Measuring,
         candidates: int,
+        trials: _Trials,
+        only: Sequence[str],
     ):
         self._subject = subject
+        self._trials = trials
+        self._only = only
         self._setting = setting
         self._program = program
         self._database = database
@@ -186,13 +226,15 @@ class _Search:
     def run(self) -> None:
         """Measures what estimates choose, each other alternative by itself, then the best ones together."""
         base = Compiled(self._subject, listing=True)
-        self._choices = base.choices
+        base.selected(self._only)  # names that are none are refused before anything is measured
+        self._choices = base.choices if not self._only else []
         self._best = self._way({}, base)
         self._tune([self._best])
         if not self._records:
             return  # there is nothing to compare with
         others = [self._compiled(trace) for trace in alternatives(self._choices, self._candidates)]
-        self._tune([self._way(other.trace, other) for other in others if other is not None])
+        ways = [self._way(other.trace, other) for other in others if other is not None]
+        self._tune(ways[: self._trials.take(len(ways))])
         best = self._better_alone()
         together = self._compiled(best) if len(best) > 1 else None
         if together is not None:
@@ -257,8 +299,9 @@ class _Search:
         jobs: list[Job] = []
         known = {*self._database.figures(self._setting), *self._kernels_tried}
         for way in ways:
-            layers = way.before.layers
-            for forced in rounds(layers, self._without_failed(layers, known), self._candidates):
+            layers = way.before.selected(self._only)
+            tried = self._within_budget(layers, self._without_failed(layers, known))
+            for forced in rounds(layers, tried, self._candidates):
                 kinds = {number: layers[number].key for number in forced}
                 jobs.append(Job(self._subject, forced, way.trace, kinds=kinds))
                 known |= {(kinds[number], variant) for number, variant in forced.items()}
@@ -308,6 +351,13 @@ class _Search:
                 if (layer.key, variant) in self._failed:
                     self._passed_over[layer.key, variant] = self._failed[layer.key, variant]
         return {*known, *self._failed}
+
+    def _within_budget(
+        self, layers: Mapping[int, TunedLayer], known: set[tuple[str, str]]
+    ) -> set[tuple[str, str]]:
+        """What is not to be measured: what is known, and what is beyond the budget."""
+        wanted = most_promising(layers, known, self._candidates)
+        return known.union(wanted[self._trials.take(len(wanted)) :])
 
     def _better_alone(self) -> Trace:
         """Of each choice the other alternative that is better by itself, if one is."""

@@ -165,11 +165,13 @@ def test_instruments(microfold_: Run, clips: Path, tmp_path: Path) -> None:
     printed = microfold_("opt", clips, *passes, "--print-ir-after", "canonicalize_ops")
     assert printed.out == MERGED
     assert printed.err == f"// after canonicalize_ops\n{MERGED}"
+    whole = microfold_("opt", clips, "--passes", "fold_scale_axis", "--print-ir-after", "fold_scale_axis")
+    assert whole.err == f"// after fold_scale_axis (no change)\n{whole.out}"
     every = microfold_("opt", clips, *passes, "--print-ir-after-all").err
     assert every.startswith("// after fuse_ops (no change)\n")
     microfold_("opt", clips, *passes, "--dump-ir", tmp_path / "dump")
     first, *_, last = sorted(path.name for path in (tmp_path / "dump").iterdir())
-    assert first == "00_input.mf"
+    assert first == "0000_input.mf"
     assert last.endswith("_canonicalize_ops.mf")
     timed = microfold_("opt", clips, *passes, "--timing", "--verify-each").err
     lines = [line.split()[-1] for line in timed.splitlines()]

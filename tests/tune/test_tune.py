@@ -12,13 +12,14 @@ import pytest
 
 from microfold.cli.common import read_graph
 from microfold.compiler import compile_graph
-from microfold.errors import ToolError, UnsupportedModelError
+from microfold.errors import InputError, ToolError, UnsupportedModelError
+from microfold.frontend.tflite import load
 from microfold.ir.text import parse
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.tune.costs import load_costs
 from microfold.tune.database import Database
 from microfold.tune.measure import Runner
-from microfold.tune.space import Compiled, Subject, proposals, rounds
+from microfold.tune.space import Compiled, Subject, most_promising, proposals, rounds
 from microfold.tune.text import print_tuning
 from microfold.tune.tune import Tuner, Tuning
 from microfold.workers.dispatch import STRIKES
@@ -40,10 +41,21 @@ def tune(
     *,
     candidates: int = 99,
     retry: bool = False,
+    max_trials: int | None = None,
+    layers: Sequence[str] = (),
 ) -> Tuning:
     with Database(path, create=True) as database:
         executor, runner = executor or InlineExecutor(), runner or StubRunner()
-        return Tuner(executor, runner, lanes, database, candidates=candidates, retry=retry).tune(of)
+        return Tuner(
+            executor,
+            runner,
+            lanes,
+            database,
+            candidates=candidates,
+            max_trials=max_trials,
+            layers=layers,
+            retry=retry,
+        ).tune(of)
 
 
 def text(path: Path) -> str:
@@ -210,6 +222,44 @@ def test_budgets_hold_throughout(tmp_path: Path) -> None:
     too_large = {v: f"arena and state would take {n} bytes of RAM, over {budget}" for v, n in sizes.items()}
     assert {f"{v}: {too_large[v]}" for v, size in sizes.items() if size > budget} <= {*tuning.left_out}
     assert all("bytes of RAM, over" in reason for reason in tuning.left_out)
+
+
+def test_the_most_promising_come_first() -> None:
+    layers = Compiled(subject(load(CNN))).layers
+    wanted = most_promising(layers, set(), 99)
+    times = {layer.key: layer.estimate(layer.chosen) for layer in layers.values()}
+    first = [key for key, _ in wanted[: len(times)]]
+    assert first == sorted(times, key=times.__getitem__, reverse=True)
+    chosen = {(layer.key, layer.chosen) for layer in layers.values()}
+    assert {*wanted[: len(times)]} == chosen
+    assert most_promising(layers, chosen, 99) == wanted[len(times) :]
+
+
+def test_a_budget_of_trials(tmp_path: Path) -> None:
+    """The variants that estimates and measurements choose are measured anyway; others cost a trial each."""
+    (layer,) = Compiled(MODEL).layers.values()
+    others = [variant for variant in proposals(layer, 99) if variant != layer.chosen]
+    tune(tmp_path / "a.db", max_trials=1)
+    few = measured(tmp_path / "a.db")
+    assert {layer.chosen, others[0]} <= {*few}
+    # What is known costs nothing: tuning goes on.
+    tune(tmp_path / "a.db", max_trials=len(others))
+    assert len(few) < len(measured(tmp_path / "a.db")) >= len(others) + 1
+
+
+def test_only_some_layers(tmp_path: Path) -> None:
+    of = subject(load(CNN))
+    compiled = Compiled(of)
+    tune(tmp_path / "a.db", of, layers=("softmax", "2"), candidates=2)
+    with Database(tmp_path / "a.db") as database:
+        (setting,) = database.settings()
+        known = [(each.layer, each.variant) for each in database.records(setting)]
+    tuned = {compiled.named["softmax"].key, compiled.named["conv2d_1_2"].key}
+    others = [(layer.key, layer.chosen) for layer in compiled.layers.values() if layer.key not in tuned]
+    assert sorted(pair for pair in known if pair[0] not in tuned) == sorted(others)
+    assert len(known) > len(compiled.layers)
+    with pytest.raises(InputError, match="there is no layer or operator 'nope'; layers are conv2d_1, "):
+        tune(tmp_path / "b.db", of, layers=("nope",))
 
 
 def test_layers_of_one_kind_share_their_rounds() -> None:

@@ -11,6 +11,7 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import KERNELS, PACKED, Kernel, Trade
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.loading import load_kernels
+from microfold.kernels.selection.pins import pinned
 from microfold.kernels.selection.policy import Case, Policy
 from microfold.kernels.selection.variants import Offer, weigh_variants
 from microfold.kernels.selection.worth import refuse
@@ -145,9 +146,14 @@ def in_order(found: Iterable[Candidate], policy: Policy) -> list[Candidate]:
 
 
 def consider(kernel: Kernel, layer: LayerContext, policy: Policy) -> Candidate:
-    """The kernel with its choices made, or why it does not fit."""
+    """Return the kernel with its choices made, or why it does not fit."""
+    pins = pinned(policy.model.pins, layer)
+    if pins is not None and kernel.name not in pins:
+        return Candidate(kernel, None, f"{' or '.join(sorted(pins))} is pinned")
     # No level changes what it can compute.
     reason = policy.model.remembered((unfit, kernel, layer), lambda: unfit(kernel, layer))
+    if reason is not None and pins is not None:
+        reason = cannot_compute(kernel, layer)
     if reason is not None:
         return Candidate(kernel, None, reason)
     offers = weigh_variants(kernel, layer, policy)
@@ -158,7 +164,15 @@ def consider(kernel: Kernel, layer: LayerContext, policy: Policy) -> Candidate:
 
 
 def unfit(kernel: Kernel, layer: LayerContext) -> str | None:
-    """Why a kernel of its operator cannot compute a layer, or need not; None if it may."""
+    """Return why a kernel of its operator cannot compute a layer, or need not; None if it may."""
+    better = sorted(kernel.superseded_by & layer.target.features)
+    if better and kernel.features <= layer.target.features and not refuses_layout(layer.node.op):
+        return f"for cores with {', '.join(better)} there are better kernels"
+    return cannot_compute(kernel, layer)
+
+
+def cannot_compute(kernel: Kernel, layer: LayerContext) -> str | None:
+    """Return why a kernel of its operator cannot compute a layer; None if it can."""
     missing = sorted(kernel.features - layer.target.features)
     if missing:
         return f"the target lacks {', '.join(missing)}"
@@ -166,9 +180,6 @@ def unfit(kernel: Kernel, layer: LayerContext) -> str | None:
     layout = refuses_layout(layer.node.op)
     if layout is not None:
         return layout
-    better = sorted(kernel.superseded_by & layer.target.features)
-    if better:
-        return f"for cores with {', '.join(better)} there are better kernels"
     reason = kernel.supports(layer)
     if reason is None and layer.row_table and not any(v.reads_rows(layer) for v in kernel.variants(layer)):
         return "rows of its input must lie behind each other"

@@ -15,6 +15,7 @@ from microfold.ir.types import DType
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.packing import float16_weights, int4
 from microfold.kernels.selection.measured import MeasuredCosts
+from microfold.kernels.selection.pins import NO_PINS, Pins
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.hybrid_conv2d import HybridConv2D
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -42,11 +43,13 @@ class Model:
 
     Args:
         costs: what its kernels take, where that was measured; None: estimates decide.
+        pins: the only kernels that may compute some of its nodes.
     """
 
-    def __init__(self, graph: Graph, costs: MeasuredCosts | None = None):
+    def __init__(self, graph: Graph, costs: MeasuredCosts | None = None, pins: Pins = NO_PINS):
         self.graph = graph
         self.costs = costs
+        self.pins = pins
         self._products: dict[str, Counter[Hashable]] = {}
         self._half_savings: dict[type[Op], tuple[int, bool]] = {}
         self.remembered = Remembered()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from microfold.kernels.kernel import Kernel, Trade
 from microfold.kernels.layer import LayerContext
+from microfold.kernels.selection.pins import pinned
 from microfold.kernels.selection.policy import Case, Policy, far_from_largest
 from microfold.kernels.selection.worth import refuse
 from microfold.support.frozen import frozen
@@ -41,6 +42,8 @@ def weigh_variants(kernel: Kernel, layer: LayerContext, policy: Policy) -> list[
     variants = [v for v in kernel.variants(layer) if not layer.row_table or v.reads_rows(layer)]
     cases = [Case(variant, layer, policy) for variant in variants]
     judged = [Offer(case, reason, worth_it=reason is None) for case in cases for reason in [refuse(case)]]
+    if pinned(policy.model.pins, layer) is not None and not any(offer.worth_it for offer in judged):
+        judged = [Offer(case, case.failure, worth_it=case.failure is None) for case in cases]
     allowed = [offer for offer in judged if offer.worth_it]
     refused = [offer for offer in judged if not offer.worth_it]
     if len(allowed) > 1:

@@ -7,9 +7,8 @@
     %y#1: int8[1,8,8,4] = compiler_end(%y) {compiler="cmsis-nn", composite="conv2d"}
 
 The code generators are those of `PassContext.externals`; every match of a pattern of theirs becomes a region
-of its own. Constants belong to the region that reads them. Where several patterns fit, the code generator
-that was named first decides, then the order of its table. What ends later in the graph is looked for first,
-so that a longer pattern finds its nodes free.
+of its own. Constants belong to the region that reads them. The code generator that was named first has
+priority over the whole graph, then the order of its table: longer patterns stand before their parts.
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ def _annotate(graph: Graph, context: PassContext) -> Graph:
     if not owner:
         return graph
     replaced: dict[Value, Value] = {}
+    consumers, ends = graph.consumers(), {*graph.outputs, *(state.next for state in graph.state)}
     begun: dict[Composite, dict[Value, Value]] = {found: {} for found in owner.values()}
     nodes: list[Node] = []
     for node in graph.nodes:
@@ -54,8 +54,9 @@ def _annotate(graph: Graph, context: PassContext) -> Graph:
                 nodes.append(make_node(CompilerBegin(found.owner), [outer], [value.name]))
                 begins[value] = nodes[-1].output
         nodes.append(rewire(node, begins))
-        if node is found.nodes[-1]:
-            for value in node.outputs:
+        for value in node.outputs:
+            outside = value in ends or any(owner.get(n) is not found for n in consumers.get(value, ()))
+            if outside or node is found.nodes[-1]:
                 end = CompilerEnd(found.owner, found.entry.name)
                 nodes.append(make_node(end, [value], [value.name]))
                 replaced[value] = nodes[-1].output

@@ -6,53 +6,79 @@
     %y: int8[1,8,8,4] = call(%x) {body="conv_clip", composite="conv_clip"}
     subgraph @conv_clip = graph @conv_clip(%x: int8[1,8,8,4]) -> (%y) { ...the two nodes... }
 
-The patterns come from the caller. Constants go along into the body. Matches do not overlap, and nothing in
-one is read outside; of several that fit at one node, the first in the table counts. `inline` takes them apart
-again; an external code generator takes them as they are. Every bit stays. TVM calls this MergeComposite in
-Relay and FuseOpsByPattern in Relax.
+The patterns come from the caller, as `PatternEntry` or as tuples `(name, pattern)` and `(name, pattern,
+check)`. Earlier patterns have priority over the whole graph, and matches do not overlap. Nothing in a match
+is read outside, unless its `PatternEntry` admits several results: then the call gives them all. Constants go
+along into the body unless `bind_constants` is false. `inline` takes composites apart again; an external code
+generator takes them as they are. Every bit stays. TVM calls this MergeComposite in Relay and FuseOpsByPattern
+in Relax.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from microfold.ir.composite import find_composites
+from microfold.ir.composite import Composite, find_composites
+from microfold.ir.functions import transform_named
 from microfold.ir.graph import Graph
 from microfold.ir.outline import MakeCall, Region, outline
-from microfold.ir.pattern_table import PatternEntry
+from microfold.ir.pattern import DataflowPattern
+from microfold.ir.pattern_table import Check, PatternEntry, pattern_entries
 from microfold.ir.types import TensorType
 from microfold.ops.control.call import Call
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
 from microfold.support.frozen import frozen
 
+Row = PatternEntry | tuple[str, DataflowPattern] | tuple[str, DataflowPattern, Check]
+
 
 @module_pass(opt_level=1)
 @frozen
 class MergeComposite:
-    """Group what matches.
+    """Grouping of the matches of a pattern table.
 
     Attributes:
-        patterns: in order of preference.
+        patterns: the table, in order of priority.
+        bind_constants: bodies have their constants; else these are operands of the calls.
+        entry_functions: graphs in which matches are looked for, and in all that they run; none: all graphs.
+
+    Raises:
+        InputError: a row is no pattern, or no graph has a name of `entry_functions`.
     """
 
-    patterns: Sequence[PatternEntry] = ()
+    patterns: Sequence[Row] = ()
+    bind_constants: bool = True
+    entry_functions: tuple[str, ...] = ()
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
-        # Not in what is a composite already: it would match once more.
-        merged = {n.op.body for n in graph.nodes if isinstance(n.op, Call) and n.op.composite}
-        graph = graph.with_bodies(
-            lambda name, body: body if name in merged else self.transform(body, context)
-        )
-        found = find_composites(graph, [("", self.patterns)], declined=context.declined)
-        if not found:
-            return graph
-        for composite in found:
-            others = len(composite.nodes) - 1
-            reason = f"{composite.entry.name}: with {others} node{'s' if others != 1 else ''} before it"
-            context.fired(composite.nodes[-1], reason)
-        # As they stand in the graph, so that bodies are numbered in that order.
-        return outline(graph, [Region(c.entry.name, c.nodes, _call(c.entry.name)) for c in reversed(found)])
+        entries = pattern_entries(self.patterns)
+        # A match that is a body already would match once more.
+        merged = _composite_bodies(graph, False)
+
+        def merge(body: Graph) -> Graph:
+            if id(body) in merged:
+                return body
+            found = find_composites(body, [("", entries)], declined=context.declined)
+            for composite in found:
+                others = len(composite.nodes) - 1
+                reason = f"{composite.entry.name}: with {others} node{'s' if others != 1 else ''} before it"
+                context.fired(composite.nodes[-1], reason)
+            # As they stand in the graph, so that bodies are numbered in that order.
+            return outline(body, [self._region(each) for each in reversed(found)]) if found else body
+
+        return transform_named(graph, self.entry_functions, merge, with_callees=True)
+
+    def _region(self, found: Composite) -> Region:
+        name = found.entry.name
+        return Region(name, found.nodes, _call(name), bind_constants=self.bind_constants)
+
+
+def _composite_bodies(graph: Graph, inside: bool) -> set[int]:
+    """Return the identities of the bodies of composites, and of the graphs within them."""
+    called = {node.op.body for node in graph.nodes if isinstance(node.op, Call) and node.op.composite}
+    bodies = (_composite_bodies(body, inside or name in called) for name, body in graph.subgraphs.items())
+    return ({id(graph)} if inside else set[int]()).union(*bodies)
 
 
 def _call(name: str) -> MakeCall:

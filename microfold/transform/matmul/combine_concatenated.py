@@ -8,7 +8,11 @@ Convolutions with equal windows, or fully connected layers, of one value, which 
 along the channels reads: their filters, one behind the other, give the result where it belongs. Neither
 slices nor copies are left, so that it pays always. (`combine_parallel_conv2d` and `combine_parallel_dense` do
 it for other readers, too, at the price of slices.) Every filter stays as it is, and so does every bit. Equal
-clips behind the layers become one.
+clips behind the layers become one; so do reshapes that leave the channels together:
+
+    %r: float32[1,4,3] = reshape(%a) {...}
+    %s: float32[1,4,5] = reshape(%b) {...}          %c: float32[4,8] = fully_connected(%x, %vw)
+    %y: float32[1,4,8] = concatenate(%r, %s)  ->    %y: float32[1,4,8] = reshape(%c) {...}
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.reshape import Reshape
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 from microfold.transform.matmul.parallel.branches import (
@@ -43,10 +48,13 @@ def combine_concatenated(graph: Graph, context: PassContext) -> Graph:
     def branch(value: Value) -> Branch | None:
         """What computes a part; None if it is no layer of its own."""
         node = producers.get(value)
+        view = node if node is not None and _keeps_channels(node) else None
+        if view is not None:
+            node = producers.get(view.operands[0])
         clip = node if node is not None and isinstance(node.op, Clip) else None
         if clip is not None:
             node = producers.get(clip.operands[0])
-        inner = [inner for inner in (node, clip) if inner is not None]
+        inner = [inner for inner in (node, clip, view) if inner is not None]
         if node is None or any(each.epilogue or uses[each.outputs[0]] > 1 for each in inner):
             return None
         return Branch(node, clip) if _is_layer(node, graph) else None
@@ -78,6 +86,13 @@ def combine_concatenated(graph: Graph, context: PassContext) -> Graph:
     return forward_rewrite(graph, {Concatenate: combine})
 
 
+def _keeps_channels(node: Node) -> bool:
+    """Whether a node gives the rows of a matrix, each as a whole, another shape."""
+    if not isinstance(node.op, Reshape):
+        return False
+    return node.operands[0].type.shape[-1:] == node.output.type.shape[-1:] != ()
+
+
 def _is_layer(node: Node, graph: Graph) -> bool:
     if not operands_are_constant(node, graph):
         return False
@@ -104,6 +119,11 @@ def _emit(site: RewriteSite[None], group: Sequence[Branch], weights: Weights, *,
     """The combined layer; it takes the name of the concatenation whose only part it is."""
     image = group[0].node.operands[0]
     name = site.node.output.name if alone else f"{group[0].output.name}_combined"
-    return emit_combined(
+    whole = emit_combined(
         site.builder, group, site.builder.value(site.replaced.get(image, image)), weights, name
     )
+    shape = (*site.node.output.type.shape[:-1], whole.type.shape[-1])
+    if whole.type.shape == shape:
+        return whole
+    (view,) = site.builder.emit(Reshape(shape), [whole], [name])
+    return view

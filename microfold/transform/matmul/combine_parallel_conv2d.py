@@ -34,8 +34,10 @@ from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 from microfold.support.frozen import frozen
 from microfold.transform.matmul.parallel.branches import (
+    MIN_NUM_BRANCHES,
     NOT_CONSTANT,
     Branch,
+    Check,
     Weights,
     combine_parallel,
     concatenated_weights,
@@ -54,6 +56,11 @@ class CombineParallelConv2D:
         product: what a block of channels takes for each element of the window.
         slice: what a slice takes,
         byte: and for each byte of it.
+        min_num_branches: groups of fewer branches stay as they are.
+        check: None or True of the nodes of a group: they may be combined; False or a reason: they may not.
+
+    Raises:
+        InputError: `min_num_branches` is less than 2.
     """
 
     window: float = 60.0
@@ -61,12 +68,23 @@ class CombineParallelConv2D:
     product: float = 1.6
     slice: float = 45.0
     byte: float = 0.5
+    min_num_branches: int = MIN_NUM_BRANCHES
+    check: Check | None = None
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
         def why_not(group: Sequence[Branch]) -> str | None:
             return self._why_not(group, context.channel_block)
 
-        return combine_parallel(graph, context, Conv2D, _key, _weights, why_not)
+        return combine_parallel(
+            graph,
+            context,
+            Conv2D,
+            _key,
+            _weights,
+            why_not,
+            min_num_branches=self.min_num_branches,
+            check=self.check,
+        )
 
     def _why_not(self, group: Sequence[Branch], block: int) -> str | None:
         _, height, width, depth = group[0].node.operands[1].type.shape

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -30,8 +31,10 @@ from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 from microfold.support.frozen import frozen
 from microfold.transform.matmul.parallel.branches import (
+    MIN_NUM_BRANCHES,
     NOT_CONSTANT,
     Branch,
+    Check,
     Weights,
     combine_parallel,
     concatenated_weights,
@@ -51,6 +54,11 @@ class CombineParallelDense:
         layer: what a layer takes for each row besides.
         slice: what a slice takes,
         slice_row: and for each row of it.
+        min_num_branches: groups of fewer branches stay as they are.
+        check: None or True of the nodes of a group: they may be combined; False or a reason: they may not.
+
+    Raises:
+        InputError: `min_num_branches` is less than 2, or `block` is not positive.
     """
 
     block: int = 8
@@ -59,9 +67,22 @@ class CombineParallelDense:
     layer: float = 60.0
     slice: float = 75.0
     slice_row: float = 50.0
+    min_num_branches: int = MIN_NUM_BRANCHES
+    check: Check | None = None
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
-        return combine_parallel(graph, context, FullyConnected, _key, _weights, self._why_not)
+        if self.block < 1:
+            raise InputError(f"block must be positive; it is {self.block}")
+        return combine_parallel(
+            graph,
+            context,
+            FullyConnected,
+            _key,
+            _weights,
+            self._why_not,
+            min_num_branches=self.min_num_branches,
+            check=self.check,
+        )
 
     def _why_not(self, group: Sequence[Branch]) -> str | None:
         rows, inputs = group[0].node.operands[0].type.shape

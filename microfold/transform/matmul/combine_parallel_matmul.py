@@ -21,8 +21,10 @@ from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 from microfold.support.frozen import frozen
 from microfold.transform.matmul.parallel.branches import (
+    MIN_NUM_BRANCHES,
     NOT_CONSTANT,
     Branch,
+    Check,
     Weights,
     combine_parallel,
     concatenated_weights,
@@ -40,15 +42,31 @@ class CombineParallelMatmul:
         element: and for each element of the first matrix besides multiplications.
         slice: what a slice takes,
         slice_row: and for each row of it.
+        min_num_branches: groups of fewer branches stay as they are.
+        check: None or True of the nodes of a group: they may be combined; False or a reason: they may not.
+
+    Raises:
+        InputError: `min_num_branches` is less than 2.
     """
 
     call: float = 60.0
     element: float = 0.0
     slice: float = 75.0
     slice_row: float = 50.0
+    min_num_branches: int = MIN_NUM_BRANCHES
+    check: Check | None = None
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
-        return combine_parallel(graph, context, BatchMatmul, _key, _weights, self._why_not)
+        return combine_parallel(
+            graph,
+            context,
+            BatchMatmul,
+            _key,
+            _weights,
+            self._why_not,
+            min_num_branches=self.min_num_branches,
+            check=self.check,
+        )
 
     def _why_not(self, group: Sequence[Branch]) -> str | None:
         x, out = group[0].node.operands[0].type, group[0].output.type

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Step, Value, make_node
 from microfold.ir.op import Op, Pattern
@@ -27,7 +28,7 @@ from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.fully_connected.fully_connected import FullyConnected
-from microfold.passes.context import PassContext
+from microfold.passes.context import MAX_OPT_LEVEL, PassContext
 from microfold.passes.decorators import function_pass
 from microfold.support.frozen import frozen
 
@@ -93,12 +94,24 @@ class FuseOps:
         may_fuse: refuses a step in a producer's epilogue with a reason, or returns None.
         may_win: the same for steps that `may_fuse` refuses, and that are fused only where that is known to be
             cheaper.
+        fuse_opt_level: 0 fuses nothing, 1 and more fuses; with -1, the level of the context decides alone
+            whether this pass runs.
+
+    Raises:
+        InputError: `fuse_opt_level` is out of its range.
     """
 
     may_fuse: FusionRule = only_clip
     may_win: FusionRule = table_behind_sum
+    fuse_opt_level: int = -1
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
+        if not -1 <= self.fuse_opt_level <= MAX_OPT_LEVEL:
+            raise InputError(f"fuse_opt_level must be -1 to {MAX_OPT_LEVEL}; it is {self.fuse_opt_level}")
+        if self.fuse_opt_level == 0:
+            context.declined(f"graph @{graph.name}", "fuse_opt_level 0 fuses nothing")
+            return graph
+
         def fuse(site: RewriteSite[None]) -> tuple[Value, ...] | None:
             node, producer = site.node, site.producer(0)
             if node.op.pattern is not Pattern.ELEMENTWISE:

@@ -10,6 +10,13 @@ elementwise operators, pools, pads and concatenations that read what they give. 
 `PassContext.numerics` is relaxed and `PassContext.half_precision` says that the target has such arithmetic.
 Every such node is evidence for the build report, which states the largest difference of the outputs.
 
+Two options are TVM's. With `out_dtype=float32`, only the convolutions and fully connected layers change: what
+they give is cast to float32 at once, and the operators behind them stay as they are. Inputs that
+`fp16_input_names` names are handed in as float16, which changes the model's interface:
+
+    graph @g(%x: float32[1,64])     ->     graph @g(%x: float16[1,64])
+                                             %x_single: float32[1,64] = cast(%x) {dtype=float32}
+
 The meaning is that of float32 arithmetic whose results are rounded to float16. Kernels may also round sums of
 up to 64 products. What a float16 cannot hold (constants beyond 65504) keeps its node as it is; activations
 that might grow so large are not looked for.
@@ -17,13 +24,17 @@ that might grow so large are not looked for.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
+from typing import Literal
 
 import numpy as np
 
 from microfold.analysis.relaxation import Relaxation
+from microfold.errors import InputError
+from microfold.ir.functions import transform_named
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Value, describe
+from microfold.ir.node import Node, Value, describe, make_node, rewire
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Replacement, RewriteSite, Rule, forward_rewrite
 from microfold.ir.types import DType, ElementType, TensorType
@@ -41,7 +52,8 @@ from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.pad import Pad
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.passes.context import PassContext
-from microfold.passes.decorators import function_pass
+from microfold.passes.decorators import module_pass
+from microfold.support.frozen import frozen
 
 _PRODUCTS = (Conv2D, DepthwiseConv2D, FullyConnected)
 # They follow products, but are not worth casts of their own.
@@ -50,9 +62,63 @@ _FOLLOWERS = (Add, AveragePool2D, Clip, Concatenate, MaxPool2D, Maximum, Minimum
 _LARGEST_WINDOW = 64
 
 
-@function_pass(opt_level=3)
-def to_mixed_precision(graph: Graph, context: PassContext) -> Graph:
-    """Put layers of float32 between casts to float16 and back."""
+@module_pass(opt_level=3)
+@frozen
+class ToMixedPrecision:
+    """Layers of float32 between casts to float16 and back.
+
+    Attributes:
+        out_dtype: what operators behind convolutions and fully connected layers compute in.
+        fp16_input_names: inputs of the main graph that become float16.
+
+    Raises:
+        InputError: `out_dtype` is another type, or an input does not exist or is no float.
+    """
+
+    out_dtype: Literal["float16", "float32"] = "float16"
+    fp16_input_names: tuple[str, ...] = ()
+
+    def transform(self, graph: Graph, context: PassContext) -> Graph:
+        if self.out_dtype not in ("float16", "float32"):
+            raise InputError(f"out_dtype must be float16 or float32; it is {self.out_dtype!r}")
+        graph = _with_half_inputs(graph, self.fp16_input_names, context)
+        half_followers = self.out_dtype == "float16"
+        return transform_named(graph, (), lambda body: _converted(body, context, half_followers))
+
+
+# The pass with its defaults.
+to_mixed_precision = ToMixedPrecision()
+
+
+def _with_half_inputs(graph: Graph, names: Sequence[str], context: PassContext) -> Graph:
+    """Let the caller hand in some inputs as float16."""
+    if isinstance(names, str):
+        raise InputError(f"fp16_input_names takes several names; wrap {names!r} in a list")
+    floats = {value.name: value for value in graph.inputs if value.type.dtype.is_float}
+    unknown = [name for name in names if name not in floats]
+    if unknown:
+        raise InputError(
+            f"there is no float input {', '.join(unknown)}; these are {', '.join(floats) or 'none'}"
+        )
+    wide = [floats[name] for name in names if floats[name].type.dtype is DType.FLOAT32]
+    reason = _why_exact(context)
+    if not wide or reason is not None:
+        for value in wide:
+            context.declined(f"input %{value.name}", reason or "")
+        return graph
+    halves = {value: Value(value.name, replace(value.type, dtype=DType.FLOAT16)) for value in wide}
+    casts = {v: make_node(Cast(DType.FLOAT32), [half], [f"{v.name}_single"]) for v, half in halves.items()}
+    for value in wide:
+        change = "it is handed in as float16"
+        context.fired(f"input %{value.name}", change, Relaxation(f"input %{value.name}", change))
+    replaced = {value: node.output for value, node in casts.items()}
+    inputs = tuple(halves.get(value, value) for value in graph.inputs)
+    nodes = [*casts.values(), *(rewire(node, replaced) for node in graph.nodes)]
+    return replace(graph, inputs=inputs).with_nodes(nodes, replaced=replaced)
+
+
+def _converted(graph: Graph, context: PassContext, half_followers: bool) -> Graph:
+    """Put the layers of one graph between casts."""
 
     def convert(site: RewriteSite[None]) -> Replacement:
         node = site.node
@@ -62,6 +128,8 @@ def to_mixed_precision(graph: Graph, context: PassContext) -> Graph:
         if isinstance(node.op, _FOLLOWERS) and not any(map(_was_half, producers)):
             return None
         reason = _why_not(site, context)
+        if reason is None and isinstance(node.op, _FOLLOWERS) and not half_followers:
+            reason = "out_dtype is float32"
         if reason is not None:
             context.declined(node, reason)
             return None
@@ -75,12 +143,17 @@ def to_mixed_precision(graph: Graph, context: PassContext) -> Graph:
     return forward_rewrite(graph, rules)
 
 
-def _why_not(site: RewriteSite[None], context: PassContext) -> str | None:
-    node = site.node
+def _why_exact(context: PassContext) -> str | None:
+    """Return why nothing may be computed in float16; None if it may."""
     if context.numerics != "relaxed":
         return "numerics must be relaxed for other bits; they are exact"
-    if not context.half_precision:
-        return "the target does not compute float16 faster"
+    return None if context.half_precision else "the target does not compute float16 faster"
+
+
+def _why_not(site: RewriteSite[None], context: PassContext) -> str | None:
+    node = site.node
+    if (exact := _why_exact(context)) is not None:
+        return exact
     if node.epilogue:
         return "it has an epilogue"
     large = [v.name for v in node.operands if not _fits(site, v)]

@@ -5,7 +5,8 @@
     }                                                       %y: int8[4] = add(%x, %w)
                                                           }
 
-Everything that asks for a constant (weights above all) then finds one.
+Everything that asks for a constant (weights above all) then finds one. A parameter of a subgraph is not read
+any more where it is bound; `remove_unused_parameters` takes it away, with the operands of the callers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from dataclasses import field, replace
 import numpy as np
 
 from microfold.errors import InputError
+from microfold.ir.functions import transform_named
 from microfold.ir.graph import Graph
+from microfold.ir.node import Value, rewire
 from microfold.ir.types import Array
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
@@ -26,23 +29,32 @@ from microfold.support.frozen import frozen
 @module_pass(opt_level=0)
 @frozen
 class BindParams:
-    """Bind inputs of the main graph.
+    """Constants in place of inputs of a graph.
 
     Attributes:
         arrays: the constant for each input, by the input's name.
+        func_name: the graph whose inputs these are, the main graph or a subgraph; empty: the main graph.
 
     Raises:
-        InputError: the graph has no value of that name, several inputs have it, or the array does not fit.
+        InputError: no graph has the name, it has no value of a name of `arrays`, several inputs have it, or
+            the array does not fit.
     """
 
     arrays: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    func_name: str = ""
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
+        if self.func_name in ("", graph.name):
+            return self._bind(graph, context, True)
+        return transform_named(graph, (self.func_name,), lambda body: self._bind(body, context, False))
+
+    def _bind(self, graph: Graph, context: PassContext, is_main: bool) -> Graph:
         constants = dict(graph.constants)
         bound = {value.name for value in constants}
+        replaced: dict[Value, Value] = {}
         for name, array in self.arrays.items():
             named = [value for value in graph.inputs if value.name == name]
-            if not named and name in bound:
+            if name in bound and (not named or not is_main):
                 context.declined(f"input %{name}", "it is bound already")
                 continue
             if len(named) != 1:
@@ -50,13 +62,19 @@ class BindParams:
                 count = "no input" if not named else f"{len(named)} inputs"
                 raise InputError(f"{count} of the graph may be bound as {name!r}; its inputs are {known}")
             (value,) = named
+            array = np.array(array)  # a copy: constants cannot be written
             if array.shape != value.type.shape or array.dtype != value.type.dtype.numpy:
                 raise InputError(
-                    f"what is bound to {name!r} must be {value.type}; it is {array.dtype}{list(array.shape)}"
+                    f"the array bound to {name!r} must be {value.type}; "
+                    f"it is {array.dtype}{list(array.shape)}"
                 )
             context.fired(f"input %{name}", f"it is bound to a constant of {array.nbytes} bytes")
-            constants[value] = np.array(array)  # a copy: constants cannot be written
-        inputs = tuple(value for value in graph.inputs if value not in constants)
-        if len(inputs) == len(graph.inputs):
+            replaced[value] = value if is_main else Value(value.name, value.type)
+            constants[replaced[value]] = array
+        if not replaced:
             return graph
-        return replace(graph, inputs=inputs).with_nodes(graph.nodes, constants=constants)
+        inputs = tuple(value for value in graph.inputs if value not in constants)
+        nodes = graph.nodes if is_main else [rewire(node, replaced) for node in graph.nodes]
+        return replace(graph, inputs=inputs).with_nodes(
+            nodes, constants=constants, replaced={} if is_main else replaced
+        )

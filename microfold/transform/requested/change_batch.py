@@ -6,13 +6,15 @@
     }                                                       }
 
 Each sample gives the bits that it gave alone. For that, the samples must stay apart: they lie one behind the
-other along the first axis of every value that depends on an input, several rows each perhaps, and no operator
-may work along that axis. Where one does, the graph is refused with all such places. Each sample has its own
+other along one axis of every value that depends on an input, several rows each perhaps, and no operator may
+work along that axis. Where one does, the graph is refused with all such places. The axis is the first one of
+inputs and states, unless `axes` names another one; operators that move axes move it. Each sample has its own
 state.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -60,24 +62,27 @@ from microfold.support.frozen import frozen
 @module_pass(opt_level=0)
 @frozen
 class ChangeBatch:
-    """Change the first dimension of all inputs.
+    """Another extent of the batch's axis in all inputs.
 
     Attributes:
         batch: the new one; None leaves the graph as it is.
+        axes: pairs of an input's or a state's name and the axis of the batch in it, e.g. 1 where time comes
+            first; the first axis in all others. With it, outputs may have the batch along any axis.
 
     Raises:
-        InputError: the batch is not positive.
+        InputError: the batch is not positive, or there is no such input, state or axis.
         UnsupportedModelError: an operator mixes samples, or cannot be told not to.
     """
 
     batch: int | None = None
+    axes: tuple[tuple[str, int], ...] = ()
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
         if self.batch is None:
             return graph
         if self.batch < 1:
             raise InputError(f"the batch must be positive; it is {self.batch}")
-        change = _Change(graph, self.batch)
+        change = _Change(graph, self.batch, dict(self.axes))
         if change.old == change.new:
             context.declined(f"graph @{graph.name}", f"its batch is {self.batch}")
             return graph
@@ -96,15 +101,17 @@ class _Case:
 
     Attributes:
         operands: types before the change; None: absent.
-        batched: which operands depend on an input.
+        axes: of the batch in each operand; None: the operand does not depend on an input.
         result: type of the first result before the change.
-        rows: the first dimension that follows from one before.
+        rows: the extent of the batch's axis that follows from one before.
+        fits: whether an extent holds whole samples.
     """
 
     operands: tuple[TensorType | None, ...]
-    batched: tuple[bool, ...]
+    axes: tuple[int | None, ...]
     result: TensorType
     rows: Callable[[int], int]
+    fits: Callable[[int], bool]
 
     @property
     def x(self) -> TensorType:
@@ -112,19 +119,38 @@ class _Case:
         assert self.operands[0] is not None
         return self.operands[0]
 
+    @property
+    def axis(self) -> int:
+        """The batch's axis in the first operand that depends on an input."""
+        return next(axis for axis in self.axes if axis is not None)
+
+    @property
+    def batched(self) -> tuple[bool, ...]:
+        """Which operands depend on an input."""
+        return tuple(axis is not None for axis in self.axes)
+
 
 class _Change:
     """The graph that is being built.
 
     Attributes:
         values: what stands for values that depend on an input.
+        axes: of the batch in these.
+        moves: outputs may have the batch along another axis than the first.
     """
 
-    def __init__(self, graph: Graph, batch: int):
+    def __init__(self, graph: Graph, batch: int, axes: Mapping[str, int]):
         self.graph = graph
         self.new = batch
         self.problems: list[Problem] = []
-        firsts = {value.type.shape[:1] for value in graph.inputs}
+        self.moves = bool(axes)
+        starts = (*graph.inputs, *(state.value for state in graph.state))
+        self.axes = {value: _axis_of(value, axes) for value in starts}
+        unknown = sorted(set(axes) - {value.name for value in starts})
+        if unknown:
+            names = ", ".join(repr(value.name) for value in starts) or "none"
+            raise InputError(f"there is no input or state {', '.join(map(repr, unknown))}; these are {names}")
+        firsts = {value.type.shape[self.axes[value] :][:1] for value in graph.inputs}
         if len(firsts) != 1 or not (first := firsts.pop()):
             inputs = ", ".join(f"{value.name!r} {value.type}" for value in graph.inputs) or "none"
             where, rule = f"graph {graph.name!r}", "all inputs must have the batch as their first dimension"
@@ -133,17 +159,21 @@ class _Change:
         self.values: dict[Value, Value] = {}
         self.constants: dict[Value, Array] = dict(graph.constants)
         self.nodes: list[Node] = []
-        for value in (*graph.inputs, *(state.value for state in graph.state)):
-            shape = value.type.shape
-            if not shape or shape[0] % self.old:
+        for value in starts:
+            if not self.fits(value.type.shape[self.axes[value]] if value.type.shape else 0):
                 self.problem(f"state {value.name!r}", f"{value.type} holds no batch of {self.old}")
             else:
-                self.values[value] = self.grown(value)
+                self.values[value] = self.grown(value, self.axes[value])
 
-    def grown(self, value: Value) -> Value:
+    def grown(self, value: Value, axis: int) -> Value:
         """A value of the new batch."""
-        first, *others = value.type.shape or (self.old,)
-        return Value(value.name, value.type.with_shape((self.rows(first), *others)))
+        shape = [*(value.type.shape or (self.old,))]
+        shape[axis] = self.rows(shape[axis])
+        return Value(value.name, value.type.with_shape(tuple(shape)))
+
+    def fits(self, extent: int) -> bool:
+        """Whether an extent holds as many rows of each sample, and at least one."""
+        return extent > 0 and extent % self.old == 0
 
     def rows(self, before: int) -> int:
         """So many rows per sample, for all samples."""
@@ -161,65 +191,81 @@ class _Change:
             self._change(node)
         except TypeRuleError as error:
             self.problem(describe(node), str(error))
-            self.values |= {value: self.grown(value) for value in node.outputs}
+            for value in node.outputs:
+                axis = min(self._axis(*node.operands), max(value.type.rank - 1, 0))
+                self.values[value], self.axes[value] = self.grown(value, axis), axis
+
+    def _axis(self, *operands: Value | None) -> int:
+        """The batch's axis in the first of these that depends on an input."""
+        return next(self.axes[value] for value in operands if value in self.values)
 
     def _change(self, node: Node) -> None:
         operands = list(node.inputs)
         running = replace(node, epilogue=()).infer()[0] if node.outputs else None
-        op = node.op
+        op, axis = node.op, self._axis(*node.operands)
         if isinstance(op, Concatenate):
-            operands = [self._repeated(value) if value is not None else None for value in operands]
+            operands = [self._repeated(value, axis) if value is not None else None for value in operands]
         if running is not None:
-            op = self._rule(op, tuple(node.inputs), running)
+            types = tuple(value.type if value is not None else None for value in node.inputs)
+            axes = tuple(self._batch_axis(value) for value in node.inputs)
+            if any(each is not None for each in axes):
+                op, axis = _apply(op, _Case(types, axes, running, self.rows, self.fits))
         steps: list[Step] = []
         for step in node.epilogue:
             assert running is not None
             op_types = (running, *(value.type for value in step.operands))
-            batched = (True, *(value in self.values for value in step.operands))
+            axes = (axis, *(self._batch_axis(value) for value in step.operands))
             after = step.op.infer_all(op_types)[0]
-            changed = _apply(step.op, _Case(op_types, batched, after, self.rows))
+            changed, axis = _apply(step.op, _Case(op_types, axes, after, self.rows, self.fits))
             steps.append(Step(changed, tuple(self.values.get(v, v) for v in step.operands)))
             running = after
         inputs = [self.values.get(v, v) if v is not None else None for v in operands]
         made = make_node(op, inputs, [value.name for value in node.outputs], steps)
         for old, new in zip(node.outputs, made.outputs, strict=True):
-            shape = old.type.shape
-            if not shape or shape[0] % self.old or new.type != self.grown(old).type:
+            # Further results, like a state, have the batch where the first one has it, or first.
+            found = [a for a in dict.fromkeys((axis, 0)) if a < old.type.rank and self._holds(old, new, a)]
+            if not found:
                 raise TypeRuleError(f"{op.name}: {old.type} becomes {new.type}, which holds no batch")
+            self.axes[old] = found[0]
         self.values |= dict(zip(node.outputs, made.outputs, strict=True))
         self.nodes.append(made)
 
-    def _rule(self, op: Op, inputs: tuple[Value | None, ...], result: TensorType) -> Op:
-        types = tuple(value.type if value is not None else None for value in inputs)
-        return _apply(op, _Case(types, tuple(v in self.values for v in inputs), result, self.rows))
+    def _holds(self, old: Value, new: Value, axis: int) -> bool:
+        return self.fits(old.type.shape[axis]) and new.type == self.grown(old, axis).type
 
-    def _repeated(self, value: Value) -> Value:
+    def _batch_axis(self, value: Value | None) -> int | None:
+        return self.axes[value] if value is not None and value in self.values else None
+
+    def _repeated(self, value: Value, axis: int) -> Value:
         """A constant that stands beside values of a batch: once for each sample."""
         if value in self.values or value not in self.constants:
             return value
-        array = self._each_sample(self.constants[value], f"constant {value.name!r}")
+        array = self._each_sample(self.constants[value], axis, f"constant {value.name!r}")
         repeated = Value(value.name, value.type.with_shape(array.shape))
         self.constants[repeated] = array
         return repeated
 
-    def _each_sample(self, array: Array, where: str) -> Array:
+    def _each_sample(self, array: Array, axis: int, where: str) -> Array:
         """The rows of one sample for all samples; before the change they must be alike."""
-        samples = array.reshape((self.old, -1, *array.shape[1:]))
+        samples = np.split(array, self.old, axis)
         if any(sample.tobytes() != samples[0].tobytes() for sample in samples):
             self.problem(where, f"its content differs between the {self.old} samples")
-        return np.concatenate([samples[0]] * self.new)
+        return np.concatenate([samples[0]] * self.new, axis)
 
     def _state(self, state: State) -> State:
-        where = f"state {state.value.name!r}"
-        after = self.values.get(state.next) or self._repeated(state.next)
+        where, axis = f"state {state.value.name!r}", self.axes[state.value]
+        after = self.values.get(state.next) or self._repeated(state.next, axis)
         if after.type != self.values[state.value].type:
             self.problem(where, f"%{state.next.name}, its next content, does not depend on an input")
-        return State(self.values[state.value], self._each_sample(state.initial, where), after)
+        return State(self.values[state.value], self._each_sample(state.initial, axis, where), after)
 
     def _output(self, value: Value) -> Value:
-        after = self.values.get(value) or self._repeated(value)
-        if after.type != self.grown(value).type:
+        axis = self.axes.get(value, 0)
+        after = self.values.get(value) or self._repeated(value, axis)
+        if after.type != self.grown(value, axis).type:
             self.problem(f"output {value.name!r}", "it does not depend on an input")
+        elif axis and not self.moves:
+            self.problem(f"output {value.name!r}", f"its batch would be axis {axis}; give axes to admit that")
         return after
 
     def result(self) -> Graph:
@@ -234,8 +280,16 @@ class _Change:
         return graph.with_nodes(self.nodes, constants=self.constants)
 
 
-def _apply(op: Op, case: _Case) -> Op:
-    """The operator for the new batch.
+def _axis_of(value: Value, axes: Mapping[str, int]) -> int:
+    """The axis of the batch in an input or a state."""
+    axis = axes.get(value.name, 0)
+    if axis and not 0 <= axis < value.type.rank:
+        raise InputError(f"the axis of {value.name!r} must be below {value.type.rank}; it is {axis}")
+    return axis
+
+
+def _apply(op: Op, case: _Case) -> tuple[Op, int]:
+    """The operator for the new batch, and the batch's axis in its result.
 
     Raises:
         TypeRuleError: it mixes samples, or there is no rule.
@@ -251,95 +305,136 @@ def _apply(op: Op, case: _Case) -> Op:
     return answer
 
 
-Rule = Callable[[Any, _Case], Op | str]
+# The operator for the new batch with the axis in its result, or what it does to a batch that it must not.
+Rule = Callable[[Any, _Case], "tuple[Op, int] | str"]
 
 
-def _broadcast(op: Op, case: _Case) -> Op | str:
+def _broadcast(op: Op, case: _Case) -> tuple[Op, int] | str:
+    rank = case.result.rank
+    found = {
+        axis + rank - type.rank
+        for type, axis in zip(case.operands, case.axes, strict=True)
+        if type is not None and axis is not None
+    }
+    if len(found) > 1:
+        return f"combines batches along axes {', '.join(map(str, sorted(found)))} of {case.result}"
+    (axis,) = found
     for type, batched in zip(case.operands, case.batched, strict=True):
         if type is None:
             continue
-        aligned = type.rank == case.result.rank
-        if batched and not (aligned and type.shape[0] == case.result.shape[0]):
+        own = axis - (rank - type.rank)
+        if batched and type.shape[own] != case.result.shape[axis]:
             return f"broadcasts the batch of {type} over {case.result}"
-        if not batched and aligned and type.rank and type.shape[0] != 1:
+        if not batched and own >= 0 and type.rank and type.shape[own] != 1:
             return f"takes different rows of {type} for different samples"
-    return op
+    return op, axis
 
 
-def _rows(op: Op, case: _Case) -> Op | str:
+def _rows(op: Op, case: _Case) -> tuple[Op, int] | str:
     """Each row of the first operand by itself, with the same other operands."""
     layout = layout_of(op)
-    if layout is not None and not layout.startswith("N"):
-        return f"has the layout {layout}, in which the batch is not first"
+    first = layout.index("N") if layout is not None and layout.isalpha() else 0
     if not case.batched[0] or any(case.batched[1:]):
         return "computes with weights that depend on an input"
-    return op
+    if case.axis != first:
+        return (
+            f"has its batch along axis {first}, not {case.axis}"
+            if layout
+            else "sums along the axis of the batch"
+        )
+    return op, first
 
 
-def _last_axis(op: Op, case: _Case) -> Op | str:
-    return op if case.x.rank > 1 else f"works along the only axis of {case.x}"
+def _last_axis(op: Op, case: _Case) -> tuple[Op, int] | str:
+    if case.axis == case.x.rank - 1:
+        return f"works along the {'only' if case.x.rank == 1 else 'last'} axis of {case.x}"
+    return op, case.axis
 
 
-def _axis(op: ArgMax | ArgMin | Cumsum | Concatenate | Gather, case: _Case) -> Op | str:
-    if op.axis == 0:
+def _axis(op: ArgMax | ArgMin | Cumsum | Concatenate | Gather, case: _Case) -> tuple[Op, int] | str:
+    along = op.axis % case.result.rank if isinstance(op, Concatenate) else op.axis % case.x.rank
+    if along == case.axis:
         return "works along the axis of the batch"
+    if isinstance(op, Concatenate) and len({axis for axis in case.axes if axis is not None}) > 1:
+        return "puts batches along different axes together"
     if isinstance(op, Gather) and not (case.batched[0] and not case.batched[1]):
         return "looks up what depends on an input"
-    return op
+    behind = case.axis > along
+    return op, case.axis + (case.result.rank - case.x.rank if behind else 0)
 
 
-def _axes(op: Mean | Sum | ReduceMax | ReduceMin | ReduceProd, _: _Case) -> Op | str:
-    return op if 0 not in op.axes else "works along the axis of the batch"
+def _axes(op: Mean | Sum | ReduceMax | ReduceMin | ReduceProd, case: _Case) -> tuple[Op, int] | str:
+    if case.axis in op.axes:
+        return "works along the axis of the batch"
+    gone = 0 if case.result.rank == case.x.rank else sum(axis < case.axis for axis in op.axes)
+    return op, case.axis - gone
 
 
-def _pad(op: Pad, _: _Case) -> Op | str:
-    return op if op.padding[0] == (0, 0) else "pads the axis of the batch"
+def _pad(op: Pad, case: _Case) -> tuple[Op, int] | str:
+    return (op, case.axis) if op.padding[case.axis] == (0, 0) else "pads the axis of the batch"
 
 
-def _reshape(op: Reshape, case: _Case) -> Op | str:
-    return replace(op, shape=(case.rows(op.shape[0]), *op.shape[1:])) if op.shape else "drops the batch"
+def _reshape(op: Reshape, case: _Case) -> tuple[Op, int] | str:
+    if not op.shape:
+        return "drops the batch"
+    before = math.prod(case.x.shape[: case.axis])
+    for axis, extent in enumerate(op.shape):
+        if math.prod(op.shape[:axis]) == before and case.fits(extent):
+            return replace(op, shape=_with_extent(op.shape, axis, case.rows(extent))), axis
+    return f"puts the batch of {case.x} together with other axes of {list(op.shape)}"
 
 
-def _broadcast_to(op: BroadcastTo, case: _Case) -> Op | str:
-    if case.x.rank != len(op.shape) or case.x.shape[0] != op.shape[0]:
+def _with_extent(shape: tuple[int, ...], axis: int, extent: int) -> tuple[int, ...]:
+    return (*shape[:axis], extent, *shape[axis + 1 :])
+
+
+def _broadcast_to(op: BroadcastTo, case: _Case) -> tuple[Op, int] | str:
+    axis = case.axis + len(op.shape) - case.x.rank
+    if case.x.shape[case.axis] != op.shape[axis] or (case.axis == 0 < axis):
         return f"broadcasts the batch of {case.x} to {list(op.shape)}"
-    return replace(op, shape=(case.rows(op.shape[0]), *op.shape[1:]))
+    return replace(op, shape=_with_extent(op.shape, axis, case.rows(op.shape[axis]))), axis
 
 
-def _transpose(op: Transpose, _: _Case) -> Op | str:
-    return op if op.permutation[0] == 0 else "moves the axis of the batch"
+def _transpose(op: Transpose, case: _Case) -> tuple[Op, int] | str:
+    return op, op.permutation.index(case.axis)
 
 
-def _strided_slice(op: StridedSlice, case: _Case) -> Op | str:
-    if (op.begin[0], op.size[0], op.strides[0]) != (0, case.x.shape[0], 1):
+def _strided_slice(op: StridedSlice, case: _Case) -> tuple[Op, int] | str:
+    axis = case.axis
+    if (op.begin[axis], op.size[axis], op.strides[axis]) != (0, case.x.shape[axis], 1):
         return "takes a part of the batch"
-    return replace(op, size=(case.rows(op.size[0]), *op.size[1:]))
+    return replace(op, size=_with_extent(op.size, axis, case.rows(op.size[axis]))), axis
 
 
-def _batch_matmul(op: BatchMatmul, case: _Case) -> Op | str:
+def _batch_matmul(op: BatchMatmul, case: _Case) -> tuple[Op, int] | str:
     first, second = case.operands
     assert first is not None
     assert second is not None
-    if case.batched == (True, False) and first.rank == 2:
-        return op if not op.transpose_first and second.rank == 2 else "sums along the axis of the batch"
-    for type, batched in zip(case.operands, case.batched, strict=True):
+    if case.batched == (True, False) and case.axis == first.rank - 2:
+        if op.transpose_first or second.rank != 2:
+            return "sums along the axis of the batch"
+        return op, case.result.rank - 2
+    for type, axis in zip(case.operands, case.axes, strict=True):
         assert type is not None
-        if batched and type.rank == 2:
+        if axis is not None and axis >= type.rank - 2:
             return "mixes the rows of a matrix that depends on an input"
     return _broadcast(op, case)
 
 
-def _svdf(op: Svdf, case: _Case) -> Op | str:
-    return op if case.batched == (True, False, False, False, True) else "computes with weights of an input"
+def _svdf(op: Svdf, case: _Case) -> tuple[Op, int] | str:
+    if case.axes != (0, None, None, None, 0):
+        return "computes with weights of an input, or along the axis of the batch"
+    return op, 0
 
 
-def _sequence(op: Lstm | Lstm8x8To16 | SequenceRnn, case: _Case) -> Op | str:
-    if op.time_major:
-        return "its batch is not the first axis"
-    samples = (0, 4) if isinstance(op, SequenceRnn) else (0, 4, 5)
-    if [i for i, batched in enumerate(case.batched) if batched] != list(samples):
+def _sequence(op: Lstm | Lstm8x8To16 | SequenceRnn, case: _Case) -> tuple[Op, int] | str:
+    first = 1 if op.time_major else 0
+    if case.axes[0] != first:
+        return f"has its batch along axis {first}"
+    samples = (4,) if isinstance(op, SequenceRnn) else (4, 5)
+    if {i: axis for i, axis in enumerate(case.axes) if axis is not None and i} != dict.fromkeys(samples, 0):
         return "computes with weights of an input"
-    return op
+    return op, first
 
 
 _RULES: Mapping[type[Op], Rule] = {

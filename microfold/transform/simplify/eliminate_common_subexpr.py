@@ -5,49 +5,74 @@
     %y: int8[4] = add(%a, %b)
 
 Two nodes are equal if operator, attributes, operands and epilogue are. Constants of equal type and bytes are
-one constant. Nodes with effects are never merged, nor are copies: they are there for their storage.
+one constant. Nodes with effects are never merged, nor are copies: they are there for their storage. A caller
+may leave out more nodes by `fskip`, and the constants by `call_only`: then only nodes of the same constant
+are equal.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from microfold.ir.graph import Graph
-from microfold.ir.node import Step, Value, rewire
+from microfold.ir.node import Node, Step, Value, rewire
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Operand, RewriteSite, forward_rewrite
 from microfold.ir.types import TensorType
 from microfold.ops.movement.copy import Copy
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+from microfold.support.frozen import frozen
 
 Key = tuple[Op, str, tuple[Operand | None, ...], tuple[Step, ...]]
 
 
 @function_pass(opt_level=3)
-def eliminate_common_subexpr(graph: Graph, context: PassContext) -> Graph:
-    """Merge equal nodes and equal constants."""
-    graph = _merge_constants(graph, context)
-    seen: dict[Key, tuple[Value, ...]] = {}
+@frozen
+class EliminateCommonSubexpr:
+    """Merging of equal nodes and equal constants.
 
-    def merge(site: RewriteSite[None]) -> tuple[Value, ...] | None:
-        node = site.node
-        if node.op.has_effect or isinstance(node.op, Copy):
-            context.declined(
-                node, "it has an effect" if node.op.has_effect else "it is there for its storage"
-            )
-            return None
-        # The representation tells 0.0 from -0.0, which compare equal.
-        key = (node.op, repr(node.op), site.inputs, site.epilogue)
-        if key not in seen:
-            seen[key] = node.outputs
-            context.declined(node, "no node before it computes the same")
-            return None
-        context.fired(node, f"it computes the same as %{seen[key][0].name}")
-        return seen[key]
+    Attributes:
+        fskip: whether a node stays as it is; None: no node does.
+        call_only: constants are not merged.
+    """
 
-    return forward_rewrite(graph, merge)
+    fskip: Callable[[Node], bool] | None = None
+    call_only: bool = False
+
+    def transform(self, graph: Graph, context: PassContext) -> Graph:
+        if not self.call_only:
+            graph = _merge_constants(graph, context)
+        seen: dict[Key, tuple[Value, ...]] = {}
+
+        def merge(site: RewriteSite[None]) -> tuple[Value, ...] | None:
+            node = site.node
+            if node.op.has_effect or isinstance(node.op, Copy):
+                context.declined(
+                    node, "it has an effect" if node.op.has_effect else "it is there for its storage"
+                )
+                return None
+            if self.fskip is not None and self.fskip(node):
+                context.declined(node, "fskip leaves it")
+                return None
+            # The representation tells 0.0 from -0.0, which compare equal.
+            key = (node.op, repr(node.op), site.inputs, site.epilogue)
+            if key not in seen:
+                seen[key] = node.outputs
+                context.declined(node, "no node before it computes the same")
+                return None
+            context.fired(node, f"it computes the same as %{seen[key][0].name}")
+            return seen[key]
+
+        return forward_rewrite(graph, merge)
+
+
+# The pass with its defaults.
+eliminate_common_subexpr = EliminateCommonSubexpr()
 
 
 def _merge_constants(graph: Graph, context: PassContext) -> Graph:
+    """Let readers of equal constants read the first of them."""
     first: dict[tuple[TensorType, bytes], Value] = {}
     replaced: dict[Value, Value] = {}
     for value, array in graph.constants.items():

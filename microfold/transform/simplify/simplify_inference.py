@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from microfold.ir.functions import transform_named
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.op import Op
@@ -33,15 +34,36 @@ from microfold.ops.normalize.batch_norm import BatchNorm
 from microfold.ops.normalize.layer_norm import LayerNorm
 from microfold.ops.reduce.mean import Mean
 from microfold.passes.context import PassContext
-from microfold.passes.decorators import function_pass
+from microfold.passes.decorators import module_pass
+from microfold.support.frozen import frozen
 
 _FLOAT = ElementType(DType.FLOAT32)
 
 
-@function_pass(opt_level=0, mandatory=True)
-def simplify_inference(graph: Graph, context: PassContext) -> Graph:
-    """Decompose batch_norm and layer_norm; drop dropout."""
+@module_pass(opt_level=0, mandatory=True)
+@frozen
+class SimplifyInference:
+    """Decomposition of batch_norm and layer_norm; dropout goes.
 
+    Attributes:
+        func_name: the only graph, main graph or subgraph, that is changed; empty: all graphs.
+
+    Raises:
+        InputError: no graph has this name.
+    """
+
+    func_name: str = ""
+
+    def transform(self, graph: Graph, context: PassContext) -> Graph:
+        names = (self.func_name,) if self.func_name else ()
+        return transform_named(graph, names, lambda body: _simplify(body, context))
+
+
+# The pass with its defaults.
+simplify_inference = SimplifyInference()
+
+
+def _simplify(graph: Graph, context: PassContext) -> Graph:
     def batch_norm(site: RewriteSite[None]) -> Replacement:
         node, op = site.node, site.node.op
         assert isinstance(op, BatchNorm)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from microfold.analysis.compiler_regions import compiler_regions
+from microfold.ir.graph import verify
 from microfold.ir.text import parse, to_text
 from microfold.passes.context import Decision, PassContext
 from microfold.transform.external.annotate_target import annotate_target
+from microfold.transform.external.partition_graph import partition_graph
+from tests.evaluation import assert_same_meaning
 from tests.transform.check import check_declined, check_rewrite
 from tests.transform.externals import CLIP, POOL, Table, context
 
@@ -90,3 +95,14 @@ def test_what_is_read_on_the_way_ends_the_region() -> None:
 
 def test_without_code_generators_nothing_happens() -> None:
     check_declined(annotate_target, POOL_AND_CLIP)
+
+
+def test_a_match_with_several_results_has_several_ends() -> None:
+    graph = parse(POOL_AND_CLIP.replace("-> (%y)", "-> (%y, %a)"))
+    table = Table("npu", (replace(POOL, several_results=True),))
+    annotated = annotate_target(graph, context(table))
+    verify(annotated)
+    (region,) = compiler_regions(annotated)
+    assert [node.op.name for node in region.nodes] == ["max_pool2d", "clip"]
+    assert [end.operands[0].name for end in region.ends] == ["a", "y"]
+    assert_same_meaning(graph, partition_graph(annotated))

@@ -1,17 +1,22 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from textwrap import dedent
 
 import pytest
 
+from microfold.errors import InputError
+from microfold.ir.graph import verify
 from microfold.ir.match import Match
 from microfold.ir.pattern import is_op, optional, sequence, wildcard
 from microfold.ir.pattern_table import PatternEntry
 from microfold.ir.text import parse, to_text
 from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add
-from microfold.transform.external.merge_composite import MergeComposite
+from microfold.passes.context import Decision, PassContext
+from microfold.transform.external.merge_composite import MergeComposite, Row
 from microfold.transform.subgraphs.inline import inline
+from tests.evaluation import assert_same_meaning
 from tests.transform.check import check_declined, check_rewrite
 
 CHAIN = PatternEntry("gate", sequence(is_op("tanh"), optional(is_op(Clip)), is_op(Add)))
@@ -62,7 +67,7 @@ def test_inline_takes_them_apart_again() -> None:
     assert to_text(inline(MergeComposite([CHAIN])(graph))) == to_text(graph)
 
 
-def test_the_first_row_counts_and_matches_do_not_overlap() -> None:
+def test_matches_do_not_overlap() -> None:
     rows = [PatternEntry("pair", sequence(is_op(Clip), is_op(Add))), CHAIN]
     graph = MergeComposite(rows)(parse(dedent(BEFORE)))
     assert [getattr(node.op, "composite", node.op.name) for node in graph.nodes] == [
@@ -71,6 +76,136 @@ def test_the_first_row_counts_and_matches_do_not_overlap() -> None:
         "logistic",
         "gate",
     ]
+
+
+def test_the_order_of_rows_is_priority_over_the_whole_graph() -> None:
+    """A row that ends earlier in the graph goes before a later one; tuples are rows, too."""
+    both, first, second = (
+        sequence(is_op("tanh"), is_op("abs"), is_op(Clip)),
+        sequence(is_op("tanh"), is_op("abs")),
+        sequence(is_op("abs"), is_op(Clip)),
+    )
+    text = """
+        graph @g(%x: float32[4]) -> (%c) {
+          %a: float32[4] = tanh(%x)
+          %b: float32[4] = abs(%a)
+          %c: float32[4] = clip(%b) {minimum=0.0, maximum=1.0}
+        }
+        """
+
+    def merged(*rows: Row) -> list[str]:
+        graph = MergeComposite(rows)(parse(dedent(text)))
+        return [getattr(node.op, "composite", node.op.name) for node in graph.nodes]
+
+    assert merged(("first", first), ("second", second), ("both", both)) == ["first", "clip"]
+    assert merged(("second", second), ("both", both), ("first", first)) == ["tanh", "second"]
+    assert merged(("no", both, lambda _: False), ("both", both, lambda _: True)) == ["both"]
+
+
+@pytest.mark.parametrize("row", [42, ("a",), ("a", 1), (is_op("abs"), "a"), ("a", is_op("abs"), 1)])
+def test_rows_that_are_none(row: object) -> None:
+    with pytest.raises(InputError, match="row 0 is"):
+        MergeComposite([row])(parse(dedent(BEFORE)))  # type: ignore[list-item]
+    with pytest.raises(InputError, match="two are 'gate'"):
+        MergeComposite([CHAIN, CHAIN])(parse(dedent(BEFORE)))
+
+
+def test_several_results() -> None:
+    gate = '{body="gate", composite="gate", compiler="", stateful=false}'
+    check_rewrite(
+        MergeComposite([replace(CHAIN, several_results=True)]),
+        """
+        graph @g(%x: float32[4]) -> (%y, %z, %a) {
+          %a: float32[4] = tanh(%x)
+          %z: float32[4] = logistic(%a)
+          %y: float32[4] = add(%a, %x)
+        }
+        """,
+        """
+        graph @g(%x: float32[4]) -> (%y, %z, %a) {
+          CALL
+          %z: float32[4] = logistic(%a)
+          subgraph @gate = graph @gate(%x: float32[4]) -> (%a, %y) {
+            %a: float32[4] = tanh(%x)
+            %y: float32[4] = add(%a, %x)
+          }
+        }
+        """.replace("CALL", f"%a: float32[4], %y: float32[4] = call(%x) {gate}"),
+    )
+
+
+def test_a_node_outside_may_not_run_between_those_of_a_composite() -> None:
+    entry = PatternEntry("gate", is_op(Add).in_any_order(is_op("tanh"), wildcard()), several_results=True)
+    check_declined(
+        MergeComposite([entry]),
+        """
+        graph @g(%x: float32[4]) -> (%y) {
+          %a: float32[4] = tanh(%x)
+          %b: float32[4] = logistic(%a)
+          %y: float32[4] = add(%a, %b)
+        }
+        """,
+        "gate: %b must run between its nodes",
+    )
+
+
+def test_composites_may_not_wait_for_each_other() -> None:
+    """Each of the two alone is convex, but the end of one needs the beginning of the other, both ways."""
+    rows = [
+        PatternEntry("low", is_op("minimum")(is_op("abs"), wildcard()), several_results=True),
+        PatternEntry("high", is_op("maximum")(is_op("tanh"), wildcard()), several_results=True),
+    ]
+    text = """
+        graph @g(%x: float32[4]) -> (%b, %d) {
+          %a: float32[4] = tanh(%x)
+          %c: float32[4] = abs(%x)
+          %p: float32[4] = add(%c, %x)
+          %b: float32[4] = maximum(%a, %p)
+          %q: float32[4] = add(%a, %x)
+          %d: float32[4] = minimum(%c, %q)
+        }
+        """
+    graph = parse(dedent(text))
+    decisions: list[Decision] = []
+    result = MergeComposite(rows)(graph, PassContext(sink=decisions.append))
+    verify(result)
+    assert_same_meaning(graph, result)
+    assert [d.reason for d in decisions] == [
+        "high: %p must run between its nodes",
+        "low: with 1 node before it",
+    ]
+
+
+def test_constants_as_operands() -> None:
+    graph = parse(dedent(BEFORE))
+    bare = MergeComposite([CHAIN], bind_constants=False)(graph)
+    assert [value.name for value in bare.nodes[0].operands] == ["x", "k"]
+    assert not bare.subgraphs["gate"].constants
+    verify(bare)
+    assert_same_meaning(graph, bare)
+    assert to_text(inline(bare)) == to_text(graph)
+
+
+def test_entry_functions() -> None:
+    text = """
+        graph @g(%x: float32[4]) -> (%y) {
+          %p: float32[4] = call(%x) {body="f", composite="", compiler="", stateful=false}
+          %a: float32[4] = tanh(%p)
+          %y: float32[4] = add(%a, %x)
+          subgraph @f = graph @f(%x: float32[4]) -> (%y) {
+            %a: float32[4] = tanh(%x)
+            %y: float32[4] = add(%a, %x)
+          }
+        }
+        """
+    graph = parse(dedent(text))
+    inner = MergeComposite([CHAIN], entry_functions=("f",))(graph)
+    assert [node.op.name for node in inner.nodes] == ["call", "tanh", "add"]
+    assert list(inner.subgraphs["f"].subgraphs) == ["gate"]
+    whole = MergeComposite([CHAIN], entry_functions=("g",))(graph)
+    assert [*whole.subgraphs, *whole.subgraphs["f"].subgraphs] == ["f", "gate", "gate"]
+    with pytest.raises(InputError, match="there is no function h; the model has g, f"):
+        MergeComposite([CHAIN], entry_functions=("h",))(graph)
 
 
 @pytest.mark.parametrize(

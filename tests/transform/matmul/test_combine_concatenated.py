@@ -39,6 +39,54 @@ def test_scales_biases_and_clips() -> None:
     )
 
 
+def test_through_reshapes() -> None:
+    """Dense layers over the steps of a sequence, as converters write them."""
+    check_rewrite(
+        combine_concatenated,
+        """
+        graph @g(%x: float32[4,2]) -> (%y) {
+          %v = constant float32[1,2] [1.0, 2.0]
+          %a: float32[4,1] = fully_connected(%x, %v)
+          %c: float32[4,1] = clip(%a) {minimum=0.0, maximum=6.0}
+          %r: float32[1,4,1] = reshape(%c) {shape=(1, 4, 1)}
+          %w = constant float32[2,2] [3.0, 4.0, 5.0, 6.0]
+          %b: float32[4,2] = fully_connected(%x, %w)
+          %d: float32[4,2] = clip(%b) {minimum=0.0, maximum=6.0}
+          %s: float32[1,4,2] = reshape(%d) {shape=(1, 4, 2)}
+          %y: float32[1,4,3] = concatenate(%r, %s) {axis=2}
+        }
+        """,
+        """
+        graph @g(%x: float32[4,2]) -> (%y#2) {
+          %y_weights = constant float32[3,2] [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+          %y: float32[4,3] = fully_connected(%x, %y_weights)
+          %y#1: float32[4,3] = clip(%y) {minimum=0.0, maximum=6.0}
+          %y#2: float32[1,4,3] = reshape(%y#1) {shape=(1, 4, 3)}
+        }
+        """,
+    )
+
+
+@pytest.mark.parametrize("shape", ["2,2", "4,1"])
+def test_reshapes_that_take_channels_apart(shape: str) -> None:
+    first, second = shape.split(",")
+    both = f"{first},{2 * int(second)}"
+    check_declined(
+        combine_concatenated,
+        f"""
+        graph @g(%x: float32[1,2]) -> (%y) {{
+          %v = constant float32[4,2] [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+          %a: float32[1,4] = fully_connected(%x, %v)
+          %r: float32[{shape}] = reshape(%a) {{shape=({first}, {second})}}
+          %w = constant float32[4,2] [8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]
+          %b: float32[1,4] = fully_connected(%x, %w)
+          %s: float32[{shape}] = reshape(%b) {{shape=({first}, {second})}}
+          %y: float32[{both}] = concatenate(%r, %s) {{axis=1}}
+        }}
+        """,
+    )
+
+
 def test_only_neighbours_go_together() -> None:
     before = parse(
         f"""

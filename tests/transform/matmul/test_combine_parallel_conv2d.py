@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+from textwrap import dedent
+
 import pytest
 
+from microfold.errors import InputError
 from microfold.ir.text import parse
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.elementwise.activations.clip import Clip
@@ -115,3 +119,21 @@ def test_not_parallel(second: str, quant: str) -> None:
         }}
         """,
     )
+
+
+def test_conditions_of_the_caller() -> None:
+    text = f"""
+        graph @g(%x: int8[1,2,2,2] q(0.1, 3)) -> (%y, %z) {{
+          %v = constant int8[1,1,1,2] q(0.5, 0) [1, 2]
+          %w = constant int8[1,1,1,2] q(0.5, 0) [3, 4]
+          %y: int8[1,2,2,1] q(2.0, -5) = conv2d(%x, %v) {WINDOW}
+          %z: int8[1,2,2,1] q(2.0, -5) = conv2d(%x, %w) {WINDOW}
+        }}
+        """
+    step = partial(CombineParallelConv2D, slice=-1.0, byte=0.0)
+    assert len(step(check=lambda nodes: len(nodes) == 2)(parse(dedent(text))).nodes) == 3
+    check_declined(step(min_num_branches=3), text, "there must be 3 branches; there are 2")
+    check_declined(step(check=lambda _: "they are mine"), text, "they are mine")
+    check_declined(step(check=lambda _: False), text, "the check rejects them")
+    with pytest.raises(InputError, match="min_num_branches must be at least 2; it is 1"):
+        step(min_num_branches=1)(parse(dedent(text)))

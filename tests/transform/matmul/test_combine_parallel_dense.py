@@ -42,6 +42,45 @@ def test_weights_and_biases() -> None:
     )
 
 
+def test_inputs_through_reshapes() -> None:
+    check_rewrite(
+        always,
+        """
+        graph @g(%x: float32[1,2,2]) -> (%a, %z) {
+          %r: float32[2,2] = reshape(%x) {shape=(2, 2)}
+          %v = constant float32[1,2] [1.0, 2.0]
+          %a: float32[2,1] = fully_connected(%r, %v)
+          %s: float32[4] = reshape(%x) {shape=(4,)}
+          %t: float32[2,2] = reshape(%s) {shape=(2, 2)}
+          %w = constant float32[2,2] [3.0, 4.0, 5.0, 6.0]
+          %z: float32[2,2] = fully_connected(%t, %w)
+        }
+        """,
+        """
+        graph @g(%x: float32[1,2,2]) -> (%a, %z) {
+          %r: float32[2,2] = reshape(%x) {shape=(2, 2)}
+          %a_combined_weights = constant float32[3,2] [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+          %a_combined: float32[2,3] = fully_connected(%r, %a_combined_weights)
+          %a: float32[2,1] = strided_slice(%a_combined) {begin=(0, 0), size=(2, 1), strides=(1, 1)}
+          %z: float32[2,2] = strided_slice(%a_combined) {begin=(0, 1), size=(2, 2), strides=(1, 1)}
+        }
+        """,
+    )
+    # Other rows of the same elements are other inputs.
+    check_declined(
+        always,
+        """
+        graph @g(%x: float32[4,2]) -> (%a, %z) {
+          %v = constant float32[1,2] [1.0, 2.0]
+          %a: float32[4,1] = fully_connected(%x, %v)
+          %t: float32[2,4] = reshape(%x) {shape=(2, 4)}
+          %w = constant float32[1,4] [3.0, 4.0, 5.0, 6.0]
+          %z: float32[2,1] = fully_connected(%t, %w)
+        }
+        """,
+    )
+
+
 def layers(units: tuple[int, ...], scales: tuple[float, ...], rows: int = 1, inputs: int = 64) -> Graph:
     rng = np.random.default_rng(0)
     x = Value("x", TensorType(DType.INT8, (rows, inputs), Quant.per_tensor(0.1, 3)))

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ir.op import Op
+from microfold.ir.text import parse
 from microfold.passes.context import NodeCost, PassContext
 from microfold.transform.placement.fuse_ops import FuseOps
 from tests.transform.check import check_declined, check_rewrite
@@ -203,3 +205,17 @@ def test_table_of_other_elements() -> None:
         "kernels look up int8; dequantize computes float32",
         PassContext(node_cost=_costs(1.0)),
     )
+
+
+def test_the_level_of_fusion() -> None:
+    text = """
+        graph @g(%x: float32[2], %z: float32[2]) -> (%y) {
+          %a: float32[2] = add(%x, %z)
+          %y: float32[2] = clip(%a) {minimum=0.0, maximum=6.0}
+        }
+        """
+    check_declined(FuseOps(fuse_opt_level=0), text, "fuse_opt_level 0 fuses nothing")
+    graph = parse(text)
+    assert len(FuseOps(fuse_opt_level=1)(graph).nodes) == len(FuseOps()(graph).nodes) == 1
+    with pytest.raises(InputError, match="fuse_opt_level must be -1 to 4; it is 5"):
+        FuseOps(fuse_opt_level=5)(graph)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from microfold import target
 from microfold.analysis.relaxation import Relaxation
 from microfold.compiler import compile_graph
+from microfold.errors import InputError
+from microfold.ir.graph import verify as verify_graph
+from microfold.ir.interpret import Interpreter
 from microfold.ir.text import parse
 from microfold.ir.types import DType
 from microfold.passes.context import Decision, PassContext
-from microfold.transform.relaxed.to_mixed_precision import to_mixed_precision
+from microfold.transform.relaxed.to_mixed_precision import ToMixedPrecision, to_mixed_precision
 from microfold.transform.simplify.canonicalize_cast import canonicalize_cast
 from microfold.verification.verify import input_sets, verify
 from tests.evaluation import assert_same_meaning
@@ -146,3 +150,36 @@ def test_weights_beyond_the_range() -> None:
     graph = parse(LAYERS.replace("0.1]", "70000.0]"))
     assert to_mixed_precision(graph, replace(RELAXED, sink=decisions.append)) is graph
     assert all("beyond float16" in decision.reason for decision in decisions)
+
+
+def test_operators_behind_products_in_float32() -> None:
+    text = """
+        graph @g(%x: float32[1,2]) -> (%y) {
+          %w = constant float32[2,2] [1.0, 2.0, 3.0, 0.1]
+          %a: float32[1,2] = fully_connected(%x, %w)
+          %y: float32[1,2] = add(%a, %a)
+        }
+        """
+    graph = parse(text)
+    half = canonicalize_cast(to_mixed_precision(graph, RELAXED))
+    single = canonicalize_cast(ToMixedPrecision(out_dtype="float32")(graph, RELAXED))
+    assert [str(node.output.type) for node in half.nodes][-2:] == ["float16[1,2]", "float32[1,2]"]
+    assert [node.op.name for node in single.nodes] == ["cast", "fully_connected", "cast", "add"]
+    assert_same_meaning(graph, single, tolerance=2e-3)
+    with pytest.raises(InputError, match="out_dtype must be float16 or float32; it is 'bfloat16'"):
+        ToMixedPrecision(out_dtype="bfloat16")(graph, RELAXED)  # type: ignore[arg-type]
+
+
+def test_inputs_in_float16() -> None:
+    step = ToMixedPrecision(fp16_input_names=("x",))
+    graph = canonicalize_cast(step(parse(LAYERS), RELAXED))
+    verify_graph(graph)
+    assert str(graph.inputs[0].type) == "float16[1,2]"
+    assert [node.op.name for node in graph.nodes] == ["fully_connected", "fully_connected", "cast"]
+    x = np.array([[0.5, -3.0]], np.float32)
+    (wide,), (narrow,) = Interpreter(parse(LAYERS)).run(x), Interpreter(graph).run(x.astype(np.float16))
+    np.testing.assert_allclose(narrow, wide, rtol=2e-3)
+    assert step(graph, RELAXED) is graph
+    check_declined(step, LAYERS, "numerics must be relaxed")
+    with pytest.raises(InputError, match="there is no float input z; these are x"):
+        ToMixedPrecision(fp16_input_names=("z",))(parse(LAYERS), RELAXED)

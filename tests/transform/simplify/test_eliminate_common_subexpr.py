@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from microfold.transform.simplify.eliminate_common_subexpr import eliminate_common_subexpr
+from microfold.transform.simplify.eliminate_common_subexpr import (
+    EliminateCommonSubexpr,
+    eliminate_common_subexpr,
+)
 from tests.transform.check import check_declined, check_rewrite
 
 
@@ -65,4 +68,36 @@ def test_what_differs_stays() -> None:
           %i: float32[2] = clip(%f) {minimum=-0.0, maximum=6.0}
         }
         """,
+    )
+
+
+def test_nodes_and_constants_that_a_caller_leaves() -> None:
+    text = """
+        graph @g(%x: float32[2]) -> (%d, %e, %f) {
+          %k = constant float32[2] [1.0, 2.0]
+          %m = constant float32[2] [1.0, 2.0]
+          %a: float32[2] = abs(%x)
+          %b: float32[2] = abs(%x)
+          %d: float32[2] = add(%a, %k)
+          %e: float32[2] = add(%b, %k)
+          %f: float32[2] = add(%b, %m)
+        }
+        """
+    check_rewrite(
+        EliminateCommonSubexpr(call_only=True),
+        text,
+        """
+        graph @g(%x: float32[2]) -> (%d, %d, %f) {
+          %a: float32[2] = abs(%x)
+          %k = constant float32[2] [1.0, 2.0]
+          %d: float32[2] = add(%a, %k)
+          %m = constant float32[2] [1.0, 2.0]
+          %f: float32[2] = add(%a, %m)
+        }
+        """,
+    )
+    check_declined(
+        EliminateCommonSubexpr(fskip=lambda node: node.op.name == "abs", call_only=True),
+        text.replace("(%a, %k)", "(%a, %a)"),
+        "fskip leaves it",
     )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from textwrap import dedent
+
 import numpy as np
 import pytest
 
-from microfold.errors import TypeRuleError
+from microfold.errors import InputError, TypeRuleError
 from microfold.ir.text import parse, to_text
 from microfold.ir.types import DType, TensorType
 from microfold.ops.elementwise.dropout import Dropout
 from microfold.ops.normalize.batch_norm import BatchNorm
 from microfold.ops.normalize.layer_norm import LayerNorm
-from microfold.transform.simplify.simplify_inference import simplify_inference
+from microfold.transform.simplify.simplify_inference import SimplifyInference, simplify_inference
 from tests.evaluation import assert_same_meaning
 from tests.transform.check import check_declined, check_rewrite
 
@@ -120,3 +122,24 @@ def test_type_rules() -> None:
         LayerNorm(2, 0.0).infer(image, channels, TensorType(DType.FLOAT32, (3,)))
     with pytest.raises(TypeRuleError, match="rate must be in"):
         Dropout(1.0).infer(image)
+
+
+def test_one_function_only() -> None:
+    text = """
+        graph @g(%x: float32[2]) -> (%y) {
+          %p: float32[2] = call(%x) {body="f", composite="", compiler="", stateful=false}
+          %y: float32[2] = dropout(%p) {rate=0.5}
+          subgraph @f = graph @f(%x: float32[2]) -> (%y) {
+            %y: float32[2] = dropout(%x) {rate=0.5}
+          }
+        }
+        """
+    graph = parse(dedent(text))
+
+    def left(func_name: str) -> list[int]:
+        result = SimplifyInference(func_name=func_name)(graph)
+        return [len(result.nodes) - 1, len(result.subgraphs["f"].nodes)]
+
+    assert [left(""), left("g"), left("f")] == [[0, 0], [0, 1], [1, 0]]
+    with pytest.raises(InputError, match="there is no function h; the model has g, f"):
+        left("h")

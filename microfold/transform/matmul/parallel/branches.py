@@ -1,18 +1,19 @@
-"""What the passes that combine parallel branches share: which nodes are parallel, and taking them apart.
+"""Search for parallel branches, their combination, and the slices that take the result apart.
 
-Branches are nodes of one operator with equal attributes that read one value and have constants of their
-own. A clip that alone reads the result of a branch belongs to it: taken off the combined result it could no
-longer be fused, so that branches go together only if their clips are equal.
+Branches are nodes of one operator with equal attributes that read one value, or reshapes of it to one shape,
+and have constants of their own. A clip that alone reads the result of a branch belongs to it. Taken off the
+combined result it could no longer be fused, so that branches go together only if their clips are equal.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
@@ -20,6 +21,7 @@ from microfold.ir.rewrite import GraphBuilder, Replacement, RewriteSite, forward
 from microfold.ir.types import Array, DType, Quant, TensorType
 from microfold.ops.accumulate import has_wide_sums
 from microfold.ops.elementwise.activations.clip import Clip
+from microfold.ops.movement.reshape import Reshape
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.passes.context import PassContext
 from microfold.support.frozen import frozen
@@ -49,10 +51,23 @@ class Weights:
 Key = Callable[[Node, Graph], "tuple[Hashable, ...] | str"]
 Combine = Callable[[Sequence[Branch], Graph], "Weights | str"]
 Verdict = Callable[[Sequence[Branch]], "str | None"]
+# Of the nodes of a group: None or True, they may be combined; False or a reason, they may not.
+Check = Callable[[Sequence[Node]], "str | bool | None"]
+
+# Branches that a group must have at least, where nothing else is asked for.
+MIN_NUM_BRANCHES = 2
 
 
 def combine_parallel(
-    graph: Graph, context: PassContext, op_type: type[Op], key: Key, weights: Combine, why_not: Verdict
+    graph: Graph,
+    context: PassContext,
+    op_type: type[Op],
+    key: Key,
+    weights: Combine,
+    why_not: Verdict,
+    *,
+    min_num_branches: int = MIN_NUM_BRANCHES,
+    check: Check | None = None,
 ) -> Graph:
     """Combine branches along the last axis of their results.
 
@@ -60,11 +75,23 @@ def combine_parallel(
         key: nodes of equal keys may go together, besides their operator, input and clip; or why one cannot.
         weights: those of the combined node, or why there are none.
         why_not: why a group does not pay; None if it does.
+        min_num_branches: groups of fewer branches stay as they are.
+        check: the caller's own condition of a group; None: there is none.
+
+    Raises:
+        InputError: `min_num_branches` is less than 2.
     """
+    if min_num_branches < MIN_NUM_BRANCHES:
+        raise InputError(f"min_num_branches must be at least {MIN_NUM_BRANCHES}; it is {min_num_branches}")
     planned: dict[Node, tuple[Sequence[Branch], Weights]] = {}
     for group in _groups(graph, context, op_type, key):
         combined = weights(group, graph)
-        reason = combined if isinstance(combined, str) else why_not(group)
+        if len(group) < min_num_branches:
+            reason: str | None = f"there must be {min_num_branches} branches; there are {len(group)}"
+        elif isinstance(combined, str):
+            reason = combined
+        else:
+            reason = _rejection(group, check) or why_not(group)
         names = ", ".join(f"%{branch.node.output.name}" for branch in group)
         if reason is None and isinstance(combined, Weights):
             context.fired(group[0].node, f"one {group[0].node.op.name} computes {names}")
@@ -81,8 +108,17 @@ def combine_parallel(
     return forward_rewrite(graph, combine) if planned else graph
 
 
+def _rejection(group: Sequence[Branch], check: Check | None) -> str | None:
+    """Return why the caller's check rejects a group; None if it does not."""
+    answer = check([branch.node for branch in group]) if check is not None else None
+    if isinstance(answer, str):
+        return answer
+    return None if answer in (None, True) else "the check rejects them"
+
+
 def _groups(graph: Graph, context: PassContext, op_type: type[Op], key: Key) -> list[list[Branch]]:
     consumers, ends = graph.consumers(), {*graph.outputs, *(state.next for state in graph.state)}
+    producers = graph.producers()
     groups: defaultdict[Hashable, list[Branch]] = defaultdict(list)
     for node in graph.nodes:
         if not isinstance(node.op, op_type):
@@ -95,7 +131,9 @@ def _groups(graph: Graph, context: PassContext, op_type: type[Op], key: Key) -> 
         clip = readers[0] if len(readers) == 1 and node.output not in ends else None
         if clip is not None and (not isinstance(clip.op, Clip) or clip.epilogue):
             clip = None
-        groups[node.op, node.inputs[0], clip.op if clip is not None else None, own].append(Branch(node, clip))
+        x = node.operands[0]
+        source = _before_reshapes(x, producers), x.type
+        groups[node.op, source, clip.op if clip is not None else None, own].append(Branch(node, clip))
     for group in groups.values():
         if len(group) == 1:
             node = group[0].node
@@ -104,6 +142,15 @@ def _groups(graph: Graph, context: PassContext, op_type: type[Op], key: Key) -> 
             )
             context.declined(node, reason)
     return [group for group in groups.values() if len(group) > 1]
+
+
+def _before_reshapes(value: Value, producers: Mapping[Value, Node]) -> Value:
+    """Return the value whose elements these are, in the same order."""
+    node = producers.get(value)
+    while node is not None and isinstance(node.op, Reshape) and not node.epilogue:
+        value = node.operands[0]
+        node = producers.get(value)
+    return value
 
 
 def _emit(site: RewriteSite[None], group: Sequence[Branch], weights: Weights) -> dict[Value, Value]:

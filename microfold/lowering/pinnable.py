@@ -1,0 +1,35 @@
+"""Layers of a model under the names and numbers by which the user pins kernels to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from microfold.codegen.names import Namer
+from microfold.errors import MicrofoldError
+from microfold.kernels.selection.cheapest import Ranking, cannot_compute
+from microfold.kernels.selection.pins import PinnableLayer
+from microfold.lowering.arenas import Selected
+from microfold.lowering.schedule import claim_name
+
+
+def pinnable_layers(selected: Selected) -> list[PinnableLayer]:
+    """Return the layers with the names and in the order that they have in a build without pins."""
+    namer = Namer()
+    return [_pinnable(namer, selected.rankings[index]) for index in _order(selected)]
+
+
+def _order(selected: Selected) -> Sequence[int]:
+    """Return the order of the calls, as indices of rankings; that of the graph where there is no plan."""
+    try:
+        if not selected.scope.inner:
+            return selected.schedule.order
+    except MicrofoldError:
+        pass  # no kernels, or no plan within the budgets: with pins there may be one
+    return range(len(selected.rankings))
+
+
+def _pinnable(namer: Namer, ranking: Ranking) -> PinnableLayer:
+    found, layer = ranking.candidates, ranking.layer
+    name = claim_name(namer, layer, found[0].kernel if found else None)
+    kernels = {} if ranking.fixed else {c.kernel.name: cannot_compute(c.kernel, layer) for c in found}
+    return PinnableLayer(name, layer.node, kernels)

@@ -1,0 +1,96 @@
+"""Check of the values that options of passes are given, by the types that they declare."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+from microfold.errors import InputError
+
+_SCALARS = (bool, int, float, str, NoneType)
+
+
+def check_options(name: str, form: Any, args: Sequence[object], options: Mapping[str, object]) -> None:
+    """Refuse options that a pass does not have, and values that are not of their types.
+
+    Args:
+        name: of the pass.
+        form: the class whose fields are the options, or a function.
+
+    Raises:
+        InputError: says which option is wrong.
+    """
+    given = _bound(name, form, args, options)
+    hints = get_type_hints(form)
+    for option, value in given.items():
+        hint = hints.get(option, Any)
+        if not _fits(value, hint):
+            raise InputError(f"{option} of {name} must be {_words(hint)}; it is {value!r}")
+
+
+def _bound(name: str, form: Any, args: Sequence[object], options: Mapping[str, object]) -> dict[str, object]:
+    """The values by the names of the options."""
+    if not is_dataclass(form):
+        try:
+            return inspect.signature(form).bind(*args, **options).arguments
+        except TypeError as error:
+            raise InputError(f"{name}: {error}") from None
+    declared = [field.name for field in fields(form) if field.init]
+    has = f"its options are {', '.join(declared)}" if declared else "it has no options"
+    if len(args) > len(declared):
+        raise InputError(f"{name} is given {len(args)} options; {has}")
+    given = dict(zip(declared, args, strict=False))
+    for option in options:
+        if option not in declared:
+            raise InputError(f"{name} has no option {option!r}; {has}")
+        if option in given:
+            raise InputError(f"{name} is given {option} twice")
+    given |= options
+    missing = [
+        field.name
+        for field in fields(form)
+        if field.init and field.name not in given and field.default is field.default_factory is MISSING
+    ]
+    if missing:
+        raise InputError(f"{name} needs {', '.join(missing)}")
+    return given
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Whether a value is of a type, as far as that is easily told."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, part) for part in parts)
+    if origin is Literal:
+        return value in parts
+    if hint in (int, float):
+        return isinstance(value, (int, float) if hint is float else int) and not isinstance(value, bool)
+    if origin is tuple or origin is Sequence:
+        listed = isinstance(value, Sequence) and not isinstance(value, str)
+        scalars = [part for part in parts[:1] if part in _SCALARS]
+        return listed and all(
+            _fits(each, part) for each in cast("Sequence[object]", value) for part in scalars
+        )
+    if origin is Mapping:
+        values = cast("Mapping[object, object]", value).values() if isinstance(value, Mapping) else ()
+        scalars = [part for part in parts[1:] if part in _SCALARS]
+        return isinstance(value, Mapping) and all(_fits(each, part) for each in values for part in scalars)
+    if origin is Callable:
+        return callable(value)
+    return isinstance(value, hint) if hint in _SCALARS else True
+
+
+def _words(hint: Any) -> str:
+    """A type for people."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(_words(part) for part in parts)
+    if origin is Literal:
+        return " or ".join(map(str, parts))
+    if origin is tuple or origin is Sequence:
+        return "a list" + (f" of {parts[0].__name__}" if parts and parts[0] in _SCALARS else "")
+    names = {Mapping: "a mapping", Callable: "a function"}
+    return names.get(origin, "None" if hint is NoneType else getattr(hint, "__name__", str(hint)))
