@@ -20,7 +20,7 @@ from microfold.ir.types import Array, DType, ElementType
 Int32Array = NDArray[np.int32]
 
 # What quantised values may be multiplied by: from here on, 8-bit differences leave 32 bits when shifted left.
-MAX_MULTIPLIER = 1 << 24
+MAX_MULTIPLIER = 1 << 30
 
 
 class Multiplier(NamedTuple):

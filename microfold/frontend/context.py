@@ -317,23 +317,36 @@ class OperatorContext:
         """Shape that the file declares for output `index`: possibly stale, a hint at most."""
         return self.scope.tensors[self.raw.outputs[index]].shape
 
+    def _result_element(self, index: int) -> ElementType:
+        """Return the element type of an output; unlike `element`, it may have the scale 0."""
+        raw = self.scope.tensors[self.raw.outputs[index]]
+        if raw.dtype is None or not raw.quant_fault or raw.quant is None:
+            return self.element(index)
+        found = ElementType(raw.dtype, raw.quant)
+        return signed(found) if self._is_shifted and is_legacy(found) else found
+
     def require_same_quantization(self, *values: Value) -> None:
-        """For operators that move integers without rescaling them.
+        """Require one quantisation of inputs and outputs, for operators that move integers as they are.
+
+        Outputs of another element type, indices say, have none.
 
         Raises:
-            Unsupported: the output is quantised otherwise than the values.
+            Unsupported: an output is quantised otherwise than the values, or cannot be.
         """
-        out = self.scope.tensors[self.raw.outputs[0]].quant
-        if out is not None and not self.scope.tensors[self.raw.outputs[0]].quant_fault:
-            out = self.element().quant
         for value in values:
             given = value.type.quant
-            if value.type.dtype.is_float or given is None or out is None:
+            if value.type.dtype.is_float or given is None:
                 continue
-            if (given.scales, given.zero_points) != (out.scales, out.zero_points):
+            for index in range(len(self.raw.outputs)):
+                out = self._result_element(index)
+                if out.dtype is not value.type.dtype or out.quant is None:
+                    continue
+                if (given.scales, given.zero_points) == (out.quant.scales, out.quant.zero_points):
+                    continue
+                self.element(index)  # raises if the scale is 0
                 raise Unsupported(
                     f"input and output must be quantised alike; "
-                    f"they are {describe(given)} and {describe(out)}",
+                    f"they are {describe(given)} and {describe(out.quant)}",
                     "quantise the model with a converter that shares the scale across this operator",
                 )
 
@@ -384,10 +397,17 @@ class OperatorContext:
         )
 
     def finish(self, *values: Value) -> None:
-        """These values stand for the operator's outputs, in order."""
+        """Let these values stand for the operator's outputs, in order.
+
+        Raises:
+            Unsupported: they are more or fewer, or an output of quantised values has no valid quantisation.
+        """
         if len(values) != len(self.raw.outputs):
             raise Unsupported(f"it must have {len(values)} outputs; it has {len(self.raw.outputs)}")
         for tensor, value in zip(self.raw.outputs, values, strict=True):
+            raw = self.scope.tensors[tensor]
+            if raw.quant_fault and raw.quant is None and value.type.quant is not None:
+                raise Unsupported(f"{raw.name!r}: {raw.quant_fault}", "quantise the model again")
             self.scope.values[tensor] = self._as_declared(tensor, value)
 
     def _as_declared(self, tensor: int, value: Value) -> Value:

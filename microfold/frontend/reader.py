@@ -262,7 +262,9 @@ class _Reader:
     def quantization(
         self, table: Any, dtype: DType | None, shape: tuple[int, ...], data: Array | None, what: str
     ) -> tuple[Quant | None, str]:
-        """The quantisation, and what is wrong with it.
+        """Return the quantisation, and what is wrong with it.
+
+        Where the scale is 0, both are returned: operators that move real zeros may give them that scale.
 
         Args:
             data: the elements of a constant.
@@ -279,10 +281,13 @@ class _Reader:
         scales = _numbers(table.ScaleAsNumpy(), count, what)
         points = self.length(table.ZeroPointLength(), what, element_size=8)
         zero_points = _numbers(table.ZeroPointAsNumpy(), points, what)
-        if zero_points and not any(scales) and data is not None and (data == zero_points[0]).all():
-            # What was zero in every run has the scale 0. The least one gives the same products.
-            scales = (MIN_SCALE,) * count
         fault = quantization_fault(dtype, scales, zero_points)
+        unseen = bool(zero_points) and not any(scales)
+        if unseen:
+            # Quantisers write the scale 0 for what was zero in every run. The least one gives the same products.
+            scales = (MIN_SCALE,) * count
+            if data is not None and (data == zero_points[0]).all():
+                fault = quantization_fault(dtype, scales, zero_points)
         axis = None
         if count > 1 and not fault:
             axis = int(table.QuantizedDimension())
@@ -293,7 +298,7 @@ class _Reader:
         if dtype not in _QUANTIZED:
             # Biases and indices: their integers are taken as they are, except int32 values with one scale.
             return (Quant(scales, zero_points, axis) if dtype is DType.INT32 and not fault else None), ""
-        return (None, fault) if fault else (Quant(scales, zero_points, axis), "")
+        return Quant(scales, zero_points, axis) if unseen or not fault else None, fault
 
 
 def type_name(code: int) -> str:

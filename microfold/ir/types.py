@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 # Beyond these, products and quotients of scales leave float32.
-MIN_SCALE, MAX_SCALE = 1e-18, 1e18
+MIN_SCALE, MAX_SCALE = 2.0**-149, float(np.finfo(np.float32).max)
 
 
 class DType(enum.Enum):

@@ -56,3 +56,11 @@ def semantic_positions(data: bytes) -> list[int]:
                 options.Init(operator.BuiltinOptions().Bytes, operator.BuiltinOptions().Pos)
                 positions += _fields(data, options)
     return [position for position in positions if position + 4 <= len(data)]
+
+
+def with_scale(data: bytes, tensor: int, scale: float) -> bytes:
+    """Return the file with another first scale of a quantised tensor of the main subgraph."""
+    changed = bytearray(data)
+    quantization = tflite.Model.GetRootAsModel(data, 0).Subgraphs(0).Tensors(tensor).Quantization()
+    struct.pack_into("<f", changed, _vector(quantization, 8)[0], scale)
+    return bytes(changed)

@@ -64,7 +64,7 @@ def test_all_problems_at_once() -> None:
     assert len(problems("lstm_fixed_f32")) == 5
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 1e-40])
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
 def test_scales_that_mean_nothing(scale: float) -> None:
     quantization = graph_of("ops/add_int8").Tensors(0).Quantization()
     data = patched("ops/add_int8", vector(quantization, 8), struct.pack("<f", scale))

@@ -113,7 +113,7 @@ CASES: list[tuple[Build, str]] = [
     ),
     (
         case("REDUCE_ALL", lambda w: [given(w, 2, 3), known(w, [0])], "ReducerOptions"),
-        r"its input must be bool; it is float32\[2,3\]",
+        r"input and result must be bool; they are float32\[2,3\]",
     ),
     (
         case("FLOOR_DIV", lambda w: [given(w, 2, 3), given(w, 2, dtype="i4")]),

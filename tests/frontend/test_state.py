@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.frontend.tflite import load
+from microfold.frontend.tflite import load, trace_model
 from microfold.ir.graph import verify
 from microfold.ir.interpret import Interpreter
+from tests import oracle
 from tests.frontend import models
+from tests.frontend.mutations import with_scale
+from tests.needs import need_modules
 
 
 def test_variables_live_from_call_to_call_until_reset() -> None:
@@ -42,3 +45,14 @@ def test_a_variable_is_read_as_it_was_when_the_call_began() -> None:
     graph = load(models.MADE / "stream_f32.tflite")
     readers = {value for node in graph.nodes for value in node.operands}
     assert all(state.value in readers for state in graph.state)
+
+
+def test_a_variable_keeps_the_bytes_of_what_has_another_scale() -> None:
+    need_modules("tflite_micro")
+    first_read, assigned, second_read = 12, 18, 19
+    data = (models.MADE / "stream_int8.tflite").read_bytes()
+    for tensor, scale in ((first_read, 0.011), (assigned, 0.02), (second_read, 0.3)):
+        data = with_scale(data, tensor, scale)
+    traced = trace_model(data)
+    calls = [oracle.inputs_of(traced, seed) for seed in range(4)]
+    assert oracle.judge(data, traced, calls) == ("tflm", [])

@@ -107,8 +107,10 @@ def reduce_any(context: OperatorContext) -> None:
 
 def _of_truth_values(context: OperatorContext) -> tuple[Value, tuple[int, ...], bool]:
     x, axes, keep_dims = _reduction(context)
-    if x.type.dtype is not DType.BOOL:
-        raise Unsupported(f"its input must be bool; it is {x.type}")
+    if not x.type.dtype is context.element().dtype is DType.BOOL:
+        raise Unsupported(
+            f"input and result must be bool; they are {x.type} and {context.element().dtype.value}"
+        )
     return x, axes, keep_dims
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from microfold.frontend.context import OperatorContext, Unsupported, describe, imports
+from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.variables import Variable
+from microfold.ir.node import Value
 from microfold.ir.types import TensorType
+from microfold.ops.movement.bitcast import Bitcast
 
 
 @imports("VAR_HANDLE")
@@ -23,37 +25,42 @@ def _variable(context: OperatorContext) -> Variable:
 
 @imports("READ_VARIABLE")
 def read_variable(context: OperatorContext) -> None:
-    """A snapshot: what was assigned last in this call, or what the call began with."""
-    variable = _variable(context)
+    """Read what was assigned last in this call, or what the call began with."""
+    variable, declared = _variable(context), context.declared_type()
     if variable.current is None:
-        declared = context.declared_type()
         if variable.initial_type is not None:
-            _require_alike(variable.initial_type, declared)
+            _require_same_bytes(variable.initial_type, declared)
         variable.read(declared)
     assert variable.current is not None
-    context.finish(variable.current)
+    context.finish(_taken_for(context, variable.current, declared, context.name()))
 
 
 @imports("ASSIGN_VARIABLE")
 def assign_variable(context: OperatorContext) -> None:
+    """Keep the bytes of a value: the references copy them, whatever its scale is."""
     variable, value = _variable(context), context.input(1)
     if context.scope.is_initializer:
         variable.initial = context.constant(1, "initial value of a variable")
         variable.initial_type = value.type
         return
     if variable.value is not None:
-        _require_alike(value.type, variable.value.type)
-        if value.type != variable.value.type:
-            raise AssertionError("types alike must be equal")
+        value = _taken_for(context, value, variable.value.type, f"{value.name}_assigned")
     variable.current = value if context.scope.runs is None else context.kept(value, variable.read(value.type))
 
 
-def _require_alike(given: TensorType, expected: TensorType) -> None:
-    if given != expected:
+def _taken_for(context: OperatorContext, value: Value, type: TensorType, name: str) -> Value:
+    """Return a value's bytes under another scale."""
+    if value.type == type:
+        return value
+    _require_same_bytes(value.type, type)
+    return context.emit(Bitcast(type.element), value, names=[name])[0]
+
+
+def _require_same_bytes(given: TensorType, expected: TensorType) -> None:
+    if (given.dtype, given.shape) != (expected.dtype, expected.shape):
         raise Unsupported(
-            f"a variable must keep its type: it is {expected} ({describe(expected.quant)}) and is assigned "
-            f"{given} ({describe(given.quant)})",
-            "quantise the model with a converter that shares the scale of a variable",
+            f"a variable must keep its element type and shape: it is {expected} and is assigned {given}",
+            "export the model again",
         )
 
 
