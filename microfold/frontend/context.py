@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tflite
 
+from microfold.errors import TypeRuleError
 from microfold.frontend.float_limits import FLT_MAX, bounds_results, divides_ordinarily, is_ordinary
 from microfold.frontend.half import WIDENED
 from microfold.frontend.legacy import MOVING, SHIFTED, is_legacy, signed, signed_array
@@ -16,6 +17,7 @@ from microfold.frontend.reader import type_name
 from microfold.frontend.schema import NO_OPTIONS, activation_name, option_faults, options_code, options_name
 from microfold.frontend.scope import Scope, Unsupported, describe
 from microfold.frontend.variables import Variable
+from microfold.frontend.zero_products import zero_product
 from microfold.ir.limits import shape_fault
 from microfold.ir.node import Node, Value, make_node
 from microfold.ir.op import Op
@@ -24,6 +26,7 @@ from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.elementwise.select import Select
+from microfold.ops.movement.broadcast_to import BroadcastTo
 
 ImportFunction = Callable[["OperatorContext"], None]
 IMPORTERS: dict[str, ImportFunction] = {}
@@ -372,7 +375,16 @@ class OperatorContext:
         """
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
-        node = make_node(op, inputs, names if names is not None else [self.name()])
+        names = names if names is not None else [self.name()]
+        try:
+            node = make_node(op, inputs, names)
+        except TypeRuleError:
+            zeros = zero_product(op, inputs, self.scope.constants)
+            if zeros is None or zeros.quant is None:
+                raise
+            zero = np.array(zeros.quant.zero_point, zeros.dtype.numpy)
+            given = self.add_constant(zero, f"{names[0]}_zero", zeros.element)
+            node = make_node(BroadcastTo(zeros.shape), [given], names)
         if any(operand in self.scope.large for operand in node.operands) and not bounds_results(op):
             self.scope.large.update(node.outputs)
         for value in node.outputs:
@@ -479,10 +491,26 @@ class OperatorContext:
         if value.type.dtype is DType.FLOAT32 and self._may_overflow():
             self.scope.large.add(value)
             low, high = max(low, -FLT_MAX), min(high, FLT_MAX)
+        self.check_clip(low, high, value.type.element)
         if (low, high) == (-math.inf, math.inf):
             self.finish(value)
         else:
             self.finish(*self.emit(Clip(low, high), value))
+
+    def check_clip(self, low: float, high: float, element: ElementType) -> None:
+        """Require bounds of an activation that are int32 at the scale of its result.
+
+        Raises:
+            Unsupported: a finite bound is not: the references refuse it, or their conversion is undefined.
+        """
+        if element.quant is None:
+            return
+        for bound in filter(math.isfinite, (low, high)):
+            if not abs(bound) / element.quant.scale < 1 << 31:
+                raise Unsupported(
+                    f"{bound:g} must be less than 2^31 steps of its result's scale, {element.quant.scale:g}",
+                    "quantise the model again",
+                )
 
     def _may_overflow(self) -> bool:
         """Whether a float result may leave its range: constants, or values that the operator reads, do not

@@ -284,7 +284,7 @@ class _Reader:
         fault = quantization_fault(dtype, scales, zero_points)
         unseen = bool(zero_points) and not any(scales)
         if unseen:
-            # Quantisers write the scale 0 for what was zero in every run. The least one gives the same products.
+            # Quantisers write 0 for what was zero in every run. The least scale gives the same products.
             scales = (MIN_SCALE,) * count
             if data is not None and (data == zero_points[0]).all():
                 fault = quantization_fault(dtype, scales, zero_points)

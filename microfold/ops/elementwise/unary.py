@@ -139,7 +139,7 @@ class Unary(Op):
 
 @cache
 def _largest_result(op: Unary, x: ElementType) -> float:
-    """The largest magnitude of a quantised result in steps of its scale, before it is clamped."""
+    """Return the largest magnitude of a quantised result in steps of its scale, before it is clamped."""
     assert x.quant is not None
     assert op.out.quant is not None
     low, high = x.dtype.range
@@ -147,4 +147,5 @@ def _largest_result(op: Unary, x: ElementType) -> float:
     real = (np.float32(x.quant.scale) * (inputs - x.quant.zero_point)).astype(np.float32)
     with np.errstate(all="ignore"):
         results = op.total_function()(np.maximum(real, 0) if op.function == "sqrt" else real)
-        return float(np.abs(results / np.float32(op.out.quant.scale)).max())
+        inverse = np.float32(1) / np.float32(op.out.quant.scale)  # infinite if the scale is denormal
+        return float(np.abs(results * inverse).max())

@@ -37,6 +37,7 @@ _RELUS = {
 def relu(context: OperatorContext) -> None:
     x, out = context.input(0), context.element()
     minimum, maximum = _RELUS[context.raw.name]
+    context.check_clip(minimum, maximum, out)
     op = Clip(minimum, maximum) if x.type.element == out else Relu(minimum, maximum, out)
     context.finish(*context.emit(op, x))
 

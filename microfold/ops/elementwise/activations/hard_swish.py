@@ -67,7 +67,7 @@ class HardSwish(Op):
     def parameters(self, x: Quant) -> HardSwishParameters:
         """Multipliers; inputs are first scaled up by 128."""
         assert self.out.quant is not None
-        fine = numerics.effective_scale([x.scale], 128)
+        fine = float(np.float32(x.scale) / np.float32(128))  # denormal scales lose bits, as in the reference
         output = numerics.effective_multiplier([fine], self.out.quant.scale)
         reluish = numerics.effective_multiplier([fine], 3 / 32768)
         return HardSwishParameters(

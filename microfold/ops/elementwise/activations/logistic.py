@@ -48,11 +48,12 @@ def int16_scaling(scale: float, power_of_two_shifts: tuple[int, ...]) -> Int16Sc
 
 
 def check_int16_scale(op: str, x: TensorType) -> None:
-    """Beyond these scales the reference's multiplier of an int16 input has not 16 bits."""
+    """Require a scale for which the reference's multiplier of an int16 input has at most 16 bits."""
     limit = 32767 / (4096 * 3)
     require(
-        x.dtype is not DType.INT16 or (x.quant is not None and 2.0**-30 <= x.quant.scale <= limit),
-        f"{op}: the scale of an int16 input must be in [2^-30, {limit:.4g}]",
+        x.dtype is not DType.INT16 or (x.quant is not None and x.quant.scale <= limit),
+        f"{op}: the scale of an int16 input must be at most {limit:.4g}; "
+        f"it is {x.quant.scale if x.quant is not None else 0:g}",
     )
 
 

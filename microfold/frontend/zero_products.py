@@ -1,0 +1,56 @@
+"""Products with constant real zeros: their results are zero at any scale, whatever their multiplier is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from microfold.errors import TypeRuleError
+from microfold.ir.node import Value
+from microfold.ir.op import Op
+from microfold.ir.types import MAX_SCALE, Array, ElementType, Quant, TensorType
+from microfold.ops.batch_matmul import BatchMatmul
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+
+_PRODUCTS = (BatchMatmul, Conv2D, DepthwiseConv2D, FullyConnected, Mul, TransposeConv2D)
+
+
+def zero_product(
+    op: Op, inputs: Sequence[Value | None], constants: Mapping[Value, Array]
+) -> TensorType | None:
+    """Return the type of a quantised product whose elements are all real zeros; None if it may have others.
+
+    Its multiplier may have no fixed-point form: a result's scale may be denormal where nothing but zeros were
+    seen.
+    """
+    if not isinstance(op, _PRODUCTS) or op.out.quant is None:
+        return None
+    factors, bias = inputs[:2], inputs[2] if len(inputs) > 2 else None
+    if not any(_is_zero(value, constants) for value in factors if value is not None):
+        return None
+    if bias is not None and (bias not in constants or constants[bias].any()):
+        return None
+    # With the largest scale of the result, every multiplier has a form; nothing else depends on it.
+    largest = ElementType(op.out.dtype, Quant((MAX_SCALE,), op.out.quant.zero_points))
+    try:
+        (found,) = replace(op, out=largest).infer_all([None if v is None else v.type for v in inputs])
+    except TypeRuleError:
+        return None
+    return found.with_element(op.out)
+
+
+def _is_zero(value: Value, constants: Mapping[Value, Array]) -> bool:
+    """Return whether a value is constant, and each element is the zero point of its scale."""
+    array, quant = constants.get(value), value.type.quant
+    if array is None or quant is None:
+        return False
+    points = np.array(quant.zero_points)
+    if quant.axis is not None:
+        points = points.reshape([-1 if axis == quant.axis else 1 for axis in range(array.ndim)])
+    return bool((array == points).all())
