@@ -11,13 +11,14 @@ import numpy as np
 from microfold.ir.types import Array, DType, Shape
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.cost.terms import Terms, length_prefix
-from microfold.kernels.fields import Field, Fields, declare
+from microfold.kernels.fields import Field, Fields, declare, describe
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 
-# Loops around the innermost one, as many as the template has.
+# Loops around the innermost one that templates have: as many as images need, and as many as six axes need.
 OUTER_LOOPS = 3
+DEEP_OUTER_LOOPS = 5
 
 
 def merge_axes(sizes: Sequence[int], *strides: Sequence[int]) -> list[tuple[int, ...]]:
@@ -78,7 +79,7 @@ class BinaryKernel(Kernel):
         first = layer.node.operands[0].type
         if first.dtype is not self.dtype:
             return f"it needs {self.dtype.value} operands; they are {first.dtype.value}"
-        if len(self.loops(layer)) > OUTER_LOOPS + 1:
+        if len(self.loops(layer)) > DEEP_OUTER_LOOPS + 1:
             return "its operands broadcast along too many axes in turn"
         return output_range.unsupported_epilogue(layer.node)
 
@@ -121,11 +122,14 @@ class BinaryKernel(Kernel):
             fields: if not those of the kernel.
         """
         *outer, inner = self.loops(layer)
-        spec = (*spec, ("nested", bool(outer)), ("first_step", inner[1]), ("second_step", inner[2]))
+        fields = fields or self.fields
+        deep = len(outer) > OUTER_LOOPS
+        if deep:
+            fields = describe(fields, loops="the five around it")
+        nested = DEEP_OUTER_LOOPS if deep else bool(outer)
+        spec = (*spec, ("nested", nested), ("first_step", inner[1]), ("second_step", inner[2]))
         traversal: dict[str, Parameter] = {"length": inner[0]}
         if outer:
-            records = loop_records(outer, OUTER_LOOPS)
+            records = loop_records(outer, DEEP_OUTER_LOOPS if deep else OUTER_LOOPS)
             traversal["loops"] = Constant("loops", records, record="mf_loop")
-        return KernelCall(
-            CFunction(self.template, self.name, spec, fields or self.fields), dict(parameters) | traversal
-        )
+        return KernelCall(CFunction(self.template, self.name, spec, fields), dict(parameters) | traversal)

@@ -7,11 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from microfold.ir.node import Node
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.broadcast import (
+    DEEP_OUTER_LOOPS,
     LOOP_FIELDS,
     BinaryKernel,
     broadcast_strides,
@@ -179,6 +181,21 @@ for _dtype in (DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32, DType.BOOL)
 _MOVED = C_TYPES | {DType.FLOAT16: "uint16_t"}
 
 
+def select_loops(node: Node) -> list[tuple[int, ...]]:
+    """Return (size, steps in condition and operands) of the fewest loops, outermost first."""
+    out = node.output.type.shape
+    return merge_axes(out, *(broadcast_strides(v.type.shape, out) for v in node.operands[:3]))
+
+
+def _select_fault(layer: LayerContext, loops: int) -> str | None:
+    """Return the reason if a selection by at most so many loops cannot compute a layer."""
+    if len(select_loops(layer.node)) > loops:
+        return "its operands broadcast along too many axes in turn"
+    if layer.node.output.type.dtype not in _MOVED:
+        return f"it does not know {layer.node.output.type.dtype.value}"
+    return "it fuses nothing" if layer.node.epilogue else None
+
+
 @register
 class SelectPortable(Kernel):
     """Element by element, in four loops; all three operands broadcast.
@@ -198,16 +215,8 @@ class SelectPortable(Kernel):
         )
     )
 
-    def _loops(self, layer: LayerContext) -> list[tuple[int, ...]]:
-        out = layer.node.outputs[0].type.shape
-        return merge_axes(out, *(broadcast_strides(v.type.shape, out) for v in layer.node.operands[:3]))
-
     def supports(self, layer: LayerContext) -> str | None:
-        if len(self._loops(layer)) > self.LOOPS:
-            return "its operands broadcast along too many axes in turn"
-        if layer.node.outputs[0].type.dtype not in _MOVED:
-            return f"it does not know {layer.node.outputs[0].type.dtype.value}"
-        return "it fuses nothing" if layer.node.epilogue else None
+        return _select_fault(layer, self.LOOPS)
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1, 2)
@@ -216,7 +225,7 @@ class SelectPortable(Kernel):
         return Terms(call=1, element=layer.node.outputs[0].type.size)
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        loops = loop_records(self._loops(layer), self.LOOPS)
+        loops = loop_records(select_loops(layer.node), self.LOOPS)
         parameters: dict[str, Parameter] = {}
         for index, (size, *steps) in enumerate(loops.tolist()):
             parameters[f"size{index}"] = size
@@ -224,3 +233,34 @@ class SelectPortable(Kernel):
                 parameters[f"{operand}{index}"] = step
         spec = (("type", _MOVED[layer.node.outputs[0].type.dtype]),)
         return KernelCall(CFunction("elementwise/select.c.j2", self.name, spec, self.fields), parameters)
+
+
+@register
+class SelectDeep(Kernel):
+    """Element by element, in six loops, for operands that broadcast along more axes in turn than four.
+
+    `loops` has a row for each: its size, and the steps in condition and operands.
+    """
+
+    name = "select__c_deep"
+    op = Select
+    like = "select__c"
+    fields = declare(Field("loops", "six rows: size, step in condition, first and second"))
+
+    def is_for(self, node: Node) -> bool:
+        return len(select_loops(node)) > SelectPortable.LOOPS
+
+    def supports(self, layer: LayerContext) -> str | None:
+        return _select_fault(layer, DEEP_OUTER_LOOPS + 1)
+
+    def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
+        return (0, 1, 2)
+
+    def terms(self, layer: LayerContext) -> Terms:
+        return Terms(call=1, element=layer.node.outputs[0].type.size)
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        loops = loop_records(select_loops(layer.node), DEEP_OUTER_LOOPS + 1)
+        spec = (("type", _MOVED[layer.node.outputs[0].type.dtype]),)
+        function = CFunction("elementwise/select_deep.c.j2", self.name, spec, self.fields)
+        return KernelCall(function, {"loops": Constant("loops", loops)})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall, Parameter
@@ -20,6 +22,8 @@ from microfold.ops.elementwise.unary import Unary
 
 # Elements computed together.
 _LANES = 4
+# Below, floats are denormal: vectors flush them to 0.
+SMALLEST_NORMAL = float(np.finfo(np.float32).smallest_normal)
 # C expressions of the vector x.
 _FUNCTIONS: Mapping[type[Op] | str, str] = {
     Abs: "vabsq_f32(x)",
@@ -112,6 +116,9 @@ class DequantizeMve(_UnaryMve, DequantizePortable):
     def supports(self, layer: LayerContext) -> str | None:
         if layer.node.operands[0].type.dtype not in (DType.INT8, DType.INT16):
             return "it widens int8 and int16"
+        quant = layer.node.operands[0].type.quant
+        if quant is not None and min(quant.scales) < SMALLEST_NORMAL:
+            return "vectors take denormal scales and results for 0"
         return DequantizePortable.supports(self, layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
