@@ -23,6 +23,21 @@ def check_weights(x: Value, weights: Value) -> None:
         )
 
 
+def check_legacy_weights(context: OperatorContext) -> None:
+    """Require uint8 weights, input 1, where another operand is uint8: LiteRT reads their bytes so.
+
+    Raises:
+        Unsupported: they are of another type.
+    """
+    used = [context.scope.tensors[tensor] for tensor in context.raw.inputs if tensor >= 0]
+    weights = context.scope.tensors[context.raw.inputs[1]]
+    if weights.dtype is not DType.UINT8 and any(tensor.dtype is DType.UINT8 for tensor in used):
+        raise Unsupported(
+            f"weights of uint8 activations must be uint8; they are {weights.type_name}",
+            "convert the model again, with int8 as the target type",
+        )
+
+
 def without_zero_point(context: OperatorContext, x: Value, weights: Value) -> Value:
     """Legacy weights, input 1, as int16 without a zero point; others as they are.
 
@@ -30,6 +45,7 @@ def without_zero_point(context: OperatorContext, x: Value, weights: Value) -> Va
     product in double has that value.
     """
     raw, quant, array = context.scope.tensors[context.raw.inputs[1]], weights.type.quant, context.known(1)
+    check_legacy_weights(context)
     if raw.dtype is not DType.UINT8 or quant is None or array is None or x.type.quant is None:
         return weights
     if quant.axis is not None:

@@ -6,7 +6,7 @@ import tflite
 
 from microfold.frontend.context import BLOCKWISE_INPUTS, OperatorContext, Unsupported, imports
 from microfold.frontend.hybrid import bias_of, is_hybrid, quantized
-from microfold.frontend.window import check_weights
+from microfold.frontend.window import check_legacy_weights, check_weights
 from microfold.ir.node import Value
 from microfold.ir.types import Array, DType
 from microfold.ops.fully_connected.blockwise_fully_connected import BlockwiseFullyConnected
@@ -23,6 +23,7 @@ def fully_connected(context: OperatorContext) -> None:
     options = context.required_options("FullyConnectedOptions")
     x, weights = context.input(0), context.input(1)
     check_weights(x, weights)
+    check_legacy_weights(context)
     legacy = context.raw_type(1) is DType.UINT8
     if legacy and context.raw_type(0) is not DType.UINT8:
         raise Unsupported(f"weights of uint8 need activations of uint8; they are {x.type}")

@@ -144,8 +144,8 @@ def _largest_result(op: Unary, x: ElementType) -> float:
     assert op.out.quant is not None
     low, high = x.dtype.range
     inputs = np.linspace(low, high, 513 if x.dtype is DType.INT16 else high - low + 1)
-    real = (np.float32(x.quant.scale) * (inputs - x.quant.zero_point)).astype(np.float32)
     with np.errstate(all="ignore"):
+        real = (np.float32(x.quant.scale) * (inputs - x.quant.zero_point)).astype(np.float32)
         results = op.total_function()(np.maximum(real, 0) if op.function == "sqrt" else real)
         inverse = np.float32(1) / np.float32(op.out.quant.scale)  # infinite if the scale is denormal
         return float(np.abs(results * inverse).max())

@@ -48,12 +48,17 @@ def int16_scaling(scale: float, power_of_two_shifts: tuple[int, ...]) -> Int16Sc
 
 
 def check_int16_scale(op: str, x: TensorType) -> None:
-    """Require a scale for which the reference's multiplier of an int16 input has at most 16 bits."""
-    limit = 32767 / (4096 * 3)
+    """Require a scale for which the reference's multiplier of an int16 input is positive, of 16 bits.
+
+    A multiplier of 0 makes the reference shift a signed integer out of 32 bits.
+    """
+    if x.dtype is not DType.INT16 or x.quant is None:
+        return
+    smallest, largest = 2.0**-31 / (4096 * 3), 32767 / (4096 * 3)
     require(
-        x.dtype is not DType.INT16 or (x.quant is not None and x.quant.scale <= limit),
-        f"{op}: the scale of an int16 input must be at most {limit:.4g}; "
-        f"it is {x.quant.scale if x.quant is not None else 0:g}",
+        smallest <= x.quant.scale <= largest,
+        f"{op}: the scale of an int16 input must be in [{smallest:.4g}, {largest:.4g}]; "
+        f"it is {x.quant.scale:g}",
     )
 
 

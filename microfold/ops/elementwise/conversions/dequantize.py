@@ -35,7 +35,8 @@ class Dequantize(Op):
         quant = x.type.quant
         assert quant is not None
         if quant.axis is None:
-            return (quant.scale * (x.data.astype(np.int64) - quant.zero_point)).astype(np.float32)
+            with np.errstate(over="ignore"):  # beyond float32: infinite
+                return (quant.scale * (x.data.astype(np.int64) - quant.zero_point)).astype(np.float32)
         along = [-1 if axis == quant.axis else 1 for axis in range(x.type.rank)]
         zero_points = np.array(quant.zero_points, np.int64).reshape(along)
         scales = np.array(quant.scales, np.float32).reshape(along)
