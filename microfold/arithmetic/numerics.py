@@ -19,8 +19,11 @@ from microfold.ir.types import Array, DType, ElementType
 
 Int32Array = NDArray[np.int32]
 
-# What quantised values may be multiplied by: from here on, 8-bit differences leave 32 bits when shifted left.
+# Least real that is too large to multiply quantised values by: the references shift by at most 30 bits.
+# Shifted values that leave 32 bits wrap round, in both references and in the C.
 MAX_MULTIPLIER = 1 << 30
+# The same for operators whose kernels are proved for no larger multiplier: 8-bit differences then fit 32 bits.
+SMALL_MULTIPLIER = 1 << 24
 
 
 class Multiplier(NamedTuple):

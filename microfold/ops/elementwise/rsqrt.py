@@ -41,7 +41,9 @@ class Rsqrt(Op):
         """``1 / (sqrt(scale_in) * scale_out)``, computed in double."""
         assert self.out.quant is not None
         return numerics.effective_multiplier(
-            [1.0], numerics.effective_scale([math.sqrt(x.scale), self.out.quant.scale])
+            [1.0],
+            numerics.effective_scale([math.sqrt(x.scale), self.out.quant.scale]),
+            numerics.SMALL_MULTIPLIER,
         )
 
     def reference(self, x: Tensor) -> Array:

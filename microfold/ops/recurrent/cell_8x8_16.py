@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ MEAN_BITS = 10  # fractional bits of a mean of layer normalisation
 NORM_SHIFT = 12  # of what is normalised to numbers of the gates
 LARGEST_CELL_EXPONENT, SMALLEST_CELL_EXPONENT = -9, -15
 _INT8, _INT16 = DType.INT8.range, DType.INT16.range
+_multiplier = partial(numerics.quantize_multiplier, limit=numerics.SMALL_MULTIPLIER)
 _POWER_TOLERANCE = 1e-3  # of the logarithm of a cell's scale
 
 
@@ -104,11 +106,11 @@ def cell_parameters(
     require(units_scale < 1, f"lstm_8x8_16: the scale of units must be above 2^-30; it is {_scale(units):g}")
     product = None
     if projection is not None:
-        product = numerics.quantize_multiplier(float(_scale(projection) * _scale(units) / _scale(hidden)))
+        product = _multiplier(float(_scale(projection) * _scale(units) / _scale(hidden)))
     return CellParameters(
         cell_exponent(float(_scale(cell))),
         _limit(clips[0], _scale(cell), _INT16[1]),
-        numerics.quantize_multiplier(float(np.float32(units_scale))),
+        _multiplier(float(np.float32(units_scale))),
         product,
         _limit(clips[1], _scale(out), _INT8[1]) if projection is not None else None,
     )
@@ -133,9 +135,7 @@ def gate_parameters(
     """
 
     def effective(factors: tuple[float, float]) -> Multiplier:
-        return numerics.quantize_multiplier(
-            float(np.float32(factors[0]) * np.float32(factors[1]) / np.float32(scale))
-        )
+        return _multiplier(float(np.float32(factors[0]) * np.float32(factors[1]) / np.float32(scale)))
 
     looking = None
     if peephole is not None:
@@ -146,7 +146,7 @@ def gate_parameters(
             f"lstm_8x8_16: the scales of a peephole and of the cell must have a product below that of the "
             f"gate; they are {weight:g}, 2^{exponent} and {scale:g}",
         )
-        looking = numerics.quantize_multiplier(float(np.float32(real)))
+        looking = _multiplier(float(np.float32(real)))
     require(
         norm is None or norm < 0.125,
         f"lstm_8x8_16: scales of layer normalisation must be below 0.125; one is {norm}",
@@ -155,7 +155,7 @@ def gate_parameters(
         effective(x),
         effective(hidden),
         looking,
-        numerics.quantize_multiplier(norm) if norm is not None else None,
+        _multiplier(norm) if norm is not None else None,
         max(1, int(np.float32(10000) * np.float32(norm))) if norm is not None else 0,
     )
 

@@ -50,8 +50,8 @@ def cell_parameters(hidden: Quant, cell: Quant, cell_clip: float) -> CellParamet
     limit = int(min(float(np.float32(cell_clip)) / scale, 32767.0)) if cell_clip > 0 else None
     return CellParameters(
         numerics.quantize_multiplier(2.0**-15),
-        numerics.effective_multiplier([2.0**-30], scale),
-        numerics.effective_multiplier([2.0**-30], hidden.scale),
+        numerics.effective_multiplier([2.0**-30], scale, numerics.SMALL_MULTIPLIER),
+        numerics.effective_multiplier([2.0**-30], hidden.scale, numerics.SMALL_MULTIPLIER),
         Int16Scaling(3 << left, 0) if left >= 0 else Int16Scaling(3, -left),
         limit,
     )
@@ -74,7 +74,9 @@ def check_multipliers(x: TensorType, weights: Quant, recurrent: Quant, hidden: Q
     """
     assert x.quant is not None
     for given, scales in ((x.quant, weights.scales), (hidden, recurrent.scales)):
-        largest = numerics.effective_multiplier([given.scale, max(scales)], GATE_SCALE)
+        largest = numerics.effective_multiplier(
+            [given.scale, max(scales)], GATE_SCALE, numerics.SMALL_MULTIPLIER
+        )
         accumulate.check_int16_multiplier("lstm", x, largest)
     cell_parameters(hidden, cell, 0)
 

@@ -88,9 +88,10 @@ class Svdf(Op):
     ) -> tuple[Multiplier, Multiplier]:
         """Into the state, and out of it."""
         assert self.out.quant is not None
+        limit = numerics.SMALL_MULTIPLIER
         return (
-            numerics.effective_multiplier([x.scale, feature.scale], state.scale),
-            numerics.effective_multiplier([state.scale, time.scale], self.out.quant.scale),
+            numerics.effective_multiplier([x.scale, feature.scale], state.scale, limit),
+            numerics.effective_multiplier([state.scale, time.scale], self.out.quant.scale, limit),
         )
 
     def reference(
