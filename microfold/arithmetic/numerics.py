@@ -22,7 +22,7 @@ Int32Array = NDArray[np.int32]
 # Least real that is too large to multiply quantised values by: the references shift by at most 30 bits.
 # Shifted values that leave 32 bits wrap round, in both references and in the C.
 MAX_MULTIPLIER = 1 << 30
-# The same for operators whose kernels are proved for no larger multiplier: 8-bit differences then fit 32 bits.
+# The same where kernels are proved for no larger multiplier: shifted 8-bit differences fit 32 bits.
 SMALL_MULTIPLIER = 1 << 24
 
 
