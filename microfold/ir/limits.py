@@ -26,6 +26,10 @@ MAX_DEPTH = 32
 # What one evaluation at compile time may take, and all those of one pass together.
 FOLD_OPERATIONS, FOLD_BYTES = 1 << 25, 1 << 26
 FOLD_OPERATIONS_TOTAL, FOLD_BYTES_TOTAL = 1 << 28, 1 << 28
+# Channels that the nodes of a graph read and write: if there are more, ranges are not found for each of them,
+# and none is pruned. An analysis takes some 100 bytes and 0.5 us for each; models for microcontrollers have
+# some 10^4.
+TRACKED_CHANNELS = 1 << 20
 # Of an operator's attributes: what C's `int32_t` holds.
 MAX_INTEGER = (1 << 31) - 1
 
