@@ -30,6 +30,11 @@ FOLD_OPERATIONS_TOTAL, FOLD_BYTES_TOTAL = 1 << 28, 1 << 28
 # and none is pruned. An analysis takes some 100 bytes and 0.5 us for each; models for microcontrollers have
 # some 10^4.
 TRACKED_CHANNELS = 1 << 20
+# Rows of an image that is computed row by row, and bytes of it: a plan has steps for each row, and is checked
+# byte by byte.
+STREAMED_ROWS, STREAMED_BYTES = 1 << 14, 1 << 24
+# Pixels of a result for which it is found out how far it may lie over its input: it takes some 200 bytes each.
+OVERLAP_PIXELS = 1 << 20
 # Of an operator's attributes: what C's `int32_t` holds.
 MAX_INTEGER = (1 << 31) - 1
 
