@@ -64,6 +64,7 @@ def range_(context: OperatorContext) -> None:
     count = math.ceil(spans[0] / spans[1])
     if count > MAX_ELEMENTS:
         raise Unsupported(f"a tensor has at most {MAX_ELEMENTS} elements; its result has {count}")
+    context.scope.allowance.check(count * start.itemsize)
     steps = np.full(count, delta)
     steps[0] = start
     _finish_constant(context, np.cumsum(steps, dtype=start.dtype))
