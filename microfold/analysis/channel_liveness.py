@@ -60,15 +60,16 @@ def contribution(sums: ProductSum, x: Range) -> Contribution:
     same = np.broadcast_to(x.constant, touched.shape)
     total = weights.sum(axis=1)
     candidates = np.flatnonzero(fixed.any(axis=0))
-    if candidates.size and (sums.positions is None or not sums.positions.all()):
+    if candidates.size and (sums.positions is None or not all(kinds.all() for kinds in sums.positions)):
         # A channel may stand for a number only if that number is the same at every kind of position.
         if sums.positions is None:
             uniform = ~touched[:, candidates]
         else:
-            inside = sums.positions.astype(np.float64)
-            at = np.einsum("kt,oti->koi", inside, weights[:, :, candidates], optimize=True)
-            uniform = (at == at[0]).all(axis=0)
-            total[:, candidates] = at[0]
+            rows, columns = (kinds.astype(np.float64) for kinds in sums.positions)
+            split = weights[:, :, candidates].reshape(-1, rows.shape[1], columns.shape[1], candidates.size)
+            at = np.einsum("ar,bc,orci->aboi", rows, columns, split, optimize=True)
+            uniform = (at == at[0, 0]).all(axis=(0, 1))
+            total[:, candidates] = at[0, 0]
         same = same.copy()
         same[:, candidates] &= uniform | (step[candidates] == 0)
     constant = np.where(same, total * step, 0).astype(np.int64)

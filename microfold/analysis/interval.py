@@ -63,16 +63,19 @@ def is_tracked(t: TensorType) -> bool:
 
 
 def full_range(t: TensorType) -> Range:
-    """Everything that the element type can hold."""
-    low, high = t.dtype.range
-    channels = channel_count(t)
-    return Range(np.full(channels, low, np.int64), np.full(channels, high, np.int64))
+    """Return everything that the element type can hold; it takes no memory for each channel."""
+    return uniform(*t.dtype.range, channel_count(t))
+
+
+def uniform(low: int, high: int, channels: int) -> Range:
+    """Return the same range for all channels; it takes no memory for each of them, and cannot be written."""
+    return Range(np.broadcast_to(np.int64(low), channels), np.broadcast_to(np.int64(high), channels))
 
 
 def array_range(array: Array) -> Range:
-    """The range of known data."""
-    rows = array.reshape(-1, array.shape[-1] if array.ndim else 1).astype(np.int64)
-    return Range(rows.min(axis=0), rows.max(axis=0))
+    """Return the range of known data."""
+    rows = array.reshape(-1, array.shape[-1] if array.ndim else 1)
+    return Range(rows.min(axis=0).astype(np.int64), rows.max(axis=0).astype(np.int64))
 
 
 def fits(values: Range, bounds: tuple[int, int]) -> Array:

@@ -47,8 +47,8 @@ class ProductSum:
         weights: float64 [groups, filters, taps, depth] of integers, their zero point taken off.
         bias: int64 [groups * filters].
         zero_point: of the input.
-        positions: bool [kinds, taps]; the kinds of output positions that there are, by the taps that lie
-            inside the image. None: not known, any set of taps may.
+        positions: bool [kinds, taps of an axis], for rows and for columns; the kinds of output positions that
+            there are, by the taps that lie inside the image. None: not known, any set of taps may.
         multipliers: mantissas and shifts, int32 [groups * filters].
         wide: whether sums have 64 bits, see `accumulate.has_wide_sums`.
     """
@@ -56,7 +56,7 @@ class ProductSum:
     weights: Array
     bias: Array
     zero_point: int
-    positions: Array | None
+    positions: tuple[Array, Array] | None
     multipliers: tuple[Array, Array]
     wide: bool
 
@@ -75,8 +75,14 @@ class ProductSum:
         if self.positions is None:
             smallest, largest = np.minimum(smallest, 0).sum(axis=1), np.maximum(largest, 0).sum(axis=1)
         else:
-            inside = self.positions.T.astype(np.float64)
-            smallest, largest = (smallest @ inside).min(axis=1), (largest @ inside).max(axis=1)
+            rows, columns = self.positions
+            split = (-1, rows.shape[1], columns.shape[1])
+            # [channels, kinds of rows, kinds of columns]
+            smallest, largest = (
+                rows.astype(np.float64) @ each.reshape(split) @ columns.T.astype(np.float64)
+                for each in (smallest, largest)
+            )
+            smallest, largest = smallest.min(axis=(1, 2)), largest.max(axis=(1, 2))
         reach = np.maximum(np.abs(x.low), np.abs(x.high)).astype(np.float64) + abs(self.zero_point)
         partial = (np.abs(matrix) @ reach.reshape(groups, depth, 1)).reshape(shape).sum(axis=1)
         return Accumulator(
@@ -122,7 +128,7 @@ def product_sum(node: Node, graph: Graph) -> ProductSum | None:
     if isinstance(op, TransposeConv2D):
         positions = None
     elif isinstance(op, FullyConnected):
-        positions = np.ones((1, 1), np.bool_)
+        positions = (np.ones((1, 1), np.bool_), np.ones((1, 1), np.bool_))
     else:
         positions = kinds_of_positions(op.window(filters.type), x.type.shape[1], x.type.shape[2])
     zero_point, wide = x.type.quant.zero_point, has_wide_sums(node)
@@ -151,17 +157,31 @@ def _arrange(
     return weights.reshape(groups, filters // groups, height * width, depth)
 
 
-def kinds_of_positions(window: Window, height: int, width: int) -> Array:
-    """Which sets of taps lie inside the image at some position of the window, bool [kinds, taps]."""
+def kinds_of_positions(window: Window, height: int, width: int) -> tuple[Array, Array]:
+    """Return which sets of taps lie inside the image at some position of the window.
+
+    Rows and columns are independent: each kind of row occurs with each kind of column.
+
+    Returns:
+        bool [kinds, taps], for rows and for columns.
+    """
     counts = window.output_size(height, width)
     axes = zip(
         (height, width), counts, window.size, window.strides, window.dilations, window.padding, strict=True
     )
-    kinds: list[Array] = []
-    for length, count, size, stride, dilation, (before, _) in axes:
-        index = np.arange(count)[:, np.newaxis] * stride + np.arange(size) * dilation - before
-        inside = (index >= 0) & (index < length)
-        kinds.append(np.array(sorted({*map(tuple, inside.tolist())})))
-    rows, columns = kinds
-    both = rows[:, np.newaxis, :, np.newaxis] & columns[np.newaxis, :, np.newaxis, :]
-    return both.reshape(len(rows) * len(columns), -1)
+    rows, columns = (_kinds_along(*axis) for axis in axes)
+    return rows, columns
+
+
+def _kinds_along(
+    length: int, count: int, size: int, stride: int, dilation: int, padding: tuple[int, int]
+) -> Array:
+    """Return the kinds of positions along one axis, bool [kinds, taps].
+
+    The set of taps changes only at positions where some tap enters or leaves the image.
+    """
+    taps = np.arange(size) * dilation - padding[0]
+    changes = -((np.concatenate([taps, taps - length])) // stride)  # the first position inside, or beyond
+    starts = np.unique(np.concatenate([[0], changes[(changes > 0) & (changes < count)]]))
+    index = starts[:, np.newaxis] * stride + taps
+    return np.unique((index >= 0) & (index < length), axis=0)

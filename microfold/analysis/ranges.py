@@ -2,7 +2,8 @@
 
 Every input of the model may hold everything that its type can. Ranges follow from there with the reference's
 own arithmetic: product sums with constant weights at every kind of border position, the exact
-requantisation, tables of elementwise operators. Without a rule, a result can be all that its type holds.
+requantisation, tables of elementwise operators. Without a rule, a result can be all that its type holds. So it
+can where the channels that nodes read and write are more than `limits.TRACKED_CHANNELS`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from microfold.analysis.interval import (
     multiply,
     saturate,
     to_element,
+    uniform,
 )
-from microfold.analysis.product_sum import Accumulator, ProductSum, product_sum
+from microfold.analysis.product_sum import PRODUCT_SUMS, Accumulator, ProductSum, product_sum
+from microfold.ir import limits
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op, Pattern
@@ -115,6 +118,7 @@ def analyze(graph: Graph) -> Ranges:
 class _Analysis:
     def __init__(self, graph: Graph):
         self.graph = graph
+        self.channels = limits.TRACKED_CHANNELS  # that may still get ranges of their own
         self.values: dict[Value, Range] = {}
         self.accumulators: dict[Node, Accumulator] = {}
         self.product_sums: dict[Node, ProductSum] = {}
@@ -124,9 +128,33 @@ class _Analysis:
                 self.values[value] = full_range(value.type)
         for value, array in graph.constants.items():
             if is_tracked(value.type):
-                self.values[value] = array_range(array)
+                channels = channel_count(value.type)
+                known = self._take(channels)
+                self.values[value] = (
+                    array_range(array) if known else uniform(int(array.min()), int(array.max()), channels)
+                )
+
+    def _take(self, channels: int) -> bool:
+        """Return whether so many channels may still get ranges of their own, and count them if so."""
+        known = channels <= self.channels
+        self.channels -= channels if known else 0
+        return known
 
     def visit(self, node: Node) -> None:
+        """Find the ranges of what a node computes, or take all that the types hold where that is too much."""
+        values = [v for v in (*node.inputs, *node.outputs) if v is not None and is_tracked(v.type)]
+        # Those of a product sum are no more than its weights.
+        known = isinstance(node.op, PRODUCT_SUMS) or self._take(sum(channel_count(v.type) for v in values))
+        first = self._first_output(node) if known else None
+        for value in node.outputs:
+            if is_tracked(value.type):
+                found = first if value is node.outputs[0] else None
+                self.values[value] = found if found is not None else full_range(value.type)
+        if not known:
+            self._add_sum_of_elements(node)
+
+    def _first_output(self, node: Node) -> Range | None:
+        """Return the range of the first output, epilogue included; None if there is no rule."""
         first = self._apply(node)
         running = _bare_type(node) if node.epilogue else node.outputs[0].type
         for step in node.epilogue:
@@ -136,10 +164,18 @@ class _Analysis:
             else:
                 first = unary(step.op, running, first, after)
             running = after
-        for value in node.outputs:
-            if is_tracked(value.type):
-                found = first if value is node.outputs[0] else None
-                self.values[value] = found if found is not None else full_range(value.type)
+        return first
+
+    def _add_sum_of_elements(self, node: Node) -> None:
+        """Keep the sums of a pooling or mean over an input that may hold all that its type can."""
+        x = node.inputs[0] if node.inputs else None
+        if x is None or x not in self.values:
+            return
+        sums = _sum_of_elements(node, uniform(*self.values[x].hull, 1))
+        if sums is not None:
+            channels = channel_count(x.type)
+            bounds = (np.broadcast_to(each, channels) for each in (sums.low, sums.high, sums.partial))
+            self.accumulators[node] = Accumulator(*bounds)
 
     def _apply(self, node: Node) -> Range | None:
         """The range of the first output before the epilogue; None if there is no rule."""

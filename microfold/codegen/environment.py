@@ -42,6 +42,7 @@ def environment(folder: Path | None = None) -> jinja2.Environment:
         folder: where templates are looked for first, e.g. those of a plug-in.
     """
     folders = [resources.template_dir()] if folder is None else [folder, resources.template_dir()]
+    compiled = _compiled_folder()
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folders),
         undefined=jinja2.StrictUndefined,
@@ -50,7 +51,7 @@ def environment(folder: Path | None = None) -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
         extensions=[Uses],
-        bytecode_cache=_CompiledTemplates(str(_compiled_folder())),
+        bytecode_cache=_CompiledTemplates(str(compiled)) if compiled is not None else None,
     )
     env.filters["trim"] = trim
     env.filters |= {"literal": literal, "comment": comment_block}
@@ -58,15 +59,22 @@ def environment(folder: Path | None = None) -> jinja2.Environment:
     return env
 
 
-def _compiled_folder() -> Path:
-    """Beside the texts; the user's own where nothing can be written there, or Python is told not to.
+def _compiled_folder() -> Path | None:
+    """Return the folder of compiled templates; None if there is no place for one.
 
-    To compile the templates takes as long as to compile a model.
+    It is beside the texts, or in the user's cache folder where nothing can be written there, or Python must not
+    write bytecode. A user without a home folder, as in a container with any user id, has no cache folder:
+    templates are then compiled in every process, which takes as long as a model.
     """
     beside = resources.template_dir()
     if os.access(beside, os.W_OK) and not sys.dont_write_bytecode:
         return beside / "__pycache__"
-    return platformdirs.user_cache_path("microfold", appauthor=False) / "templates"
+    try:
+        cache_folder = platformdirs.user_cache_path("microfold", appauthor=False)
+    except (RuntimeError, OSError, KeyError):  # versions of platformdirs differ
+        return None
+    # Older versions leave `~` in the path of a user without a home folder.
+    return cache_folder / "templates" if cache_folder.is_absolute() else None
 
 
 def render(template: str, variables: Mapping[str, object], folder: Path | None = None) -> Rendered:

@@ -405,7 +405,8 @@ class OperatorContext:
         return f"{tensor.name}_signed" if shifted else tensor.name
 
     def add_constant(self, array: Array, name: str, element: ElementType | None = None) -> Value:
-        """A new constant; its element type is the array's own if none is given."""
+        """Return a new constant; its element type is the array's own if none is given."""
+        self.scope.allowance.take(array.nbytes)
         element = element or ElementType(DType(array.dtype.name))
         value = Value(name, TensorType(element.dtype, array.shape, element.quant))
         self.scope.constants[value] = array

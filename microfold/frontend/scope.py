@@ -36,12 +36,45 @@ def describe(quant: Quant | None) -> str:
 
 
 @dataclass
+class Allowance:
+    """Bytes of constants that the import of a model may still make.
+
+    Attributes:
+        total: bytes that it might make at the beginning, see `limits.MADE_BYTES`.
+    """
+
+    total: int
+    left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = self.total
+
+    def take(self, size: int) -> None:
+        """Count the bytes of a constant; see `check`."""
+        self.check(size)
+        self.left -= size
+
+    def check(self, size: int) -> None:
+        """Refuse a constant of so many bytes, before it is made, if it would be too large.
+
+        Raises:
+            Unsupported: there are not so many left.
+        """
+        if size > self.left:
+            raise Unsupported(
+                f"constants that are made while the model is read may take {self.total} bytes in all; "
+                f"{self.total - self.left} are taken, and this one takes {size}"
+            )
+
+
+@dataclass
 class Scope:
     """What the operators of one subgraph share while it is imported.
 
     Attributes:
         tensors: all tensors of the subgraph.
         variables: those of the whole model.
+        allowance: that of the whole model.
         is_initializer: the subgraph gives variables their initial values.
         initialize: runs an initialiser subgraph.
         enter: imports a subgraph that runs on these operands.
@@ -60,6 +93,7 @@ class Scope:
 
     tensors: Sequence[RawTensor]
     variables: Variables
+    allowance: Allowance
     is_initializer: bool
     initialize: Callable[[int], None]
     enter: Callable[[int, Sequence[Value | Variable]], Body]

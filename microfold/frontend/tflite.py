@@ -21,12 +21,12 @@ from microfold.frontend.operators.movement.list_write import list_write
 from microfold.frontend.raw import RawOperator, RawSubgraph, RawTensor
 from microfold.frontend.reader import read_model
 from microfold.frontend.schema import operator_names
-from microfold.frontend.scope import Scope, Unsupported, describe
+from microfold.frontend.scope import Allowance, Scope, Unsupported, describe
 from microfold.frontend.signatures import entry
 from microfold.frontend.variables import Variable, Variables
 from microfold.ir.domain import constant_faults
 from microfold.ir.graph import Graph
-from microfold.ir.limits import MAX_DEPTH
+from microfold.ir.limits import MADE_BYTES, MADE_FACTOR, MAX_DEPTH
 from microfold.ir.node import Node, Value
 from microfold.ir.types import TensorType
 from microfold.support import files
@@ -162,6 +162,12 @@ def survey(data: bytes, source: str, signature: str | None = None) -> Survey:
     )
 
 
+def _allowance(subgraphs: Sequence[RawSubgraph]) -> Allowance:
+    data = (tensor.data for subgraph in subgraphs for tensor in subgraph.tensors)
+    given = sum(array.nbytes for array in data if array is not None)
+    return Allowance(MADE_BYTES + MADE_FACTOR * given)
+
+
 class _Importer:
     """Imports one subgraph.
 
@@ -187,9 +193,11 @@ class _Importer:
         self.running: tuple[int, ...] = (*(outer.running if outer is not None else ()), index)
         self.bodies: list[int] = outer.bodies if outer is not None else []
         self.prefix = f"subgraph {index}, " if outer is not None else ""
+        self.allowance: Allowance = outer.allowance if outer is not None else _allowance(subgraphs)
         self.scope = Scope(
             self.subgraph.tensors,
             variables,
+            self.allowance,
             is_initializer=is_initializer,
             initialize=self.initialize,
             enter=self.enter,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from microfold.ir import limits
 from microfold.ir.types import Array, TensorType
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
@@ -35,8 +38,11 @@ def window_overlap(
         across_rows: a group may go on in the next row or image; otherwise it ends with its row.
 
     Returns:
-        Bytes: the most by which writing runs ahead of what is still to be read.
+        Bytes: the most by which writing runs ahead of the bytes that are still to be read. Of more than
+        `limits.OVERLAP_PIXELS` pixels, a bound: the output may not lie over the input.
     """
+    if _is_large(out):
+        return out.nbytes
     batch, rows, columns, _ = out.shape
     lowest, behind = _accesses(x, out, window)
     if across_rows:
@@ -54,6 +60,8 @@ def band_overlap(x: TensorType, out: TensorType, window: Window, group: int, row
     Of a band it computes `group` columns at a time, all reads before the first write; columns that are left
     over pixel by pixel.
     """
+    if _is_large(out):
+        return out.nbytes
     lowest, behind = _accesses(x, out, window)
     batch, height, columns, _ = out.shape
     image, row, column = np.ogrid[:batch, :height, :columns]
@@ -68,6 +76,10 @@ def band_overlap(x: TensorType, out: TensorType, window: Window, group: int, row
     np.minimum.at(first, unit, lowest.reshape(-1))
     np.maximum.at(last, unit, behind.reshape(-1))
     return _run_ahead(first, last, x, reads_first=True)
+
+
+def _is_large(out: TensorType) -> bool:
+    return math.prod(out.shape[:3]) > limits.OVERLAP_PIXELS
 
 
 def _accesses(x: TensorType, out: TensorType, window: Window) -> tuple[Array, Array]:

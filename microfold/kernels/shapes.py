@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from microfold.ir.types import TensorType
 from microfold.kernels.call import Parameter
 from microfold.kernels.fields import declare
@@ -61,13 +63,9 @@ def dense_window_parameters(window: Window) -> dict[str, Parameter]:
 
 
 def rows_and_taps(x: TensorType, out: TensorType, window: Window) -> tuple[int, int]:
-    """How many rows of all windows lie in the image, and how many elements of one channel."""
+    """Return how many rows of all windows lie in the image, and how many elements of one channel."""
     rows, columns = (
-        sum(
-            0 <= position * stride - before + tap * dilation < length
-            for position in range(count)
-            for tap in range(size)
-        )
+        _taps_inside(length, (count, stride), (size, dilation), before)
         for length, count, size, stride, dilation, (before, _) in zip(
             x.shape[1:3],
             out.shape[1:3],
@@ -79,6 +77,21 @@ def rows_and_taps(x: TensorType, out: TensorType, window: Window) -> tuple[int, 
         )
     )
     return x.shape[0] * rows * out.shape[2], x.shape[0] * rows * columns
+
+
+def _taps_inside(length: int, positions: tuple[int, int], taps: tuple[int, int], before: int) -> int:
+    """Return how many taps of all positions along one axis lie inside the image.
+
+    Args:
+        length: of the axis.
+        positions, taps: how many there are, and the distance of two neighbours. They are interchangeable, so
+            the work is that of the fewer.
+        before: padding.
+    """
+    (few, few_step), (many, step) = sorted((positions, taps))
+    offsets = np.arange(few, dtype=np.int64) * few_step - before
+    first, end = (np.clip(-((offsets - bound) // step), 0, many) for bound in (0, length))
+    return int((end - first).sum())
 
 
 def matrix_parameters(x: TensorType, out: TensorType) -> dict[str, Parameter]:

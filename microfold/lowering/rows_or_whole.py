@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from microfold.errors import InputError
+from microfold.ir import limits
 from microfold.kernels.selection.cheapest import Candidate, Ranking, run_cost
 from microfold.kernels.selection.smaller_arena import most_arena, rows_pay
 from microfold.lowering.placement import misaligned
@@ -72,13 +73,13 @@ def faster_rows(whole: Whole, cuts: Cuts, rows: Callable[[], Streamed | Collecti
 
 
 def smaller_rows(whole: Whole, search: Search) -> Streamed | None:
-    """Rows that take no more time than whole tensors, and so much less RAM that it pays; None: none do.
+    """Return rows that take no more time than whole tensors, and so much less RAM that it pays.
 
-    All layers whose calls need more than that must be computed by rows, and so take no more time.
+    None: there are none, or they are not looked for, because the arena is too large. All layers whose calls need more than that must be computed by rows, and so take no more time.
     """
     options, most = search.options, most_arena(whole.arena)
     over = [index for index, need in enumerate(whole.needs) if need > most]
-    if not over or not _takes_no_longer(whole, search.cuts, over):
+    if whole.arena > limits.STREAMED_BYTES or not over or not _takes_no_longer(whole, search.cuts, over):
         return None
     found = in_rows(search)
     if isinstance(found, Streamed) and whole.cost < found.cost <= NEARLY * whole.cost:

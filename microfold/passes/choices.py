@@ -73,23 +73,22 @@ class Choices:
 
 
 def trace_text(trace: Trace) -> str:
-    """A trace as a text: equal ones have equal texts, of none it is empty."""
+    """Return a trace as text: equal traces have equal texts, and the empty one has none."""
     return json.dumps(trace, sort_keys=True) if trace else ""
 
 
 def trace_of(text: str) -> Trace:
-    """What `trace_text` was made of.
+    """Return the trace of a text that `trace_text` has made.
 
     Raises:
-        InputError: nothing.
+        InputError: the text is something else.
     """
     if not text:
         return {}
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or not all(isinstance(taken, str) for taken in found.values()):
         raise InputError(f"a trace must be a JSON object of texts; it is {text[:80]!r}")
-    pairs = cast("dict[object, object]", found)
-    return {str(name): str(taken) for name, taken in pairs.items()}
+    return cast("dict[str, str]", found)

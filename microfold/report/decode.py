@@ -39,18 +39,19 @@ def _refuse_constant(text: str) -> float:
 
 
 def decode(kind: type[_T], data: object, source: str) -> _T:
-    """A dataclass from plain data. Fields may be missing that have a default; what has no field is ignored.
+    """Return a dataclass from plain data. Fields with a default may be missing; unknown keys are ignored.
 
     Args:
-        kind: its fields are ``str``, ``bool``, ``int`` (not negative unless the field's metadata says
-            ``signed``), ``Literal`` of strings, ``X | None``, ``tuple[X, ...]`` and dataclasses of these.
-        source: stands before the faults.
+        kind: its fields are ``str``, ``bool``, ``int``, ``Literal`` of strings or integers, ``X | None``,
+            ``tuple[X, ...]`` and dataclasses of these. Integers are at least the ``minimum`` of the field's
+            metadata: 0 if there is none, and any integer if it is None.
+        source: the name that stands before the faults.
 
     Raises:
         InputError: with every fault and its place.
     """
     faults: list[str] = []
-    found = _decode(kind, data, "$", False, faults)
+    found = _decode(kind, data, "$", 0, faults)
     refuse(source, faults)
     return found
 
@@ -67,25 +68,25 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _decode(kind: Any, data: Any, where: str, signed: bool, faults: list[str]) -> Any:
+def _decode(kind: Any, data: Any, where: str, minimum: int | None, faults: list[str]) -> Any:
     if is_dataclass(kind):
         return _decode_fields(kind, data, where, faults)
     origin = get_origin(kind)
     if origin is types.UnionType:
-        return None if data is None else _decode(get_args(kind)[0], data, where, signed, faults)
+        return None if data is None else _decode(get_args(kind)[0], data, where, minimum, faults)
     if origin is tuple:
         if isinstance(data, list | tuple):
             item: Any = get_args(kind)[0]
-            return tuple(_decode(item, d, f"{where}[{i}]", signed, faults) for i, d in enumerate(data))
+            return tuple(_decode(item, d, f"{where}[{i}]", minimum, faults) for i, d in enumerate(data))
         wanted = "a list"
     elif origin is Literal:
-        if data in get_args(kind):
+        if any(type(data) is type(value) and data == value for value in get_args(kind)):
             return data
-        wanted = f"one of {', '.join(get_args(kind))}"
+        wanted = f"one of {', '.join(map(str, get_args(kind)))}"
     elif kind is int:
-        if type(data) is int and (-_LARGEST if signed else 0) <= data <= _LARGEST:
+        if type(data) is int and (-_LARGEST if minimum is None else minimum) <= data <= _LARGEST:
             return data
-        wanted = "a whole number" if signed else "a whole number from 0"
+        wanted = "a whole number" if minimum is None else f"a whole number from {minimum}"
     else:
         if type(data) is kind:
             return data
@@ -103,9 +104,9 @@ def _decode_fields(kind: Any, data: Any, where: str, faults: list[str]) -> Any:
     for field in fields(kind):
         name = field.metadata.get("key", field.name)
         if name in data:
-            signed = field.metadata.get("signed", False)
+            minimum = field.metadata.get("minimum", 0)
             given[field.name] = _decode(
-                _hints(kind)[field.name], data[name], f"{where}.{name}", signed, faults
+                _hints(kind)[field.name], data[name], f"{where}.{name}", minimum, faults
             )
         elif field.default is MISSING:
             faults.append(f"{where}.{name} is missing")

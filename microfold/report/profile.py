@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def read_profile(data: Any, path: Path, names: Sequence[str]) -> Profile:
     layers = {key: numbers.get(key) for key in data}
     strange = [key for key, layer in layers.items() if layer is None]
     found = [layer for layer in layers.values() if layer is not None]
-    twice = sorted({names[layer] for layer in found if found.count(layer) > 1})
+    twice = sorted({names[layer] for layer, count in Counter(found).items() if count > 1})
     wrong = [key for key, value in data.items() if type(value) is not int or not 0 <= value < _MOST_TICKS]
     rules = (
         (

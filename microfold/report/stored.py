@@ -30,7 +30,7 @@ class Origin:
 class Settings:
     """The options that the page names."""
 
-    optimize: str
+    optimize: Literal["size", "balanced", "speed"]
     flash: int | None
     ram: int | None
 
@@ -56,8 +56,8 @@ class MemoryFill:
     """A memory of the target; bytes."""
 
     name: str
-    size: int
-    cycles: int
+    size: int = field(metadata={"minimum": 1})
+    cycles: int = field(metadata={"minimum": 1})
     context: int
     constants: int
     loaded: int
@@ -118,10 +118,10 @@ class Refusal:
 class Accumulator:
     """Bounds of a layer's sums."""
 
-    low: int = field(metadata={"signed": True})
-    high: int = field(metadata={"signed": True})
+    low: int = field(metadata={"minimum": None})
+    high: int = field(metadata={"minimum": None})
     largest_partial: int
-    type_bits: int = 32
+    type_bits: Literal[32, 64] = 32
 
 
 @frozen
@@ -186,8 +186,8 @@ class Removed:
     """Channels that are not computed, for one reason."""
 
     reason: str
-    low: int = field(metadata={"signed": True})
-    high: int = field(metadata={"signed": True})
+    low: int = field(metadata={"minimum": None})
+    high: int = field(metadata={"minimum": None})
     channels: tuple[int, ...]
 
 
@@ -249,8 +249,8 @@ class Relaxed:
 class Sliding:
     """Of runs that take new frames only."""
 
-    frames: int
-    step: int
+    frames: int = field(metadata={"minimum": 2})
+    step: int = field(metadata={"minimum": 1})
     macs: int
     window_macs: int
 
@@ -261,11 +261,11 @@ class Window:
 
     tensor: str
     offset: int
-    rows: int
-    bytes: int
-    rows_per_call: int
-    whole: int | None = None
-    kept: str = "window"
+    rows: int = field(metadata={"minimum": 1})
+    bytes: int = field(metadata={"minimum": 1})
+    rows_per_call: int = field(metadata={"minimum": 1})
+    whole: int | None = field(default=None, metadata={"minimum": 1})
+    kept: Literal["window", "ring", "carried"] = "window"
     apart: int = 0
 
 
@@ -273,7 +273,7 @@ class Window:
 class Rows:
     """What is computed row by row."""
 
-    layers: int
+    layers: int = field(metadata={"minimum": 1})
     longest_push: int | None
     moved: int
     windows: tuple[Window, ...]

@@ -1,21 +1,29 @@
-"""Measurements in a file: an SQLite database with rows for settings, a table for each class of `records`.
+"""Database of measurements: an SQLite file with a table for each class of `records`.
 
-What is added twice is merged: the fewest and the most cycles, and the sum of the runs. So a database does not
-depend on the order in which measurements come in. Records of no cycles, of a counter that stood still, are
-passed over where records are read; what is measured takes their place.
+Records that are added twice are merged: the fewest and the most cycles, and the sum of the runs. So a database
+does not depend on the order in which measurements come in. Records of no cycles, of a counter that stood still,
+are skipped when records are read; later measurements replace them.
+
+A database may come from anywhere. Its schema must be exactly the one that is created here, so no view, trigger
+or expression of somebody else runs. Each statement may take a number of steps that is linear in the size of the
+file. Every value is checked against the type of its field when it is read.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 import sqlite3
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import astuple, fields
 from pathlib import Path
+from typing import Any
 
 from microfold.errors import InputError
 from microfold.kernels.selection.measured import Figure, MeasuredCosts
+from microfold.passes.choices import trace_of
 from microfold.support.frozen import frozen
 from microfold.tune.records import Failure, ProgramRecord, Record
 from microfold.tune.setting import Setting
@@ -26,6 +34,10 @@ FORMAT = 2
 # It had the first table only.
 _FIRST_FORMAT = 1
 _SECONDS = 10.0  # to wait for another process that writes
+# Steps of SQLite's virtual machine that a statement may take: some for any file, and so many for each byte.
+# A row takes some 60 steps and has at least some 20 bytes; the rest is reserve.
+_LEAST_STEPS, _STEPS_PER_BYTE = 1_000_000, 10
+_STEPS_PER_CALL = 10_000  # between two calls of the handler that counts them
 
 
 @frozen
@@ -34,8 +46,8 @@ class _Table:
 
     Attributes:
         key: the names of the fields that tell rows apart.
-        merge: what becomes of the others where a row is added twice.
-        counted: which rows are read.
+        merge: SQL that merges the other fields when a row is added twice.
+        counted: SQL condition that a row must meet to be read.
     """
 
     name: str
@@ -56,11 +68,23 @@ class _Table:
     def identity(self) -> str:
         return ", ".join((*_SETTING, *self.key))
 
+    @property
+    def declaration(self) -> str:
+        """The statement that creates the table, as SQLite keeps it."""
+        columns = ", ".join(f"{name} {_TYPES.get(name, 'TEXT')} NOT NULL" for name in self.columns)
+        return f"CREATE TABLE {self.name} ({columns}, PRIMARY KEY ({self.identity}))"
+
 
 _SETTING = tuple(field.name for field in fields(Setting))
 _TYPES = dict.fromkeys(("clock", "cycles", "slowest", "runs", "ram", "flash"), "INTEGER") | {
     "estimate": "REAL"
 }
+_IS_VALUE: Mapping[str, Callable[[object], bool]] = {
+    "TEXT": lambda value: isinstance(value, str),
+    "INTEGER": lambda value: isinstance(value, int) and value >= 0,
+    "REAL": lambda value: isinstance(value, float) and math.isfinite(value) and value >= 0,
+}
+_DESCRIBED = {"TEXT": "a text", "INTEGER": "a whole number from 0", "REAL": "a finite number from 0"}
 _RECORDS = _Table(
     "records",
     Record,
@@ -85,7 +109,7 @@ class Database:
 
     Args:
         path: of the file.
-        create: make one if there is none.
+        create: open it for writing, and make it if there is none. Otherwise it is only read.
 
     Raises:
         InputError: there is none, or the file is something else.
@@ -97,10 +121,11 @@ class Database:
             raise InputError(
                 f"a database must be a file that `microfold tune` has written; there is none at {path}"
             )
+        uri = f"{path.absolute().as_uri()}?mode={'rwc' if create else 'ro'}"
         with self._explained():
-            self._connection = sqlite3.connect(path, timeout=_SECONDS)
+            self._connection = sqlite3.connect(uri, timeout=_SECONDS, uri=True)
         try:
-            self._check(create)
+            self._tables = self._check(create)
         except BaseException:
             self._connection.close()
             raise
@@ -116,7 +141,7 @@ class Database:
 
     @contextlib.contextmanager
     def _explained(self) -> Generator[None]:
-        """Errors of SQLite as a sentence."""
+        """Turn errors of SQLite into a sentence."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -130,42 +155,56 @@ class Database:
             f"({why}): name another file, or delete this one and measure again"
         )
 
-    def _check(self, create: bool) -> None:
+    @contextlib.contextmanager
+    def _query(self, statement: str, values: Sequence[object] = ()) -> Generator[sqlite3.Cursor]:
+        """Run a statement whose steps are limited; its rows are read in the block."""
+        allowed = (_LEAST_STEPS + _STEPS_PER_BYTE * self.path.stat().st_size) // _STEPS_PER_CALL
+        calls = itertools.count()
         with self._explained():
-            application, version = (self._pragma(name) for name in ("application_id", "user_version"))
-            tables = [name for (name,) in self._connection.execute("SELECT name FROM sqlite_master")]
-            if create and not tables and application == 0:
-                self._create(_TABLES)
-                return
-            if application != APPLICATION or "records" not in tables:
-                raise self._foreign("it has other contents")
-            if version == _FIRST_FORMAT:
-                self._create(_TABLES[1:])
-            elif version != FORMAT:
-                raise self._foreign(f"its format is {version}, this version of microfold has {FORMAT}")
-            for (found,) in self._connection.execute("PRAGMA quick_check"):
+            self._connection.set_progress_handler(lambda: next(calls) > allowed, _STEPS_PER_CALL)
+            try:
+                with closing(self._connection.execute(statement, values)) as rows:
+                    yield rows
+            finally:
+                self._connection.set_progress_handler(None, 0)
+
+    def _check(self, create: bool) -> tuple[_Table, ...]:
+        """Check what the file is, and return the tables that it has."""
+        with self._query("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL") as rows:
+            schema = list(rows)
+        application, version = (self._pragma(name) for name in ("application_id", "user_version"))
+        if create and not schema and application == 0:
+            self._create(_TABLES)
+            return _TABLES
+        if application != APPLICATION:
+            raise self._foreign("it has other contents")
+        if version not in (_FIRST_FORMAT, FORMAT):
+            raise self._foreign(f"its format is {version}, this version of microfold has {FORMAT}")
+        tables = _TABLES[:1] if version == _FIRST_FORMAT else _TABLES
+        if sorted(schema) != sorted(("table", table.name, table.declaration) for table in tables):
+            raise self._foreign("its tables have other columns, or it has more than these tables")
+        with self._query("PRAGMA quick_check") as rows:
+            for (found,) in rows:
                 if found != "ok":
                     raise self._foreign(str(found).splitlines()[0])
-            for table in _TABLES:
-                described = self._connection.execute(f"PRAGMA table_info({table.name})")
-                if tuple(row[1] for row in described) != table.columns:
-                    raise self._foreign("its tables have other columns")
+        if create and version == _FIRST_FORMAT:
+            self._create(_TABLES[1:])
+            return _TABLES
+        return tables
 
     def _pragma(self, name: str) -> int:
-        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
+        with self._query(f"PRAGMA {name}") as rows:
+            return int(rows.fetchone()[0])
 
     def _create(self, tables: Iterable[_Table]) -> None:
-        with self._connection:
+        with self._explained(), self._connection:
             for table in tables:
-                columns = ", ".join(f"{name} {_TYPES.get(name, 'TEXT')} NOT NULL" for name in table.columns)
-                self._connection.execute(
-                    f"CREATE TABLE IF NOT EXISTS {table.name} ({columns}, PRIMARY KEY ({table.identity}))"
-                )
+                self._connection.execute(table.declaration)
             self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
             self._connection.execute(f"PRAGMA user_version = {FORMAT}")
 
     def add(self, setting: Setting, rows: Iterable[Record | ProgramRecord | Failure]) -> None:
-        """Adds what was found, all or none; it is on the disk when this returns."""
+        """Add rows, all or none; they are on the disk when this returns."""
         rows = list(rows)
         with self._explained(), self._connection:
             for table in _TABLES:
@@ -176,74 +215,83 @@ class Database:
                     [(*astuple(setting), *astuple(row)) for row in rows if isinstance(row, table.row)],
                 )
 
-    def _rows(self, table: _Table, setting: Setting, **more: str) -> list[tuple[object, ...]]:
-        """All of a setting, in order; `more`: what else they must have."""
+    def _rows(self, table: _Table, setting: Setting, **more: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a setting, in order; `more`: values that other columns must have."""
+        if table not in self._tables:
+            return []
         names = [*_SETTING, *more]
         where = " AND ".join([*(f"{name} = ?" for name in names), table.counted])
         query = f"SELECT {', '.join(table.fields)} FROM {table.name} WHERE {where} ORDER BY {table.identity}"
-        values = (*astuple(setting), *more.values())
-        with self._explained(), closing(self._connection.execute(query, values)) as rows:
-            return list(rows)
+        with self._query(query, (*astuple(setting), *more.values())) as rows:
+            return [self._checked(table.name, table.fields, row) for row in rows]
+
+    def _checked(self, table: str, names: Sequence[str], row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return a row whose values have the types of their columns; refuse any other.
+
+        SQLite keeps values of any type in any column.
+        """
+        for name, value in zip(names, row, strict=True):
+            kind = _TYPES.get(name, "TEXT")
+            if not _IS_VALUE[kind](value):
+                raise self._foreign(f"{name} in {table} must be {_DESCRIBED[kind]}; it is {_shown(value)}")
+        return row
 
     def records(self, setting: Setting) -> list[Record]:
-        """What kernels took, in order."""
-        return [self._record(row) for row in self._rows(_RECORDS, setting)]
+        """Return the records of kernels, in order."""
+        return [Record(*row) for row in self._rows(_RECORDS, setting)]
 
     def programs(self, setting: Setting, program: str) -> list[ProgramRecord]:
-        """What the programs took that are made of one thing, in order."""
-        found = self._rows(_PROGRAMS, setting, program=program)
-        if not all(isinstance(number, int) and number > 0 for row in found for number in row[3:4]):
-            raise self._foreign("cycles must be numbers; for a program they are not")
-        return [ProgramRecord(*row) for row in found]  # type: ignore[arg-type]  # keys are TEXT
+        """Return the records of the programs that are made of one thing, in order."""
+        found = [ProgramRecord(*row) for row in self._rows(_PROGRAMS, setting, program=program)]
+        for record in found:
+            try:
+                trace_of(record.trace)
+            except InputError as error:
+                raise self._foreign(str(error)) from None
+        return found
 
     def failures(self, setting: Setting, program: str) -> list[Failure]:
-        """What of such programs could not be measured, in order."""
-        found = self._rows(_FAILURES, setting, program=program)
-        return [Failure(*row) for row in found]  # type: ignore[arg-type]  # all are TEXT
+        """Return the failures of such programs, in order."""
+        return [Failure(*row) for row in self._rows(_FAILURES, setting, program=program)]
 
     def failed_variants(self, setting: Setting) -> Mapping[tuple[str, str], str]:
-        """Of kernels that failed in some program, and were measured in none, the reasons."""
-        found = [Failure(*row) for row in self._rows(_FAILURES, setting)]  # type: ignore[arg-type]
+        """Return why kernels failed in some program that were measured in none."""
+        found = [Failure(*row) for row in self._rows(_FAILURES, setting)]
         measured = self.figures(setting)
         variants = {(each.layer, each.variant): each.reason for each in found if each.layer}
         return {key: reason for key, reason in variants.items() if key not in measured}
 
     def costs(self, setting: Setting) -> MeasuredCosts | None:
-        """What selection is handed; None: nothing was measured, and nothing has failed."""
+        """Return the costs for selection; None: nothing was measured, and nothing has failed."""
         figures, failed = self.figures(setting), self.failed_variants(setting)
         return MeasuredCosts(figures, setting.where, failed) if figures or failed else None
 
     def forget_failures(self, setting: Setting, program: str) -> None:
-        """As if nothing of such programs had failed."""
+        """Delete the failures of such programs."""
         names = (*_SETTING, "program")
         where = " AND ".join(f"{name} = ?" for name in names)
         with self._explained(), self._connection:
             self._connection.execute(f"DELETE FROM failures WHERE {where}", (*astuple(setting), program))
 
-    def _record(self, row: tuple[object, ...]) -> Record:
-        *_, cycles, slowest, runs, estimate = row
-        whole = all(isinstance(number, int) and number >= 0 for number in (cycles, slowest, runs))
-        if not whole or not isinstance(estimate, float):
-            raise self._foreign(f"cycles must be numbers; for {row[1]} they are not")
-        return Record(*row)  # type: ignore[arg-type]  # keys are TEXT
-
     def settings(self) -> list[Setting]:
-        """All in which something was measured, in order."""
+        """Return all settings in which something was measured, in order."""
         names = ", ".join(_SETTING)
         query = " UNION ".join(
-            f"SELECT {names} FROM {table.name} WHERE {table.counted}" for table in (_RECORDS, _PROGRAMS)
+            f"SELECT DISTINCT {names} FROM {table.name} WHERE {table.counted}"
+            for table in (_RECORDS, _PROGRAMS)
+            if table in self._tables
         )
-        with self._explained(), closing(self._connection.execute(query)) as rows:
-            return sorted(Setting(*row) for row in rows)
+        with self._query(query) as rows:
+            return sorted(Setting(*self._checked("a setting", _SETTING, row)) for row in rows)
 
     def figures(self, setting: Setting) -> Mapping[tuple[str, str], Figure]:
-        """What was measured of kernels."""
+        """Return the measured figures of kernels, by layer and variant."""
         return {(record.layer, record.variant): record.figure for record in self.records(setting)}
 
     def export(self) -> str:
-        """All of it as text: a part for each table, with the names of the fields in its first line.
+        """Return the database as text: a part for each table, with the names of the fields in its first line.
 
-        Then there is a line for each row, with tabs between its fields.
+        Each further line is a row, with tabs between its fields.
         """
         settings = self.settings()
         parts: list[str] = []
@@ -252,3 +300,8 @@ class Database:
             lines = ["\t".join(" ".join(str(each).split()) for each in row) for row in rows]
             parts.append("\n".join(["\t".join(table.columns), *lines]) + "\n")
         return "\n".join(parts)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."

@@ -67,3 +67,28 @@ def test_user_without_a_folder(templates: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     (templates.parent / "cache").write_text("")
     assert render() == "42"
+
+
+def test_user_without_a_home(templates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container with any user id: neither the environment nor the system knows a home folder."""
+
+    def unknown(_: int) -> None:
+        raise KeyError("getpwuid(): uid not found")
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    monkeypatch.chdir(templates.parent)
+    assert render() == "42"
+    assert [path.name for path in templates.parent.iterdir()] == ["templates"]  # no folder "~"
+
+
+def test_relative_cache_folder_of_older_platformdirs(
+    templates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda *_, **__: Path("~/.cache/microfold"))
+    monkeypatch.chdir(templates.parent)
+    assert render() == "42"
+    assert [path.name for path in templates.parent.iterdir()] == ["templates"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_a_stored_report_is_the_one_that_was_made(tmp_path: Path) -> None:
 
 
 def test_fields_are_those_of_the_schema() -> None:
-    """Also what may be missing: a field without a default is required."""
+    """A field has the schema's type, values and minimum. A field without a default is required."""
     schema = json.loads((Path(data.__file__).parent / "report.schema.json").read_text(encoding="utf-8"))
 
     def resolved(node: Any) -> Any:
@@ -53,6 +53,18 @@ def test_fields_are_those_of_the_schema() -> None:
                 node = node["items"]
             else:
                 return node
+
+    def leaf(hint: Any) -> Any:
+        while type(None) in get_args(hint) or get_origin(hint) is tuple:
+            hint = get_args(hint)[0]
+        return hint
+
+    def constraint(field: Any, hint: Any) -> dict[str, Any]:
+        if get_origin(hint) is Literal:
+            return {"enum": list(get_args(hint))}
+        minimum = field.metadata.get("minimum", 0)
+        bounds = {"minimum": minimum} if hint is int and minimum is not None else {}
+        return {"type": {str: "string", int: "integer", bool: "boolean"}[hint], **bounds}
 
     seen: set[Any] = set()
 
@@ -67,6 +79,13 @@ def test_fields_are_those_of_the_schema() -> None:
             inner = [each for each in (hint, *get_args(hint)) if is_dataclass(each)]
             for each in inner:
                 check(each, node["properties"][name])
+            if not inner:
+                given = resolved(node["properties"][name])
+                if isinstance(given.get("type"), list):
+                    given = {**given, "type": given["type"][0]}
+                wanted = constraint(field, leaf(hint))
+                kept = {key: given[key] for key in ("type", "enum", "minimum") if key in given}
+                assert kept == wanted, f"{kind.__name__}.{name}"
 
     check(BuildReport, schema)
     assert len(seen) > 15
@@ -114,6 +133,9 @@ def test_all_faults_are_told_at_once() -> None:
         (lambda r: r["blocks"][0].update(first_layer=3, last_layer=2), "it does from 3 to 2"),
         (lambda r: r.update(macs=1 << 70), "it is too large"),
         (lambda r: r.update(macs=True), "it is True"),
+        (lambda r: r["layers"][0]["accumulator"].update(type_bits=1 << 40), "one of 32, 64; it is 1099511627"),
+        (lambda r: r["layers"][0]["accumulator"].update(type_bits=32.0), "one of 32, 64; it is 32.0"),
+        (lambda r: r["options"].update(optimize="fast"), "one of size, balanced, speed; it is 'fast'"),
         (lambda r: r.update(origin=[]), "must be an object; it is a list"),
         (lambda r: r.update(model={}), "must be a text; it is an object"),
         (lambda r: r.update(report_version=7), "report_version 2; it has 7: build the model again"),

@@ -18,7 +18,7 @@ from microfold.options import OPTIMIZE, Options
 from microfold.program import Program
 from microfold.tune.costs import load_costs, what_applies
 from microfold.tune.database import Database
-from microfold.tune.records import Record
+from microfold.tune.records import Failure, ProgramRecord, Record
 from microfold.tune.setting import Setting, simulated_setting
 from tests.cli.test_passes import CNN
 from tests.command_line import microfold, refuse, succeed
@@ -149,17 +149,82 @@ def test_what_is_no_database(tmp_path: Path) -> None:
     assert "--database" in refuse("kernels", CNN, "--board", "nucleo")
 
 
-def test_newer_formats_and_wrong_values_are_refused(tmp_path: Path) -> None:
+def test_newer_formats_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     store(path, SETTING, "")
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE records SET cycles = 'many'")
-    with pytest.raises(InputError, match="cycles must be numbers"):
-        build(path)
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 3")
     with pytest.raises(InputError, match="its format is 3"):
         build(path)
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("UPDATE records SET cycles = 'many'", "cycles in records must be a whole number from 0; it is 'many'"),
+        ("UPDATE records SET estimate = 9e999", "estimate in records must be a finite number"),
+        ("UPDATE records SET estimate = -1.0", "estimate in records must be a finite number"),
+        ("UPDATE records SET variant = x'00' WHERE rowid = 1", "variant in records must be a text"),
+        ("UPDATE records SET clock = 'x'", "clock in a setting must be a whole number"),
+        ("UPDATE programs SET ram = 1.5", "ram in programs must be a whole number"),
+        ("UPDATE programs SET code = x'00'", "code in programs must be a text"),
+        ("UPDATE programs SET trace = '[]'", "a trace must be a JSON object of texts"),
+        ("UPDATE programs SET trace = '{\"a\": 1}'", "a trace must be a JSON object of texts"),
+        (f"UPDATE programs SET trace = '{'[' * 100_000}'", "a trace must be a JSON object of texts"),
+        ("UPDATE failures SET layer = x'00'", "layer in failures must be a text"),
+        ("CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM programs; END", "it has more than"),
+        ("CREATE VIEW other AS SELECT 1", "it has more than"),
+    ],
+)
+def test_whatever_else_a_database_has_is_refused(tmp_path: Path, statement: str, message: str) -> None:
+    path = tmp_path / "a.db"
+    store(path, SETTING, "")
+    with Database(path, create=True) as database:
+        database.add(SETTING, [ProgramRecord("p", "", "c", 1, 1, 1), Failure("p", "l", "v", "why")])
+    with sqlite3.connect(path) as connection:
+        connection.execute(statement)
+
+    def use() -> None:
+        with Database(path) as database:
+            database.costs(database.settings()[0])
+            database.programs(SETTING, "p")
+
+    with pytest.raises(InputError, match=message):
+        use()
+
+
+def test_views_over_endless_queries_do_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    store(path, SETTING, "")
+    with sqlite3.connect(path) as connection:
+        names = [row[1] for row in connection.execute("PRAGMA table_info(records)")]
+        columns = ", ".join(f"x AS {name}" for name in names)
+        connection.execute("DROP TABLE records")
+        connection.execute(
+            "CREATE VIEW records AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) "
+            f"SELECT {columns} FROM n"
+        )
+    with pytest.raises(InputError, match="it has more than"):
+        build(path)
+
+
+def test_steps_of_a_query_are_limited(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    store(path, SETTING, "")
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n"
+    with (
+        Database(path) as database,
+        pytest.raises(InputError, match="interrupted"),
+        database._query(endless) as rows,  # pyright: ignore[reportPrivateUsage]
+    ):
+        rows.fetchone()
+
+
+def test_reading_does_not_write(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    store(path, SETTING, "")
+    with Database(path) as database, pytest.raises(InputError, match="readonly"):
+        database.forget_failures(SETTING, "p")
 
 
 def test_databases_of_kernels_alone_are_taken_over(tmp_path: Path) -> None:

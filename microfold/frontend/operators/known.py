@@ -59,6 +59,7 @@ def range_(context: OperatorContext) -> None:
     count = _range_length(start, limit, delta)
     if count > MAX_ELEMENTS:
         raise Unsupported(f"a tensor has at most {MAX_ELEMENTS} elements; its result has {count}")
+    context.scope.allowance.check(count * start.itemsize)
     steps = np.full(count, delta)
     steps[0] = start
     _finish_constant(context, np.cumsum(steps, dtype=start.dtype))

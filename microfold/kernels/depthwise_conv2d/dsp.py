@@ -16,7 +16,7 @@ import numpy as np
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.cost.terms import Terms
-from microfold.kernels.depthwise_conv2d.dsp_tiling import Tiling, tilings
+from microfold.kernels.depthwise_conv2d.dsp_tiling import Tiling, tilings, too_tall
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_multiplier,
     depthwise_matrix,
@@ -133,6 +133,7 @@ class DepthwiseConv2DDsp(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         # Where two instructions are issued together, their order has no place for a table.
         reason = unsupported_integer_depthwise(layer, tables=not layer.target.has("late_loads"))
+        reason = reason or too_tall(layer)
         if reason is not None:
             return reason
         if not self.variants(layer):

@@ -25,7 +25,7 @@ from microfold.kernels.depthwise_conv2d.dsp_row_schedule import (
     overlapped,
     rest_schedule,
 )
-from microfold.kernels.depthwise_conv2d.dsp_tiling import Tiling, tilings
+from microfold.kernels.depthwise_conv2d.dsp_tiling import Tiling, tilings, too_tall
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_multiplier,
     depthwise_types,
@@ -194,7 +194,10 @@ class RowPlan:
 
 
 def row_plans(layer: LayerContext) -> list[RowPlan] | str:
-    """All plans whose code can be written, or why there is none."""
+    """Return all plans whose code can be written, or why there is none."""
+    reason = too_tall(layer)
+    if reason is not None:
+        return reason
     requantization = plane_requantization(layer)
     if requantization is None or requantization.general:
         return "multipliers or accumulators are too large"
@@ -205,9 +208,9 @@ def row_plans(layer: LayerContext) -> list[RowPlan] | str:
     late = layer.target.has("late_loads")
     table = output_table.is_table(layer.node)
     plans = [RowPlan(t, requantization, clamps, most, late, table) for most in (1, MAX_UNROLL) for t in cuts]
-    plans = [plan for plan in plans if plan.most == 1 or plan.unrolled]
     refusals = [plan.refusal() for plan in plans]
     fitting = [plan for plan, refusal in zip(plans, refusals, strict=True) if refusal is None]
+    fitting = [plan for plan in fitting if plan.most == 1 or plan.unrolled]
     return fitting or next(refusal for refusal in refusals if refusal is not None)
 
 

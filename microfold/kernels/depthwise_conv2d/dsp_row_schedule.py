@@ -65,8 +65,12 @@ class Taps:
 
     def products(self, outputs: int) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
         """For each word of inputs of a row: it, and its products as (output, kind, word of weights)."""
-        last = (outputs - 1) * self.stride + (self.count - 1) * self.dilation
-        for word in range(last // 2 + 1):
+        words = {
+            (output * self.stride + tap * self.dilation) // 2
+            for output in range(outputs)
+            for tap in range(self.count)
+        }
+        for word in sorted(words):
             found: list[tuple[int, int, int]] = []
             for output in range(outputs):
                 bottom = self._tap(2 * word - output * self.stride)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -18,6 +19,8 @@ from microfold.support.frozen import frozen
 
 # Windows of no more taps are written out, as the template says.
 UNROLLED_TAPS = 25
+# Rows of outputs up to which all cuts are tried; their number grows with the square root.
+MAX_ROWS = 1 << 14
 
 
 @frozen
@@ -144,16 +147,14 @@ class Tiling:
         """
         lines = pairs = singles = doubles = quads = 0
         columns = self.columns.copied(0, self.columns.outputs)
-        for first in range(0, self.rows.outputs, self.band):
-            band = min(self.band, self.rows.outputs - first)
-            rows = self.rows.copied(first, band)
+        for (band, rows), times in self._bands().items():
             along, across = (rows, columns) if self.vertical else (columns, rows)
             outers, inners = (self.columns.outputs, band) if self.vertical else (band, self.columns.outputs)
-            lines += across
-            pairs += across * -(-along // 2)
-            singles += outers * (inners & 1)
-            doubles += outers * (inners >> 1 & 1)
-            quads += outers * (inners // 4)
+            lines += times * across
+            pairs += times * across * -(-along // 2)
+            singles += times * outers * (inners & 1)
+            doubles += times * outers * (inners >> 1 & 1)
+            quads += times * outers * (inners // 4)
         bands = -(-self.rows.outputs // self.band)
         blocks, filters = -(-self.x.shape[3] // self.lanes), self.out.shape[3]
         expanded = Terms(expansion=bands, row=lines, pair=pairs, pair_lane=pairs * self.lanes)
@@ -162,6 +163,23 @@ class Tiling:
         for times, count in ((singles, 1), (doubles, 2), (quads, 4)):
             found += times * self._block_terms(count, form, assembled)
         return self.x.shape[0] * (blocks * expanded + filters * found)
+
+    def _bands(self) -> Counter[tuple[int, int]]:
+        """Return how often there are bands with so many rows of outputs and of inputs that lie in the image."""
+        whole, rest = divmod(self.rows.outputs, self.band)
+        step = self.band * self.rows.stride
+        reads = self.rows.reads(self.band)
+        # Bands from `begin` to `end` read no padding.
+        begin = min(max(-(-self.rows.padding // step), 0), whole)
+        end = min(max((self.rows.inputs - reads + self.rows.padding) // step + 1, begin), whole)
+        found = Counter({(self.band, reads): end - begin})
+        found.update(
+            (self.band, self.rows.copied(number * self.band, self.band))
+            for number in (*range(begin), *range(end, whole))
+        )
+        if rest:
+            found[rest, self.rows.copied(whole * self.band, rest)] += 1
+        return found
 
     @property
     def in_assembly(self) -> bool:
@@ -198,8 +216,14 @@ def axes(layer: LayerContext) -> tuple[WindowAxis, WindowAxis]:
     return rows, columns
 
 
+def too_tall(layer: LayerContext) -> str | None:
+    """Return why the cuts of an image are too many to try."""
+    rows = depthwise_types(layer)[2].shape[1]
+    return f"its image may have {MAX_ROWS} rows; it has {rows}" if rows > MAX_ROWS else None
+
+
 def tilings(layer: LayerContext) -> Iterator[Tiling]:
-    """All cuts into bands of about the same height."""
+    """Yield all cuts into bands of about the same height."""
     x, _, out, _ = depthwise_types(layer)
     rows, columns = axes(layer)
     bands = sorted({-(-rows.outputs // n) for n in range(1, rows.outputs + 1)})

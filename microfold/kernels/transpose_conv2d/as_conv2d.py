@@ -31,6 +31,8 @@ from microfold.support.frozen import frozen
 
 # Bytes: the scratch of the convolution begins at a multiple, behind the band.
 _ALIGNMENT = 8
+# Weights of a filter with the zeros that strides larger than it add: so many, or so many times those without.
+MOST_PLACES, MOST_OF_AREA = 1024, 4
 
 
 @frozen
@@ -133,6 +135,9 @@ class _TransposeConv2DRows(ByConvolution):
         if min(*rows.padding, *columns.padding) < 0:
             return "some inputs meet no output"
         weights = layer.node.operands[1].type
+        area, places = weights.shape[1] * weights.shape[2], rows.taps * rows.stride * columns.taps * columns.stride
+        if places > max(MOST_PLACES, MOST_OF_AREA * area):
+            return f"its filters, of {area} weights, would be filled up with zeros to {places}"
         missing = any(
             axis.taps * axis.stride != weights.shape[1 + i] for i, axis in enumerate((rows, columns))
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -53,20 +54,26 @@ class ResizeNearestNeighbor(Op):
 
     def sources(self, x: TensorType) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Of an NHWC image: source row of each output row and source column of each output column."""
-        rows, columns = (self._axis(x.shape[i + 1], self.size[i]) for i in range(2))
+        rows, columns = (
+            _sources(x.shape[i + 1], self.size[i], self.align_corners, self.half_pixel_centers)
+            for i in range(2)
+        )
         return rows, columns
-
-    def _axis(self, source: int, target: int) -> tuple[int, ...]:
-        if self.align_corners and target > 1:
-            scale = np.float32(source - 1) / np.float32(target - 1)
-        else:
-            scale = np.float32(source) / np.float32(target)
-        offset = np.float32(0.5 if self.half_pixel_centers else 0.0)
-        positions = (np.arange(target).astype(np.float32) + offset) * scale
-        nearest = numerics.round_half_away_array(positions) if self.align_corners else np.floor(positions)
-        return tuple(int(n) for n in np.clip(nearest, 0, source - 1))
 
     def reference(self, x: Tensor) -> Array:
         image = to_nhwc(x, self.layout)
         rows, columns = self.sources(image.type)
         return from_nhwc(image.data[:, list(rows)][:, :, list(columns)], self.layout)
+
+
+@lru_cache(maxsize=64)  # bands of an image ask for the same columns, row by row
+def _sources(source: int, target: int, align_corners: bool, half_pixel_centers: bool) -> tuple[int, ...]:
+    """Return the index of the source of each of `target` elements along one axis."""
+    if align_corners and target > 1:
+        scale = np.float32(source - 1) / np.float32(target - 1)
+    else:
+        scale = np.float32(source) / np.float32(target)
+    offset = np.float32(0.5 if half_pixel_centers else 0.0)
+    positions = (np.arange(target).astype(np.float32) + offset) * scale
+    nearest = numerics.round_half_away_array(positions) if align_corners else np.floor(positions)
+    return tuple(int(n) for n in np.clip(nearest, 0, source - 1))

@@ -93,8 +93,8 @@ class _Replay:
         self.bases = bases
         self.newest = newest
         self.size = size
-        self.owner = np.zeros(size, np.int64)
-        self.place = np.zeros(size, np.int64)
+        self.owner = np.zeros(size, np.int32)
+        self.place = np.zeros(size, np.int32)
         self.numbers: dict[Value, int] = {}
         self.there: dict[Value, int] = {}
         self.added: dict[Value, int] = {}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from microfold.ir import limits
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.kernels.band import LayerBand, layer_band, remembered_band
@@ -144,7 +145,7 @@ class RowNode:
 
 
 def by_rows(layer: LayerContext, width: int = 1, parts: Sequence[Rows] | None = None) -> RowNode | str:
-    """A layer row by row, or the reason why that cannot be.
+    """Return a layer row by row, or the reason why that cannot be.
 
     Args:
         width: rows of each call; the last one may compute fewer.
@@ -156,6 +157,11 @@ def by_rows(layer: LayerContext, width: int = 1, parts: Sequence[Rows] | None = 
     reason = layer_band_reason(layer)
     if reason is not None:
         return reason
+    images = [v.type for v in (*node.operands, node.output) if v not in layer.constants and v.type.rank == 4]
+    if max(image.shape[ROWS] for image in images) > limits.STREAMED_ROWS:
+        return f"its images may have {limits.STREAMED_ROWS} rows"
+    if max(image.nbytes for image in images) > limits.STREAMED_BYTES:
+        return f"its images may have {limits.STREAMED_BYTES} bytes"
     height = node.output.type.shape[ROWS]
     rows = (*(parts or ((row, min(row + width, height)) for row in range(0, height, width))),)
     return layer.remembered((RowNode, rows, False), lambda: _in_parts(layer, rows))

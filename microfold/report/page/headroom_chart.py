@@ -54,8 +54,9 @@ def headroom_chart(report: BuildReport, palette: Palette) -> HeadroomChart | Non
     right, bottom = round(steps[-1].x + steps[-1].width, 1), _TOP + _PLOT
     bits = max(max(layer.accumulator.type_bits for layer in known if layer.accumulator), 32)
     y = Linear(bits, bottom, _TOP)
+    unproved = set(report.accumulators.unproved_layers)
     bars = [
-        _bar(column, layer, y, palette, layer.name in report.accumulators.unproved_layers)
+        _bar(column, layer, y, palette, layer.name in unproved)
         for column, layer in zip(steps, report.layers, strict=True)
         if layer.accumulator is not None
     ]

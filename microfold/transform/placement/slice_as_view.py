@@ -27,8 +27,9 @@ from microfold.passes.decorators import function_pass
 def slice_as_view(graph: Graph, context: PassContext) -> Graph:
     """Turn slices of computed values into views of them."""
     views = Views(graph)
-    # What a state becomes in its own place may be read there: it holds as long as anything reads it.
-    moved = [state.next for state in graph.state if state.next not in updated_states(graph)]
+    # The next value of a state that is updated in place may be read there, as long as anything reads it.
+    updated = updated_states(graph)
+    moved = [state.next for state in graph.state if state.next not in updated]
     ends = {views[value].root for value in (*graph.outputs, *moved)}
     computed = {value for node in graph.nodes for value in node.outputs}
 

@@ -16,7 +16,13 @@ from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
 from microfold.ir.interpret import functions
-from microfold.ir.limits import FOLD_BYTES, FOLD_BYTES_TOTAL, FOLD_OPERATIONS, FOLD_OPERATIONS_TOTAL
+from microfold.ir.limits import (
+    FOLD_BYTES,
+    FOLD_BYTES_TOTAL,
+    FOLD_GROWTH,
+    FOLD_OPERATIONS,
+    FOLD_OPERATIONS_TOTAL,
+)
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
@@ -32,13 +38,18 @@ GROWTH = 4  # times the operands' bytes that a larger result may have
 
 @dataclass
 class _Budget:
-    """What evaluation at compile time may still take; `microfold.ir.limits` says how much."""
+    """What evaluation at compile time may still take; `microfold.ir.limits` says how much.
 
+    Attributes:
+        growth: elements by which results may be more than their operands.
+    """
+
+    growth: int
     operations: int = FOLD_OPERATIONS_TOTAL
     bytes: int = FOLD_BYTES_TOTAL
 
-    def refusal(self, operations: int, size: int) -> str:
-        """Why an evaluation is too much; empty, and its cost taken off, if it is not."""
+    def refusal(self, operations: int, size: int, growth: int) -> str:
+        """Return why an evaluation is too much; empty, and its cost taken off, if it is not."""
         if operations > FOLD_OPERATIONS or size > FOLD_BYTES:
             limits = f"{FOLD_OPERATIONS} operations and {FOLD_BYTES} bytes"
             return f"it would take {operations} operations on {size} bytes; folding may take {limits}"
@@ -46,6 +57,9 @@ class _Budget:
             return (
                 f"it would take {operations} operations on {size} bytes; other folds have used the budget up"
             )
+        if growth > self.growth:
+            return f"it would make {growth} elements more than there are; {self.growth} more may be made"
+        self.growth -= growth
         self.operations -= operations
         self.bytes -= size
         return ""
@@ -55,7 +69,7 @@ class _Budget:
 def fold_constant(graph: Graph, context: PassContext) -> Graph:
     """Replace nodes over constants by their results."""
 
-    budget = _Budget()
+    budget = _Budget(FOLD_GROWTH + sum(array.size for array in graph.constants.values()))
 
     def fold(site: RewriteSite[None]) -> list[Value] | None:
         node = site.node
@@ -78,7 +92,9 @@ def fold_constant(graph: Graph, context: PassContext) -> Graph:
                 node, f"its result would take {size} bytes of flash; it is computed from {given} bytes"
             )
             return None
-        refusal = budget.refusal(_operations(node, graph), given + size)
+        most = max((tensor.type.size for tensor in tensors.values()), default=0)
+        growth = max(sum(value.type.size for value in node.outputs) - most, 0)
+        refusal = budget.refusal(_operations(node, graph), given + size, growth)
         if refusal:
             context.declined(node, refusal)
             return None

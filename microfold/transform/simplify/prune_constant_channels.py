@@ -37,6 +37,7 @@ from microfold.analysis.channel_liveness import ChannelLiveness, Link
 from microfold.analysis.interval import Range, channel_count
 from microfold.analysis.pruning_proof import Claim, PrunedValue, PruningProof, Reason
 from microfold.analysis.ranges import Ranges, analyze
+from microfold.ir import limits
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Step, Value, make_node
 from microfold.ir.op import Pattern
@@ -56,6 +57,13 @@ TINY = 1024  # bytes that a constant tensor may take in full
 @function_pass(opt_level=3)
 def prune_constant_channels(graph: Graph, context: PassContext) -> Graph:
     """Remove channels that are constant or not needed, until there are none."""
+    values = (v for node in graph.nodes for v in (*node.inputs, *node.outputs) if v is not None)
+    channels = sum(channel_count(v.type) for v in values)
+    if channels > limits.TRACKED_CHANNELS:
+        context.declined(
+            f"graph @{graph.name}", f"its nodes have {channels} channels; {limits.TRACKED_CHANNELS} are tracked"
+        )
+        return graph
     ledger = _Ledger(graph)
     pruned = graph
     while True:

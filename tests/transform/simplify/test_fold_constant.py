@@ -185,7 +185,9 @@ def test_bytes_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_all_folds_together_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three operations a sum: enough for two."""
-    monkeypatch.setattr(_Budget, "__init__", lambda self: self.__dict__.update(operations=8, bytes=1000))
+    monkeypatch.setattr(
+        _Budget, "__init__", lambda self, growth: self.__dict__.update(operations=8, bytes=1000, growth=growth)
+    )
     decisions: list[Decision] = []
     graph = parse("""
         graph @g() -> (%d) {
@@ -198,6 +200,24 @@ def test_all_folds_together_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> No
     result = fold_constant(graph, PassContext(sink=decisions.append))
     assert [node.output.name for node in result.nodes] == ["d"]
     assert "other folds have used the budget up" in decisions[-1].reason
+
+
+def test_results_do_not_grow_without_end() -> None:
+    """Each sum has four times the elements of its operands, which alone may be."""
+    lines = [f"%a0 = constant int8[4,1] [1, 2, 3, 4]"]
+    for index in range(10):
+        rows = 4 ** (index + 1)
+        lines += [
+            f"%r{index}: int8[1,{rows}] = reshape(%a{index}) {{shape=(1, {rows})}}",
+            f"%c{index} = constant int8[4,1] [0, 1, 2, 3]",
+            f"%s{index}: int8[4,{rows}] = maximum(%r{index}, %c{index})",
+            f"%a{index + 1}: int8[{4 * rows},1] = reshape(%s{index}) {{shape=({4 * rows}, 1)}}",
+        ]
+    text = "graph @g() -> (%a10) {" + "\n".join(lines) + "}"
+    decisions: list[Decision] = []
+    result = fold_constant(parse(text), PassContext(sink=decisions.append))
+    assert max(array.size for array in result.constants.values()) == 4**9
+    assert any("elements more than there are" in decision.reason for decision in decisions)
 
 
 def test_a_pool_that_would_take_minutes_is_not_folded() -> None:

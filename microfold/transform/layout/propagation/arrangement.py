@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 
@@ -48,30 +50,15 @@ class Arrangement:
         return len(self.simplified().sizes) <= 1
 
     def simplified(self) -> Arrangement:
-        """With as few factors as possible: none of size 1, neighbours that stay neighbours merged."""
-        kept = [factor for factor in self.order if self.sizes[factor] != 1]
-        rank = {factor: place for place, factor in enumerate(sorted(kept))}
-        runs: list[list[int]] = []
-        for factor in kept:
-            if runs and rank[factor] == rank[runs[-1][-1]] + 1:
-                runs[-1].append(factor)
-            else:
-                runs.append([factor])
-        by_source = sorted(range(len(runs)), key=lambda run: rank[runs[run][0]])
-        sizes = tuple(math.prod(self.sizes[factor] for factor in runs[run]) for run in by_source)
-        return Arrangement(sizes, inverse_permutation(tuple(by_source)))
+        """Return it with as few factors as possible: none of size 1, neighbours that stay neighbours merged."""
+        return _simplified(self)
 
     def split_source(self, shape: Shape) -> Arrangement | None:
-        """With factors that do not cross the bounds of the source's axes; None if there are no such."""
-        pieces = refine(self.sizes, shape)
-        if pieces is None:
-            return None
-        starts = np.cumsum([0, *(len(parts) for parts in pieces)]).tolist()
-        order = [place for factor in self.order for place in range(starts[factor], starts[factor + 1])]
-        return Arrangement(tuple(size for parts in pieces for size in parts), tuple(order))
+        """Return it with factors that do not cross the bounds of the source's axes; None if there are none."""
+        return _split_source(self, shape)
 
     def split_value(self, shape: Shape) -> Arrangement | None:
-        """With factors that do not cross the bounds of the value's axes; None if there are no such."""
+        """Return it with factors that do not cross the bounds of the value's axes; None if there are none."""
         split = self.inverse.split_source(shape)
         return split.inverse if split is not None else None
 
@@ -105,8 +92,39 @@ class Arrangement:
         return Arrangement(sizes, tuple(place[factor] for factor in self.order if factor in place))
 
 
+# Sweeps ask for the same few arrangements at every node.
+_REMEMBERED = 1 << 12
+
+
+@lru_cache(_REMEMBERED)
+def _simplified(given: Arrangement) -> Arrangement:
+    """See `Arrangement.simplified`."""
+    kept = [factor for factor in given.order if given.sizes[factor] != 1]
+    rank = {factor: place for place, factor in enumerate(sorted(kept))}
+    runs: list[list[int]] = []
+    for factor in kept:
+        if runs and rank[factor] == rank[runs[-1][-1]] + 1:
+            runs[-1].append(factor)
+        else:
+            runs.append([factor])
+    by_source = sorted(range(len(runs)), key=lambda run: rank[runs[run][0]])
+    sizes = tuple(math.prod(given.sizes[factor] for factor in runs[run]) for run in by_source)
+    return Arrangement(sizes, inverse_permutation(tuple(by_source)))
+
+
+@lru_cache(_REMEMBERED)
+def _split_source(given: Arrangement, shape: Shape) -> Arrangement | None:
+    """See `Arrangement.split_source`."""
+    pieces = refine(given.sizes, shape)
+    if pieces is None:
+        return None
+    starts = [0, *accumulate(len(parts) for parts in pieces)]
+    order = [place for factor in given.order for place in range(starts[factor], starts[factor + 1])]
+    return Arrangement(tuple(size for parts in pieces for size in parts), tuple(order))
+
+
 def inverse_permutation(order: tuple[int, ...]) -> tuple[int, ...]:
-    """The permutation that undoes one."""
+    """Return the permutation that undoes one."""
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 

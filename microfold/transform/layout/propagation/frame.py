@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from functools import lru_cache
 
 from microfold.ir.types import Shape
 from microfold.support.frozen import frozen
@@ -28,8 +29,9 @@ class Frame:
     groups: tuple[tuple[int, ...], ...]
 
     @staticmethod
+    @lru_cache(1 << 12)  # sweeps ask for the same few at every node
     def of(arrangement: Arrangement, value: Shape, source: Shape) -> Frame | None:
-        """For a value and a source of these shapes; None if the value's axes cannot be told apart.
+        """Return that of a value and a source of these shapes; None if the value's axes cannot be told apart.
 
         Where the source's axes cannot, every factor is an axis.
         """

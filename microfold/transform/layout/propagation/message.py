@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from functools import lru_cache
 
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
@@ -93,8 +94,9 @@ def _reshaped(builder: GraphBuilder, value: Value, shape: Shape, name: str) -> V
     return value if value.type.shape == shape else builder.emit(Reshape(shape), [value], [name])[0]
 
 
+@lru_cache(1 << 12)  # sweeps ask for the same few at every node
 def as_permutation(source: Shape, arrangement: Arrangement, shape: Shape) -> tuple[int, ...] | None:
-    """The arrangement as one transpose of whole axes; None if it is none."""
+    """Return the arrangement as one transpose of whole axes; None if it is none."""
     split = arrangement.simplified().split_source(source)
     split = split.split_value(shape) if split is not None else None
     if split is None or len(source) != len(shape):
