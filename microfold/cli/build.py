@@ -31,13 +31,16 @@ def build(
     program = compile_model(model, target, code, passes, as_json)
     with working("measuring code size", as_json):
         from microfold.codegen.emit import emit_build
+        from microfold.codegen.stack_size import state_stacks
         from microfold.report.data import build_report
         from microfold.report.terminal.build import print_build
         from microfold.support.files import write_files
         from microfold.verification.measure import measure
 
         built = emit_build(program)
-        report = build_report(program, measure(program, built.files)) | {"build_id": built.id}
+        measured = measure(program, built.files)
+        built = state_stacks(built, [(program, measured.stack if measured else None)])
+        report = build_report(program, measured) | {"build_id": built.id}
     files: dict[str, str | bytes] = {**built.files, **report_files(program.name, report, html)}
     if built.blob is not None:
         files[f"{program.name}_weights.bin"] = built.blob

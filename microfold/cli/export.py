@@ -57,13 +57,16 @@ def export(
     check_exportable(program, chosen)
     with working("measuring code size, running the reference", as_json):
         from microfold.codegen.emit import emit_build
+        from microfold.codegen.stack_size import state_stacks
         from microfold.export.publish import publish
         from microfold.report.data import build_report
         from microfold.report.terminal.build import print_export
         from microfold.verification.measure import measure
 
         built = emit_build(program)
-        report = build_report(program, measure(program, built.files)) | {"build_id": built.id}
+        measured = measure(program, built.files)
+        built = state_stacks(built, [(program, measured.stack if measured else None)])
+        report = build_report(program, measured) | {"build_id": built.id}
         files = make_package(program, built, report, chosen, about, report_files(program.name, report, html))
     folder = output if output is not None else Path(package_name(program.name))
     publish(folder, files)

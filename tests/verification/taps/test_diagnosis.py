@@ -311,7 +311,7 @@ def test_nothing_that_is_lost_makes_a_fault() -> None:
 def test_floats_may_differ_in_their_last_bits() -> None:
     """As tensors they are compared with a tolerance; checksums of them say nothing."""
     program = program_of(graphs.constant_operand)
-    # The clock is read before the kernel, when its field is 0, and after it: there the kernel rounds otherwise.
+    # The clock is read before the kernel, when its field is 0, and after it: that rounds otherwise.
     byte = f"context->arena.bytes[{program.layers[0].outputs[0].offset}]"
     change = f"_TAP_TICKS()=(context->tap.ticks==0u?1u:({byte}^=1,1u))"
     for flags in ((), (CHECKSUMS,)):
