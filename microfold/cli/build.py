@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from microfold.cli.common import compile_model, print_json, report_files, working
+from microfold.cli.default_target import PORTABLE, choose_target
 from microfold.cli.options import CodeOptions, Html, Json, Models, TargetName
 from microfold.cli.pass_options import PassOptions
 
@@ -16,12 +17,13 @@ def build(
     models: Models,
     code: CodeOptions,
     passes: PassOptions,
-    target: TargetName = "host",
+    target: TargetName = "",
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the C files.")] = Path("."),
     html: Html = False,
     as_json: Json = False,
 ) -> None:
     """Compile a model to C and write a report; several ones share kernels and an arena."""
+    target = choose_target(target, PORTABLE, as_json)
     if len(models) > 1:
         from microfold.cli.build_group import build_group
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from microfold.cli.common import compile_model, print_json, report_files, working
+from microfold.cli.default_target import PORTABLE, choose_target
 from microfold.cli.options import CodeOptions, Html, Json, Model, TargetName
 from microfold.cli.pass_options import PassOptions
 
@@ -32,7 +33,7 @@ def export(
             show_default=False,
         ),
     ],
-    target: TargetName = "host",
+    target: TargetName = "",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder of the package; default: its name.", show_default=False),
@@ -53,6 +54,7 @@ def export(
     from microfold.export.package import About, check_exportable, make_package
 
     chosen, about = find(kind), About(version, author, url)
+    target = choose_target(target, PORTABLE, as_json)
     program = compile_model(model, target, code, passes, as_json)
     check_exportable(program, chosen)
     with working("measuring code size, running the reference", as_json):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from microfold.cli.common import load_custom, load_graph, print_decisions, print_json, working
+from microfold.cli.default_target import PORTABLE, choose_target
 from microfold.cli.options import Constants, Custom, Json, Model, TargetName
 from microfold.cli.pass_options import PassOptions
 
@@ -34,7 +35,7 @@ def opt(
             help="Instead, list each place that this pass looked at, and why it fired or not.",
         ),
     ] = "",
-    target: TargetName = "host",
+    target: TargetName = "",
     tree: Annotated[
         bool, typer.Option("--tree", help="Print expressions as trees instead of one node a line.")
     ] = False,
@@ -52,6 +53,7 @@ def opt(
 
     Passes that are listed run whatever their level.
     """
+    target = choose_target(target, PORTABLE, as_json)
     with working(f"compiling {model.name}", as_json):
         from dataclasses import replace
 

@@ -57,7 +57,8 @@ TargetName = Annotated[
     typer.Option(
         "--target",
         "-t",
-        help="A target's name, or a path to your own .toml.",
+        help="A target's name, or a path to your own .toml; default: the command says which.",
+        show_default=False,
         autocompletion=_targets,
     ),
 ]
