@@ -10,6 +10,7 @@ import typer
 from microfold.cli.common import compile_model, print_json, report_files, working
 from microfold.cli.default_target import PORTABLE, choose_target
 from microfold.cli.options import CodeOptions, Html, Json, Models, TargetName
+from microfold.cli.outputs import named
 from microfold.cli.pass_options import PassOptions
 
 
@@ -18,7 +19,9 @@ def build(
     code: CodeOptions,
     passes: PassOptions,
     target: TargetName = "",
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the C files.")] = Path("."),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", callback=named, help="Folder for the C files.")
+    ] = Path("."),
     html: Html = False,
     as_json: Json = False,
 ) -> None:

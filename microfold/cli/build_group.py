@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from microfold.cli.command_line import build_command
-from microfold.cli.common import compile_model, print_json, report_files, to_json, working
+from microfold.cli.common import compile_model, print_json, report_files, say_name, to_json, working
 from microfold.cli.options import CodeOptions
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
@@ -56,6 +56,7 @@ def build_group(
         reasons.append("--weights blob would have to know of kernels that the models share")
     if reasons:
         raise InputError(f"{'; '.join(reasons)}: leave it away, or build the models one by one")
+    say_name(code.name, as_json)
     compiled = _compile(models, target, replace(code, name="", memory="split"), passes, as_json)
     with working("measuring code size", as_json):
         from microfold.codegen.group import arena_size, emit_group

@@ -149,7 +149,8 @@ def read_graph(
 def compile_model(
     model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool, explain: bool = True
 ) -> Program:
-    """The model of a file, compiled for a target; `explain`: see `compile_graph`."""
+    """Compile the model of a file for a target; `explain`: see `compile_graph`."""
+    say_name(code.name, quiet)
     with working(f"compiling {model.name}", quiet):
         from microfold.cli.command_line import build_command
         from microfold.compiler import compile_graph
@@ -173,6 +174,20 @@ def compile_model(
                 explain=explain,
             )
             return program if plan is None else with_measured_run(program, plan)
+
+
+def say_name(given: str, quiet: bool) -> None:
+    """Say on the standard error stream that names in C cannot begin as the user wants it."""
+    if not given or quiet:
+        return
+    from microfold.codegen.names import model_identifier
+
+    name = model_identifier(given)
+    if name != given:
+        say(
+            f"names in C begin with {name}, not {given!r}: a name must be a lower-case identifier of at most "
+            "64 characters that is no keyword, no standard header and no name of microfold's own"
+        )
 
 
 def explain_model(

@@ -10,6 +10,7 @@ import typer
 from microfold.cli.common import compile_model, print_json, report_files, working
 from microfold.cli.default_target import PORTABLE, choose_target
 from microfold.cli.options import CodeOptions, Html, Json, Model, TargetName
+from microfold.cli.outputs import named
 from microfold.cli.pass_options import PassOptions
 
 
@@ -36,7 +37,13 @@ def export(
     target: TargetName = "",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Folder of the package; default: its name.", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            callback=named,
+            help="Folder of the package; default: its name.",
+            show_default=False,
+        ),
     ] = None,
     version: Annotated[str, typer.Option("--package-version", help="Version in the manifest.")] = "1.0.0",
     author: Annotated[

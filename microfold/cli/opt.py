@@ -10,6 +10,7 @@ import typer
 from microfold.cli.common import load_custom, load_graph, print_decisions, print_json, working
 from microfold.cli.default_target import PORTABLE, choose_target
 from microfold.cli.options import Constants, Custom, Json, Model, TargetName
+from microfold.cli.outputs import check_one_text, write_text
 from microfold.cli.pass_options import PassOptions
 
 if TYPE_CHECKING:
@@ -43,7 +44,10 @@ def opt(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="Write the text to this file, with all constants.", show_default=False
+            "--output",
+            "-o",
+            help="Write the text to this file, or - for the standard output, with all constants.",
+            show_default=False,
         ),
     ] = None,
     custom: Custom = None,
@@ -53,6 +57,7 @@ def opt(
 
     Passes that are listed run whatever their level.
     """
+    check_one_text(output, {"--json": as_json, "--explain": explain})
     target = choose_target(target, PORTABLE, as_json)
     with working(f"compiling {model.name}", as_json):
         from dataclasses import replace
@@ -86,9 +91,7 @@ def opt(
             chosen = chosen.reporting_to(decisions.append)
             result = Sequential(steps, known=known_passes)(graph, chosen)
     if output is not None:
-        from microfold.support.files import write_file
-
-        write_file(output, _text(result, tree, constants=True))
+        write_text(output, _text(result, tree, constants=True))
     if explain:
         print_decisions(explain, [d for d in decisions if d.pass_name in explained], as_json)
     elif as_json:

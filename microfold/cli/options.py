@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.models import OptionInfo
 
+from microfold.cli.sizes import parse_size
 from microfold.errors import InputError
 from microfold.options import ALIGN, BY_ROWS, IO, MEMORY, OPTIMIZE, OWN_LICENSE, WEIGHTS
 from microfold.support.frozen import frozen
@@ -69,10 +70,10 @@ Flash = Annotated[
     int | None,
     typer.Option(
         "--flash",
-        min=0,
-        metavar="BYTES",
-        help="Use the fastest kernels whose weights and tables fit, whatever --optimize says; of several "
-        "models those of all together.",
+        parser=parse_size,
+        metavar="SIZE",
+        help="Use the fastest kernels whose weights and tables fit into so many bytes (or K, M), whatever "
+        "--optimize says; of several models those of all together.",
         show_default=False,
     ),
 ]
@@ -80,10 +81,10 @@ Ram = Annotated[
     int | None,
     typer.Option(
         "--ram",
-        min=0,
-        metavar="BYTES",
-        help="Use only kernels with which arena and state fit; of several models the shared arena and all "
-        "states.",
+        parser=parse_size,
+        metavar="SIZE",
+        help="Use only kernels with which arena and state fit into so many bytes (or K, M); of several "
+        "models the shared arena and all states.",
         show_default=False,
     ),
 ]

@@ -12,6 +12,7 @@ import typer
 from microfold.cli.common import compile_model, print_json, working
 from microfold.cli.default_target import CORE, choose_target
 from microfold.cli.options import CodeOptions, Json, TargetName
+from microfold.cli.outputs import STANDARD_OUTPUT, check_one_text, write_text
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError, MicrofoldError
 
@@ -31,7 +32,9 @@ def report(
     code: CodeOptions,
     passes: PassOptions,
     target: TargetName = "",
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("report.html"),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The HTML file; - for the standard output.")
+    ] = Path("report.html"),
     compare: Annotated[
         Path | None,
         typer.Option(
@@ -66,6 +69,7 @@ def report(
 
     The page is one HTML file that loads nothing.
     """
+    check_one_text(output, {"--json": as_json})
     stored = model.suffix == ".json"
     if stored and (target or what_if or tradeoffs or code != CodeOptions() or passes != PassOptions()):
         raise InputError(
@@ -77,7 +81,6 @@ def report(
     from microfold.report.page.page import collect_page, render_page
     from microfold.report.profile import read_profile
     from microfold.report.stored import load_report, read_report
-    from microfold.support.files import write_file
 
     # What is wrong with files is said before the model is compiled.
     other = (compare.name, load_report(compare)) if compare is not None else None
@@ -89,12 +92,12 @@ def report(
     tried = list(_try_alternatives(model, code, passes, as_json)) if what_if else []
     front = _tradeoffs(model, core, code, passes, as_json) if tradeoffs else []
     page = collect_page(build, other=other, profile=measured, alternatives=tried, front=front)
-    write_file(output, render_page(page))
+    write_text(output, render_page(page))
     if as_json:
         shown = {"what_if": tried} if what_if else {}
         shown |= {"tradeoffs": front} if tradeoffs else {}
         print_json(data | {name: [asdict(each) for each in found] for name, found in shown.items()})
-    else:
+    elif output != STANDARD_OUTPUT:
         print(f"Written to {output}.")
 
 
