@@ -30,7 +30,7 @@ def bench(
             "--every-model", help="Of a suite: all models, not only those that others have figures for."
         ),
     ] = False,
-    target: TargetName = "",
+    target: TargetName = None,
     as_json: Json = False,
 ) -> None:
     """Count instructions on a simulated core, per layer and in total; measure flash, RAM and stack.
@@ -62,7 +62,7 @@ def bench(
 def _bench_suite(
     folder: Path,
     suite: SuiteOptions,
-    target: str,
+    target: str | None,
     code: CodeOptions,
     passes: PassOptions,
     every_model: bool,
@@ -82,7 +82,7 @@ def _bench_suite(
     models = models_of(folder) if every_model else models_with_peers(folder, peers)
     if every_model:
         target = choose_target(target, CORE, as_json)
-    targets = split_words(target) if target else targets_with_peers(peers)
+    targets = split_words(target) if target is not None else targets_with_peers(peers)
     reports = run_suite(suite, bench_piece, models, targets, code, passes, quiet=as_json)
     done = [report for report in reports if "error" not in report]
     if as_json:

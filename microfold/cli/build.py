@@ -18,7 +18,7 @@ def build(
     models: Models,
     code: CodeOptions,
     passes: PassOptions,
-    target: TargetName = "",
+    target: TargetName = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", callback=named, help="Folder for the C files.")
     ] = Path("."),

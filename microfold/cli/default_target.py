@@ -10,7 +10,7 @@ PORTABLE = "host"
 CORE = "cortex-m4"
 
 
-def choose_target(given: str, default: str, quiet: bool) -> str:
+def choose_target(given: str | None, default: str, quiet: bool) -> str:
     """Return the target that is given, or else the default one.
 
     A default is said on the standard error stream, as code and figures of another target are other ones.
@@ -19,7 +19,7 @@ def choose_target(given: str, default: str, quiet: bool) -> str:
         default: `PORTABLE` or `CORE`.
         quiet: nothing is said, as the output is JSON, which names the target.
     """
-    if given:
+    if given is not None:
         return given
     if not quiet:
         portable = " (portable C: a core runs C that is made for it faster)" if default == PORTABLE else ""

@@ -25,7 +25,7 @@ def diff(
         Path | None,
         typer.Argument(metavar="DUMP", help="A file of what the device wrote.", show_default=False),
     ] = None,
-    target: TargetName = "",
+    target: TargetName = None,
     port: Annotated[
         str,
         typer.Option(

@@ -34,7 +34,7 @@ def export(
             show_default=False,
         ),
     ],
-    target: TargetName = "",
+    target: TargetName = None,
     output: Annotated[
         Path | None,
         typer.Option(

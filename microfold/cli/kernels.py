@@ -12,7 +12,7 @@ def kernels(
     model: Model,
     code: CodeOptions,
     passes: PassOptions,
-    target: TargetName = "",
+    target: TargetName = None,
     as_json: Json = False,
 ) -> None:
     """Show all kernels considered for every layer, and their variants: what each takes, and why not."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from microfold.cli.common import load_custom, load_graph, print_decisions, print_json, working
-from microfold.cli.default_target import PORTABLE, choose_target
+from microfold.cli.default_target import PORTABLE
 from microfold.cli.options import Constants, Custom, Json, Model, TargetName
 from microfold.cli.outputs import check_one_text, write_text
 from microfold.cli.pass_options import PassOptions
@@ -36,7 +36,7 @@ def opt(
             help="Instead, list each place that this pass looked at, and why it fired or not.",
         ),
     ] = "",
-    target: TargetName = "",
+    target: TargetName = None,
     tree: Annotated[
         bool, typer.Option("--tree", help="Print expressions as trees instead of one node a line.")
     ] = False,
@@ -55,10 +55,10 @@ def opt(
 ) -> None:
     """Run passes over a model, or over the text form of one, and print its text form.
 
-    Passes that are listed run whatever their level.
+    Passes that are listed run whatever their level. Those that ask what kernels cost ask those of the
+    target, by default host.
     """
     check_one_text(output, {"--json": as_json, "--explain": explain})
-    target = choose_target(target, PORTABLE, as_json)
     with working(f"compiling {model.name}", as_json):
         from dataclasses import replace
 
@@ -77,7 +77,7 @@ def opt(
         decisions: list[Decision] = []
         with context.context() as chosen:
             required = set(chosen.required_pass).union(*map(listed_names, steps))
-            core = targets.load(target)
+            core = targets.load(PORTABLE if target is None else target)
             costs = NodeCosts(core, "balanced")
             chosen = replace(
                 chosen,

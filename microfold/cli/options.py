@@ -54,7 +54,7 @@ def _targets(incomplete: str) -> list[str]:
 
 
 TargetName = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--target",
         "-t",

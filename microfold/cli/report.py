@@ -31,7 +31,7 @@ def report(
     ],
     code: CodeOptions,
     passes: PassOptions,
-    target: TargetName = "",
+    target: TargetName = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The HTML file; - for the standard output.")
     ] = Path("report.html"),
@@ -71,12 +71,14 @@ def report(
     """
     check_one_text(output, {"--json": as_json})
     stored = model.suffix == ".json"
-    if stored and (target or what_if or tradeoffs or code != CodeOptions() or passes != PassOptions()):
+    if stored and (
+        target is not None or what_if or tradeoffs or code != CodeOptions() or passes != PassOptions()
+    ):
         raise InputError(
             f"{model} is the report of a build, whose options are what they are; give options of the "
             "compiler, --what-if and --tradeoffs with a model"
         )
-    core = target if stored else choose_target(target, CORE, as_json)
+    core = CORE if stored else choose_target(target, CORE, as_json)
     from microfold.report.decode import read_json
     from microfold.report.page.page import collect_page, render_page
     from microfold.report.profile import read_profile

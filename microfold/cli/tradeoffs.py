@@ -20,7 +20,7 @@ def tradeoffs(
     model: Model,
     code: CodeOptions,
     passes: PassOptions,
-    target: TargetName = "",
+    target: TargetName = None,
     as_json: Json = False,
 ) -> None:
     """Show what less RAM, flash or time costs of the others: levels and budgets of which none is beaten."""

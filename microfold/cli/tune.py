@@ -33,7 +33,7 @@ def tune(
         Path | None,
         typer.Argument(help="The model: a .tflite file, or its text form (.mf).", show_default=False),
     ] = None,
-    target: TargetName = "",
+    target: TargetName = None,
     candidates: Annotated[
         int,
         typer.Option("--candidates", min=1, help="Variants of a layer, and other ways, to measure at most."),

@@ -26,7 +26,7 @@ def verify(
         Path | None,
         typer.Argument(help="The model: a .tflite file, or its text form (.mf).", show_default=False),
     ] = None,
-    target: TargetName = "",
+    target: TargetName = None,
     inputs: Annotated[
         list[Path] | None,
         typer.Option(
