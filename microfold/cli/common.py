@@ -43,17 +43,29 @@ def working(what: str, quiet: bool) -> Generator[None]:
 
 @contextmanager
 def progress_bar(what: str, quiet: bool) -> Generator[Callable[[int, int], None]]:
-    """A bar on the terminal: what it gives is called with how many are done, and how many there are."""
+    """Show a bar on the terminal; yields what is called with how many are done, and how many there are.
+
+    It moves all the time, and counts seconds: a single one may take minutes, and more may turn up. So where
+    all that are known of are done, the bar goes to and fro.
+    """
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield _nothing
         return
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    counts = TextColumn("{task.fields[counts]}")
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), counts, TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=None, counts="")
+
+        def update(done: int, total: int) -> None:
+            # Without a total the bar goes to and fro; `update` cannot take one away.
+            bar.tasks[0].total = total if done < total else None
+            bar.update(task, completed=done, counts=f"{done} of {total}")
+
+        yield update
 
 
 def _nothing(_done: int, _total: int) -> None:
