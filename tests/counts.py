@@ -16,9 +16,9 @@ from microfold.simulate.program import simulator
 from microfold.verification import verify
 
 _MADE = Path(__file__).parent / "models" / "made"
-_EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 MODELS = {
-    "digits": _EXAMPLES / "digits" / "digits.tflite",
+    "digits": EXAMPLES / "digits" / "digits.tflite",
     **{
         name: _MADE / f"{name}.tflite"
         for name in ("attn_int8", "cnn_int8", "dscnn_bn_int8", "preact_bn_int8", "tcn1d_int8")

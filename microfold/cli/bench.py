@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from microfold.cli.common import compile_model, print_json, working
+from microfold.cli.default_target import CORE, choose_target
 from microfold.cli.options import CodeOptions, Json, SuiteOptions, TargetName
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
@@ -29,13 +30,13 @@ def bench(
             "--every-model", help="Of a suite: all models, not only those that others have figures for."
         ),
     ] = False,
-    target: TargetName = "",
+    target: TargetName = None,
     as_json: Json = False,
 ) -> None:
     """Count instructions on a simulated core, per layer and in total; measure flash, RAM and stack.
 
     Several models give one table with a row each. Of a suite, figures of other runtimes stand beside those of
-    the models that they are known for. The default target is cortex-m4; for these, every target of theirs.
+    the models that they are known for, and the default are all targets of theirs.
     """
     if suite.suite is not None:
         if models:
@@ -47,8 +48,9 @@ def bench(
         raise InputError("--every-model must come with --suite DIR")
     if not models:
         raise InputError("bench needs a model, or --suite DIR")
+    target = choose_target(target, CORE, as_json)
     single = len(models) == 1 and not as_json
-    reports = [_measure(model, target or "cortex-m4", code, passes, as_json, single) for model in models]
+    reports = [_measure(model, target, code, passes, as_json, single) for model in models]
     if as_json:
         print_json(reports[0] if len(models) == 1 else reports)
     elif not single:
@@ -60,7 +62,7 @@ def bench(
 def _bench_suite(
     folder: Path,
     suite: SuiteOptions,
-    target: str,
+    target: str | None,
     code: CodeOptions,
     passes: PassOptions,
     every_model: bool,
@@ -78,8 +80,9 @@ def _bench_suite(
 
     peers = load_peers()
     models = models_of(folder) if every_model else models_with_peers(folder, peers)
-    usual = ["cortex-m4"] if every_model else targets_with_peers(peers)
-    targets = split_words(target) if target else usual
+    if every_model:
+        target = choose_target(target, CORE, as_json)
+    targets = split_words(target) if target is not None else targets_with_peers(peers)
     reports = run_suite(suite, bench_piece, models, targets, code, passes, quiet=as_json)
     done = [report for report in reports if "error" not in report]
     if as_json:

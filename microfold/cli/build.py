@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from microfold.cli.common import compile_model, print_json, report_files, working
+from microfold.cli.default_target import PORTABLE, choose_target
 from microfold.cli.options import CodeOptions, Html, Json, Models, TargetName
+from microfold.cli.outputs import named
 from microfold.cli.pass_options import PassOptions
 
 
@@ -16,12 +18,15 @@ def build(
     models: Models,
     code: CodeOptions,
     passes: PassOptions,
-    target: TargetName = "host",
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the C files.")] = Path("."),
+    target: TargetName = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", callback=named, help="Folder for the C files.")
+    ] = Path("."),
     html: Html = False,
     as_json: Json = False,
 ) -> None:
     """Compile a model to C and write a report; several ones share kernels and an arena."""
+    target = choose_target(target, PORTABLE, as_json)
     if len(models) > 1:
         from microfold.cli.build_group import build_group
 
@@ -31,13 +36,16 @@ def build(
     program = compile_model(model, target, code, passes, as_json)
     with working("measuring code size", as_json):
         from microfold.codegen.emit import emit_build
+        from microfold.codegen.stack_size import state_stacks
         from microfold.report.data import build_report
         from microfold.report.terminal.build import print_build
         from microfold.support.files import write_files
         from microfold.verification.measure import measure
 
         built = emit_build(program)
-        report = build_report(program, measure(program, built.files)) | {"build_id": built.id}
+        measured = measure(program, built.files)
+        built = state_stacks(built, [(program, measured.stack if measured else None)])
+        report = build_report(program, measured) | {"build_id": built.id}
     files: dict[str, str | bytes] = {**built.files, **report_files(program.name, report, html)}
     if built.blob is not None:
         files[f"{program.name}_weights.bin"] = built.blob

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from microfold.cli.command_line import build_command
-from microfold.cli.common import compile_model, print_json, report_files, to_json, working
+from microfold.cli.common import compile_model, print_json, report_files, say_name, to_json, working
 from microfold.cli.options import CodeOptions
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
@@ -57,11 +57,13 @@ def build_group(
         reasons.append("--weights blob would have to know of kernels that the models share")
     if reasons:
         raise InputError(f"{'; '.join(reasons)}: leave it away, or build the models one by one")
+    say_name(code.name, as_json)
     compiled = _compile(models, target, replace(code, name="", memory="split"), passes, as_json)
     with working("measuring code size", as_json):
         from microfold.codegen.group import arena_size, emit_group
         from microfold.codegen.names import model_identifier
         from microfold.codegen.shared import Shared
+        from microfold.codegen.stack_size import state_stacks
         from microfold.lowering.one_run import check_one_run
         from microfold.lowering.regions import with_shared_regions
         from microfold.report.data import build_report
@@ -80,8 +82,15 @@ def build_group(
             check_one_run(program)
         shared = Shared(model_identifier(code.name or NAME), tuple(programs))
         built = emit_group(shared)
-        reports = [build_report(p, measure(p)) | {"build_id": built.id} for p in programs]
-        report = group_report(shared, measure_group(shared, built), reports, built.id)
+        measured = measure_group(shared, built)
+        stacks = measured.stacks if measured else (None,) * len(programs)
+        built = state_stacks(built, zip(programs, stacks, strict=True))
+        reports: list[dict[str, Any]] = []
+        for program, stack in zip(programs, stacks, strict=True):
+            alone = measure(program)
+            alone = replace(alone, stack=stack) if alone else None
+            reports.append(build_report(program, alone) | {"build_id": built.id})
+        report = group_report(shared, measured, reports, built.id)
     files: dict[str, str | bytes] = dict(built.files)
     for program, each in zip(programs, reports, strict=True):
         files |= report_files(program.name, each, html)

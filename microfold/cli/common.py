@@ -43,17 +43,29 @@ def working(what: str, quiet: bool) -> Generator[None]:
 
 @contextmanager
 def progress_bar(what: str, quiet: bool) -> Generator[Callable[[int, int], None]]:
-    """A bar on the terminal: what it gives is called with how many are done, and how many there are."""
+    """Show a bar on the terminal; yields what is called with how many are done, and how many there are.
+
+    It moves all the time, and counts seconds: a single one may take minutes, and more may turn up. So where
+    all that are known of are done, the bar goes to and fro.
+    """
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield _nothing
         return
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    counts = TextColumn("{task.fields[counts]}")
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), counts, TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=None, counts="")
+
+        def update(done: int, total: int) -> None:
+            # Without a total the bar goes to and fro; `update` cannot take one away.
+            bar.tasks[0].total = total if done < total else None
+            bar.update(task, completed=done, counts=f"{done} of {total}")
+
+        yield update
 
 
 def _nothing(_done: int, _total: int) -> None:
@@ -149,7 +161,8 @@ def read_graph(
 def compile_model(
     model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool, explain: bool = True
 ) -> Program:
-    """The model of a file, compiled for a target; `explain`: see `compile_graph`."""
+    """Compile the model of a file for a target; `explain`: see `compile_graph`."""
+    say_name(code.name, quiet)
     with working(f"compiling {model.name}", quiet):
         from microfold.cli.command_line import build_command
         from microfold.compiler import compile_graph
@@ -173,6 +186,20 @@ def compile_model(
                 explain=explain,
             )
             return program if plan is None else with_measured_run(program, plan)
+
+
+def say_name(given: str, quiet: bool) -> None:
+    """Say on the standard error stream that names in C cannot begin as the user wants it."""
+    if not given or quiet:
+        return
+    from microfold.codegen.names import model_identifier
+
+    name = model_identifier(given)
+    if name != given:
+        say(
+            f"names in C begin with {name}, not {given!r}: a name must be a lower-case identifier of at most "
+            "64 characters that is no keyword, no standard header and no name of microfold's own"
+        )
 
 
 def explain_model(

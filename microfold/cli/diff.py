@@ -9,6 +9,7 @@ import typer
 
 from microfold.cli.common import print_json, working
 from microfold.cli.options import CodeOptions, Json, Model, TargetName
+from microfold.cli.outputs import named
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
 
@@ -24,7 +25,7 @@ def diff(
         Path | None,
         typer.Argument(metavar="DUMP", help="A file of what the device wrote.", show_default=False),
     ] = None,
-    target: TargetName = "",
+    target: TargetName = None,
     port: Annotated[
         str,
         typer.Option(
@@ -38,7 +39,13 @@ def diff(
     ] = 30.0,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Keep what came over the port in this file.", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            callback=named,
+            help="Keep what came over the port in this file.",
+            show_default=False,
+        ),
     ] = None,
     show_profile: Annotated[bool, typer.Option("--profile", help="Show how long each layer took.")] = False,
     as_json: Json = False,

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from microfold.cli.common import compile_model, print_json, report_files, working
+from microfold.cli.default_target import PORTABLE, choose_target
 from microfold.cli.options import CodeOptions, Html, Json, Model, TargetName
+from microfold.cli.outputs import named
 from microfold.cli.pass_options import PassOptions
 
 
@@ -32,10 +34,16 @@ def export(
             show_default=False,
         ),
     ],
-    target: TargetName = "host",
+    target: TargetName = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Folder of the package; default: its name.", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            callback=named,
+            help="Folder of the package; default: its name.",
+            show_default=False,
+        ),
     ] = None,
     version: Annotated[str, typer.Option("--package-version", help="Version in the manifest.")] = "1.0.0",
     author: Annotated[
@@ -53,17 +61,21 @@ def export(
     from microfold.export.package import About, check_exportable, make_package
 
     chosen, about = find(kind), About(version, author, url)
+    target = choose_target(target, PORTABLE, as_json)
     program = compile_model(model, target, code, passes, as_json)
     check_exportable(program, chosen)
     with working("measuring code size, running the reference", as_json):
         from microfold.codegen.emit import emit_build
+        from microfold.codegen.stack_size import state_stacks
         from microfold.export.publish import publish
         from microfold.report.data import build_report
         from microfold.report.terminal.build import print_export
         from microfold.verification.measure import measure
 
         built = emit_build(program)
-        report = build_report(program, measure(program, built.files)) | {"build_id": built.id}
+        measured = measure(program, built.files)
+        built = state_stacks(built, [(program, measured.stack if measured else None)])
+        report = build_report(program, measured) | {"build_id": built.id}
         files = make_package(program, built, report, chosen, about, report_files(program.name, report, html))
     folder = output if output is not None else Path(package_name(program.name))
     publish(folder, files)

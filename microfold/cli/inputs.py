@@ -41,7 +41,8 @@ def _load(path: Path, buffer: Buffer) -> list[Any]:
     import numpy as np
 
     shape, dtype = buffer.type.shape, buffer.type.dtype.numpy
-    wanted = f"{path} must hold {buffer.type}, or several stacked"
+    many = ",".join(map(str, ("N", *shape)))
+    wanted = f"{path} must hold {buffer.type}, or several stacked along a new first axis: [{many}]"
     file = BytesIO(read_file(path))
     try:
         version = np.lib.format.read_magic(file)
@@ -61,10 +62,9 @@ def _load(path: Path, buffer: Buffer) -> list[Any]:
         raise InputError(
             f"{path} is not a readable .npy file: it holds Python objects; {wanted}: save numbers"
         )
-    if found == shape:
-        found = (1, *found)
+    stacked = (1, *found) if found == shape else found
     # An element type's byte order is the file's affair.
-    if found[1:] != shape or found_dtype.newbyteorder("=") != dtype or not found[0]:
+    if stacked[1:] != shape or found_dtype.newbyteorder("=") != dtype or not stacked[0]:
         raise InputError(
             f"{wanted}; it holds {found_dtype}{list(found)}: "
             "save it with that type and shape (astype, reshape)"
@@ -75,5 +75,5 @@ def _load(path: Path, buffer: Buffer) -> list[Any]:
             f"{path} is not a readable .npy file: its header tells of {found_dtype}{list(found)}, "
             f"{math.prod(found) * found_dtype.itemsize:,} bytes; {len(data):,} follow; save it again"
         )
-    array = np.frombuffer(data, found_dtype).reshape(found, order="F" if fortran else "C")
+    array = np.frombuffer(data, found_dtype).reshape(stacked, order="F" if fortran else "C")
     return list(np.ascontiguousarray(array, dtype))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from microfold.cli.common import explain_model, print_json
+from microfold.cli.default_target import CORE, choose_target
 from microfold.cli.options import CodeOptions, Json, Model, TargetName
 from microfold.cli.pass_options import PassOptions
 
@@ -11,10 +12,11 @@ def kernels(
     model: Model,
     code: CodeOptions,
     passes: PassOptions,
-    target: TargetName = "cortex-m4",
+    target: TargetName = None,
     as_json: Json = False,
 ) -> None:
     """Show all kernels considered for every layer, and their variants: what each takes, and why not."""
+    target = choose_target(target, CORE, as_json)
     explained = explain_model(model, target, code, passes, as_json)
     from microfold.compiler import layer_names
     from microfold.report.kernels import describe_candidates

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from microfold.cli.common import load_custom, load_graph, print_decisions, print_json, working
+from microfold.cli.default_target import PORTABLE
 from microfold.cli.options import Constants, Custom, Json, Model, TargetName
+from microfold.cli.outputs import check_one_text, write_text
 from microfold.cli.pass_options import PassOptions
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ def opt(
             help="Instead, list each place that this pass looked at, and why it fired or not.",
         ),
     ] = "",
-    target: TargetName = "host",
+    target: TargetName = None,
     tree: Annotated[
         bool, typer.Option("--tree", help="Print expressions as trees instead of one node a line.")
     ] = False,
@@ -42,7 +44,10 @@ def opt(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="Write the text to this file, with all constants.", show_default=False
+            "--output",
+            "-o",
+            help="Write the text to this file, or - for the standard output, with all constants.",
+            show_default=False,
         ),
     ] = None,
     custom: Custom = None,
@@ -50,8 +55,10 @@ def opt(
 ) -> None:
     """Run passes over a model, or over the text form of one, and print its text form.
 
-    Passes that are listed run whatever their level.
+    Passes that are listed run whatever their level. Those that ask what kernels cost ask those of the
+    target, by default host.
     """
+    check_one_text(output, {"--json": as_json, "--explain": explain})
     with working(f"compiling {model.name}", as_json):
         from dataclasses import replace
 
@@ -70,7 +77,7 @@ def opt(
         decisions: list[Decision] = []
         with context.context() as chosen:
             required = set(chosen.required_pass).union(*map(listed_names, steps))
-            core = targets.load(target)
+            core = targets.load(PORTABLE if target is None else target)
             costs = NodeCosts(core, "balanced")
             chosen = replace(
                 chosen,
@@ -84,9 +91,7 @@ def opt(
             chosen = chosen.reporting_to(decisions.append)
             result = Sequential(steps, known=known_passes)(graph, chosen)
     if output is not None:
-        from microfold.support.files import write_file
-
-        write_file(output, _text(result, tree, constants=True))
+        write_text(output, _text(result, tree, constants=True))
     if explain:
         print_decisions(explain, [d for d in decisions if d.pass_name in explained], as_json)
     elif as_json:

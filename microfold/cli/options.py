@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.models import OptionInfo
 
+from microfold.cli.sizes import parse_size
 from microfold.errors import InputError
 from microfold.options import ALIGN, BY_ROWS, IO, MEMORY, OPTIMIZE, OWN_LICENSE, WEIGHTS
 from microfold.support.frozen import frozen
@@ -53,11 +54,12 @@ def _targets(incomplete: str) -> list[str]:
 
 
 TargetName = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--target",
         "-t",
-        help="A target's name, or a path to your own .toml.",
+        help="A target's name, or a path to your own .toml; default: the command says which.",
+        show_default=False,
         autocompletion=_targets,
     ),
 ]
@@ -68,10 +70,10 @@ Flash = Annotated[
     int | None,
     typer.Option(
         "--flash",
-        min=0,
-        metavar="BYTES",
-        help="Use the fastest kernels whose weights and tables fit, whatever --optimize says; of several "
-        "models those of all together.",
+        parser=parse_size,
+        metavar="SIZE",
+        help="Use the fastest kernels whose weights and tables fit into so many bytes (or K, M), whatever "
+        "--optimize says; of several models those of all together.",
         show_default=False,
     ),
 ]
@@ -79,10 +81,10 @@ Ram = Annotated[
     int | None,
     typer.Option(
         "--ram",
-        min=0,
-        metavar="BYTES",
-        help="Use only kernels with which arena and state fit; of several models the shared arena and all "
-        "states.",
+        parser=parse_size,
+        metavar="SIZE",
+        help="Use only kernels with which arena and state fit into so many bytes (or K, M); of several "
+        "models the shared arena and all states.",
         show_default=False,
     ),
 ]

@@ -13,6 +13,7 @@ import typer
 
 from microfold import __version__
 from microfold.cli.common import compile_model
+from microfold.cli.default_target import PORTABLE, choose_target
 from microfold.cli.groups import UsageError, expand_groups
 from microfold.cli.options import CodeOptions, Model, TargetName
 from microfold.cli.pass_options import PassOptions
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def rebuild(
-    dump: Dump, model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool
+    dump: Dump, model: Path, target: str | None, code: CodeOptions, passes: PassOptions, quiet: bool
 ) -> tuple[Program, int]:
     """The program, and its build among those of the dump.
 
@@ -37,9 +38,10 @@ def rebuild(
         InputError: the dump is not of this model, these options or this version; says which.
         MicrofoldError: the model cannot be compiled.
     """
-    given = target or code != CodeOptions() or passes != PassOptions()
+    given = target is not None or code != CodeOptions() or passes != PassOptions()
     if given:
-        program = compile_model(model, target or "host", replace(code, taps=True), passes, quiet)
+        core = choose_target(target, PORTABLE, quiet)
+        program = compile_model(model, core, replace(code, taps=True), passes, quiet)
         build = _build_id(program)
         if build not in dump.builds:
             raise InputError(
@@ -114,8 +116,8 @@ def parse_command(command: str) -> tuple[str, CodeOptions, PassOptions]:
     """Target and options of a build's command line."""
     found: list[tuple[str, CodeOptions, PassOptions]] = []
 
-    def build(_model: Model, code: CodeOptions, passes: PassOptions, target: TargetName = "host") -> None:
-        found.append((target, code, passes))
+    def build(_model: Model, code: CodeOptions, passes: PassOptions, target: TargetName = None) -> None:
+        found.append((PORTABLE if target is None else target, code, passes))
 
     application = typer.Typer(add_completion=False)
     application.command()(expand_groups(build))

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from microfold.cli.common import compile_model, print_json, working
+from microfold.cli.default_target import CORE, choose_target
 from microfold.cli.options import CodeOptions, Json, TargetName
+from microfold.cli.outputs import STANDARD_OUTPUT, check_one_text, write_text
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError, MicrofoldError
 
 if TYPE_CHECKING:
     from microfold.report.tradeoffs import Tradeoff
     from microfold.report.what_if import Alternative
-
-_TARGET = "cortex-m4"
 
 
 def report(
@@ -31,8 +31,10 @@ def report(
     ],
     code: CodeOptions,
     passes: PassOptions,
-    target: TargetName = "",
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("report.html"),
+    target: TargetName = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The HTML file; - for the standard output.")
+    ] = Path("report.html"),
     compare: Annotated[
         Path | None,
         typer.Option(
@@ -65,36 +67,39 @@ def report(
 ) -> None:
     """Show a build as a page: memory over time, layers, graph, proofs, and why each kernel was chosen.
 
-    The page is one HTML file that loads nothing. The default target is cortex-m4.
+    The page is one HTML file that loads nothing.
     """
+    check_one_text(output, {"--json": as_json})
     stored = model.suffix == ".json"
-    if stored and (target or what_if or tradeoffs or code != CodeOptions() or passes != PassOptions()):
+    if stored and (
+        target is not None or what_if or tradeoffs or code != CodeOptions() or passes != PassOptions()
+    ):
         raise InputError(
             f"{model} is the report of a build, whose options are what they are; give options of the "
             "compiler, --what-if and --tradeoffs with a model"
         )
+    core = CORE if stored else choose_target(target, CORE, as_json)
     from microfold.report.decode import read_json
     from microfold.report.page.page import collect_page, render_page
     from microfold.report.profile import read_profile
     from microfold.report.stored import load_report, read_report
-    from microfold.support.files import write_file
 
     # What is wrong with files is said before the model is compiled.
     other = (compare.name, load_report(compare)) if compare is not None else None
     ticks = read_json(profile) if profile is not None else None
-    data = read_json(model) if stored else _compile(model, target or _TARGET, code, passes, as_json)
+    data = read_json(model) if stored else _compile(model, core, code, passes, as_json)
     build = read_report(data, str(model))
     names = [layer.name for layer in build.layers]
     measured = read_profile(ticks, profile, names) if profile is not None else None
     tried = list(_try_alternatives(model, code, passes, as_json)) if what_if else []
-    front = _tradeoffs(model, target or _TARGET, code, passes, as_json) if tradeoffs else []
+    front = _tradeoffs(model, core, code, passes, as_json) if tradeoffs else []
     page = collect_page(build, other=other, profile=measured, alternatives=tried, front=front)
-    write_file(output, render_page(page))
+    write_text(output, render_page(page))
     if as_json:
         shown = {"what_if": tried} if what_if else {}
         shown |= {"tradeoffs": front} if tradeoffs else {}
         print_json(data | {name: [asdict(each) for each in found] for name, found in shown.items()})
-    else:
+    elif output != STANDARD_OUTPUT:
         print(f"Written to {output}.")
 
 

@@ -11,6 +11,7 @@ import typer
 from microfold.cli.common import compile_model, print_json, working
 from microfold.cli.inputs import load_inputs
 from microfold.cli.options import CodeOptions, Custom, Json, Model
+from microfold.cli.outputs import named
 from microfold.cli.pass_options import PassOptions
 
 
@@ -21,7 +22,9 @@ def run(
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write the outputs to this .npz.", show_default=False),
+        typer.Option(
+            "--output", "-o", callback=named, help="Write the outputs to this .npz.", show_default=False
+        ),
     ] = None,
     custom: Custom = None,
     as_json: Json = False,

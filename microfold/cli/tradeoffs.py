@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from microfold.cli.common import compile_model, print_json, working
+from microfold.cli.default_target import CORE, choose_target
 from microfold.cli.options import CodeOptions, Json, Model, TargetName
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
@@ -19,7 +20,7 @@ def tradeoffs(
     model: Model,
     code: CodeOptions,
     passes: PassOptions,
-    target: TargetName = "cortex-m4",
+    target: TargetName = None,
     as_json: Json = False,
 ) -> None:
     """Show what less RAM, flash or time costs of the others: levels and budgets of which none is beaten."""
@@ -29,6 +30,7 @@ def tradeoffs(
             "tradeoffs tries all levels and many budgets; it was given --optimize, --flash or --ram: "
             "leave them away, or use `microfold build`"
         )
+    target = choose_target(target, CORE, as_json)
     with working(f"compiling {model.name} in many ways", as_json):
         from microfold.report.terminal.lists import print_tradeoffs
         from microfold.target import load

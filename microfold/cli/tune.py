@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from microfold.cli.common import print_json, progress_bar, read_graph, working
+from microfold.cli.default_target import CORE, choose_target
 from microfold.cli.notices import say
 from microfold.cli.options import CodeOptions, Json, Scheduler, TargetName, Workers
 from microfold.cli.pass_options import PassOptions
@@ -32,7 +33,7 @@ def tune(
         Path | None,
         typer.Argument(help="The model: a .tflite file, or its text form (.mf).", show_default=False),
     ] = None,
-    target: TargetName = "cortex-m4",
+    target: TargetName = None,
     candidates: Annotated[
         int,
         typer.Option("--candidates", min=1, help="Variants of a layer, and other ways, to measure at most."),
@@ -114,6 +115,7 @@ def tune(
         return
     if model is None:
         raise InputError("tune needs a model, or --export")
+    target = choose_target(target, CORE, as_json)
     from microfold.tune.text import print_tuning
     from microfold.tune.tune import Tuner
     from microfold.workers.executor import ExecutorLost, check_scheduler, open_executor

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from microfold.cli.common import compile_model, print_json, working
+from microfold.cli.default_target import PORTABLE, choose_target
 from microfold.cli.inputs import load_inputs
 from microfold.cli.options import CodeOptions, Json, SuiteOptions, TargetName
 from microfold.cli.pass_options import PassOptions
@@ -25,7 +26,7 @@ def verify(
         Path | None,
         typer.Argument(help="The model: a .tflite file, or its text form (.mf).", show_default=False),
     ] = None,
-    target: TargetName = "host",
+    target: TargetName = None,
     inputs: Annotated[
         list[Path] | None,
         typer.Option(
@@ -40,6 +41,7 @@ def verify(
 
     Of a suite, models that microfold refuses are listed; whatever else fails leads to exit 1, too.
     """
+    target = choose_target(target, PORTABLE, as_json)
     if suite.suite is not None:
         if model is not None or inputs:
             raise InputError(

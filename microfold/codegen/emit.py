@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from microfold.codegen import blob, helpers_header, provenance, requirements
+from microfold.codegen import blob, helpers_header, provenance, requirements, stack_size
 from microfold.codegen.environment import render
 from microfold.codegen.fetching import fetched_bytes
 from microfold.codegen.heads import in_section, kept_apart
@@ -75,6 +75,7 @@ def model_parts(model: Model) -> dict[str, object]:
         ],
         "checks": requirements.feature_checks(f for layer in program.calls for f in layer.kernel.features),
         "needs": requirements.needs(program),
+        "stack_size": stack_size.definition(program),
         "uses_fpu": requirements.uses_fpu(program),
         "weight_headers": sorted(model.constants.headers),
     }
@@ -125,8 +126,8 @@ def _emit_blob(model: Model, parts: Mapping[str, object], around: Mapping[str, s
     Args:
         around: files that do not matter to what the code does with the constants.
     """
-    # Nor do taps matter.
-    nameless = {"origin": None, "version": "", "license": "", "port_names": False}
+    # Taps and the stack do not matter either.
+    nameless = {"origin": None, "version": "", "license": "", "port_names": False, "stack_size": ""}
     nameless |= {"model": Model(model.program.untapped)}
     layout = blob.layout_id(model.name, _code(model.name, {**parts, **nameless}))
     words = tuple(f"0x{word:08x}u" for word in (layout & 0xFFFFFFFF, layout >> 32))

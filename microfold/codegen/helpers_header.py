@@ -14,6 +14,10 @@ _REAL = (DType.INT8, DType.UINT8, DType.INT16)
 _PIXEL = (DType.INT8, DType.UINT8)
 # Channels of an image, and the formats of one that is handed in.
 _FORMATS = {1: ("grey8",), 3: ("rgb888", "rgb565")}
+# Real values of the darkest and the brightest pixel that networks are usually trained on.
+_PIXEL_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 255.0))
+# Part of such a range by which its ends may be off: pictures of a calibration need not reach them.
+_RANGE_TOLERANCE = 1 / 16
 
 
 @frozen
@@ -55,13 +59,30 @@ class PortHelpers:
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """Those of images that it can be made from: none if it is no image with channels last."""
+        """Formats of images that fill it; none if it is not an image with channels last.
+
+        One channel may also be a spectrogram. It counts as an image if it is square, or if its real values
+        are those of pixels.
+        """
         shape, dtype = self.port.type.shape, self.port.type.dtype
         if not self.is_input or len(shape) != 4 or shape[0] != 1:
             return ()
         if dtype not in _PIXEL and dtype is not DType.FLOAT32:
             return ()
+        if shape[3] == 1 and shape[1] != shape[2] and not self.has_pixel_range:
+            return ()
         return _FORMATS.get(shape[3], ())
+
+    @property
+    def has_pixel_range(self) -> bool:
+        """Whether its lowest and highest real values are black and white of usual training data."""
+        if self.port.type.dtype not in _PIXEL or not self.has_real_values:
+            return False
+        darkest, brightest = map(self._real, self.port.range)
+        return any(
+            max(abs(darkest - black), abs(brightest - white)) <= _RANGE_TOLERANCE * (white - black)
+            for black, white in _PIXEL_RANGES
+        )
 
     @property
     def image_size(self) -> str:
@@ -71,8 +92,13 @@ class PortHelpers:
 
     @property
     def takes_pixels(self) -> bool:
-        """A pixel's values are those of an element, but for an offset."""
-        return self.port.type.dtype in _PIXEL
+        """Whether a pixel's value and an offset make an element.
+
+        For one channel, this needs real values that show it; for colors, the comment in the header warns.
+        """
+        if self.port.type.dtype not in _PIXEL:
+            return False
+        return self.port.type.shape[3] != 1 or self.has_pixel_range or not self.has_real_values
 
     @property
     def pixel_offset(self) -> int:
@@ -82,11 +108,11 @@ class PortHelpers:
     @property
     def darkest(self) -> str:
         """The real value that a pixel of 0 becomes, for people."""
-        return self._real(self.port.range[0])
+        return f"{self._real(self.port.range[0]):.6g}"
 
     @property
     def brightest(self) -> str:
-        return self._real(self.port.range[1])
+        return f"{self._real(self.port.range[1]):.6g}"
 
     @property
     def takes_normalized(self) -> bool:
@@ -111,9 +137,10 @@ class PortHelpers:
         assert self.port.type.quant is not None
         return self.port.type.quant.zero_point
 
-    def _real(self, element: int) -> str:
+    def _real(self, element: float) -> float:
+        """Return the real value of an element."""
         assert self.port.type.quant is not None
-        return f"{self.port.type.quant.scale * (element - self._zero_point):.6g}"
+        return self.port.type.quant.scale * (element - self._zero_point)
 
 
 def variables(model: Model) -> dict[str, object]:

@@ -39,7 +39,11 @@ def comment_block(lines: Iterable[str]) -> str:
 
     The lines are already safe (`comment_text`); the block can be indented by up to 8 columns.
     """
-    wrapped = [part for line in lines for part in textwrap.wrap(line, LINE_WIDTH - 11) or [""]]
+    wrapped = [
+        part
+        for line in lines
+        for part in textwrap.wrap(line, LINE_WIDTH - 11, break_on_hyphens=False) or [""]
+    ]
     if len(wrapped) == 1:
         return f"/* {wrapped[0]} */"
     return "\n".join(["/*", *(f" * {line}".rstrip() for line in wrapped), " */"])

@@ -10,6 +10,7 @@ from typing import Any
 from microfold.codegen.declarations import Rendered, split
 from microfold.codegen.environment import environment, template_source
 from microfold.codegen.names import HELPERS, names_in
+from microfold.codegen.stack_size import compile_command
 from microfold.program import Program
 from microfold.target.description import close_features
 
@@ -56,9 +57,6 @@ _FEATURE_CHECKS = {
     "mve_fp": ("float vectors (MVE)", "defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)"),
 }
 
-# Bytes; those of a model, by its compiler's account, are in its report. Nothing that is tested takes more.
-STACK_BOUND = 2048
-
 
 def feature_checks(features: Iterable[str]) -> list[tuple[str, str]]:
     """What a core must have for kernels with these features: in words, and as a preprocessor condition."""
@@ -81,8 +79,12 @@ def uses_fpu(program: Program) -> bool:
     )
 
 
-def needs(program: Program) -> list[str]:
-    """What the code needs of a core and of its compiler, in words."""
+def needs(program: Program, stack: int | None = None) -> list[str]:
+    """List the code's requirements on a core and on its compiler, in words.
+
+    Args:
+        stack: bytes to state; None: the macro of the header that has them is named.
+    """
     target = program.target
     features = {feature for layer in program.calls for feature in layer.kernel.features}
     found = [what for what, _ in feature_checks(features)]
@@ -94,9 +96,10 @@ def needs(program: Program) -> list[str]:
             "-mno-unaligned-access, and it is slower)"
         )
     if target.board:
-        flags = " ".join([target.compiler, *target.cpu_flags, program.options.compiler_flag])
-        found.append(f"at most {STACK_BOUND} bytes of stack, interrupts aside")
-        found.append(f"what is measured is compiled with {flags}")
+        macro = f"{program.name.upper()}_STACK_SIZE"
+        size = macro if stack is None else f"{stack:,} ({macro})"
+        found.append(f"at most {size} bytes of stack, interrupts aside")
+        found.append(f"what is measured is compiled with {compile_command(program)}")
     return found or ["a C99 compiler"]
 
 

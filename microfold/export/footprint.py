@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from microfold.codegen.stack_size import compile_command
 from microfold.program import Program
 from microfold.report.data import Report
 
 
 def footprint(program: Program, report: Report) -> list[tuple[str, str, str]]:
     """Rows: what, how much, and how that is known."""
-    target = program.target
-    compiled = " ".join([target.compiler, *target.cpu_flags, program.options.compiler_flag])
+    compiled = compile_command(program)
     ram, flash = report["ram"], report["flash"]
     placed = (
         "in the context, inputs and outputs included" if program.options.io == "arena" else "in the context"

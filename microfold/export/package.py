@@ -180,7 +180,7 @@ def _values(program: Program, build: Build, report: Report, kind: Format, about:
         "pack_cores": pack_cores(features),
         "kconfig_cores": kconfig_cores(features),
         "uses_fpu": requirements.uses_fpu(program),
-        "needs": requirements.needs(program),
+        "needs": report["needs"],
         "target": target,
         "target_name": plain(target.name),
         "flags": effective_flags(target.cpu_flags),

@@ -350,7 +350,7 @@ class Search:
         how = "by rows" if smallest == by_rows else "by rows and in tiles of columns"
         found = (
             f"computed {how}, the smallest arena found has {smallest}, and the state takes "
-            f"{self.cuts.state}; that none is smaller is not proved"
+            f"{self.cuts.state}; this is no bound: with a limit below, the search may find a smaller one"
         )
         return BudgetError.of_ram(ram, [found], int(least), "make the model's rows smaller")
 

@@ -16,6 +16,7 @@ from microfold.analysis.ranges import Ranges, analyze
 from microfold.codegen.fetching import fetched_bytes
 from microfold.codegen.provenance import API_VERSION
 from microfold.codegen.requirements import needs
+from microfold.codegen.stack_size import stack_bound
 from microfold.external.kernel import ExternalKernel
 from microfold.ir.types import DType, TensorType
 from microfold.kernels.cost.coefficients import closest
@@ -89,7 +90,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
             for buffer, labels in zip_longest(program.outputs, program.labels)
         ],
         "labels_ignored": program.labels_ignored or None,
-        "needs": needs(program),
+        "needs": needs(program, stack_bound(program, measurement.stack if measurement else None)),
         "layers": [
             {
                 "name": layer.name,

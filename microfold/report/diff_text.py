@@ -87,10 +87,12 @@ def _elements_text(fault: Fault) -> list[str]:
 
 
 def _advice(program: Program, fault: Fault) -> list[str]:
-    """What follows, and where to look."""
+    """Return lines that say what follows from a fault, and where to look."""
     offset = context_offset(program, fault)
     if fault.kind == "kernel":
         place = f"; the element lies at byte {offset} of the context" if offset is not None else ""
+        if fault.layer is not None and program.layers[fault.layer].blocks:
+            place = f" (the hook {program.name.upper()}_INNER_DONE runs inside of it){place}"
         return [
             "the layer read the right bytes: the fault is in its code or its constants, or something wrote "
             f"into its memory while it ran{place}",
@@ -105,7 +107,7 @@ def _advice(program: Program, fault: Fault) -> list[str]:
         first = 0 if fault.written_by is None else fault.written_by + 1
         between = ", ".join(layer.name for layer in program.layers[first : fault.layer])
         line = f"it was right when it was written; since then ran {between or 'no layer'}"
-    lines = [f"{line}; interrupts, DMA and other tasks can have written there, too"]
+    lines = [f"{line}; hooks, interrupts, DMA and other tasks can have written there, too"]
     if offset is not None:
         lines.append(f"a watchpoint at byte {offset} of the context shows who writes there")
     return lines

@@ -12,9 +12,12 @@ from microfold.kernels.selection.flash_budget import constant_bytes
 from microfold.kernels.selection.variants import Offer
 from microfold.report.structure import Report
 
+# Why the model has another variant or kernel than a layer alone would.
+FOR_THE_MODEL = "better for this layer alone; another one suits the arena or the flash of the whole model"
+
 
 def describe_candidates(layer: LayerContext, candidates: Sequence[Candidate]) -> list[Report]:
-    """Of each kernel its cost or the reason why not, and its variants, in the order of the selection."""
+    """Return each kernel's cost or the reason why not, and its variants, in the order of the selection."""
     return [
         {
             "kernel": candidate.kernel.name,
@@ -27,13 +30,16 @@ def describe_candidates(layer: LayerContext, candidates: Sequence[Candidate]) ->
 
 
 def _variants(layer: LayerContext, candidate: Candidate) -> list[Report]:
-    """The one that is taken first, which may be one that its own layer alone would not speak for."""
+    """Describe the variants of a kernel: its own choice, then the others with the reason why not."""
 
     def taken(offer: Offer) -> bool:
         return candidate.cost is not None and offer.case.kernel is candidate.kernel
 
+    def reason(offer: Offer) -> str | None:
+        return None if taken(offer) else offer.reason or FOR_THE_MODEL
+
     found: list[tuple[Kernel, float, float | None, str | None, int | None]] = [
-        (case.kernel, case.instructions, case.cost, None if taken(offer) else offer.reason, case.measured)
+        (case.kernel, case.instructions, case.cost, reason(offer), case.measured)
         for offer in sorted(candidate.offers, key=taken, reverse=True)
         for case in [offer.case]
     ]

@@ -16,7 +16,7 @@ from microfold.tune.setting import Setting
 from microfold.workers.dispatch import Dispatcher, Done
 from microfold.workers.executor import Executor
 
-# Called with how many programs have been measured, and how many there are as far as is known.
+# Called with how many programs are done, and how many there are so far: measurements lead to further ones.
 Progress = Callable[[int, int], None]
 
 
@@ -54,6 +54,8 @@ class Measuring:
         self._setting = setting
         self._program = program
         self._progress = progress
+        self._done = 0
+        self._total = 0
         self._failures: list[Failure] = []
         self._works: Job | None = None
         self.lanes = list(lanes)
@@ -76,20 +78,19 @@ class Measuring:
         )
         work.add(jobs)
         left_out: list[str] = []
-        done, total, before = 0, len(jobs), self.measured
-        self._progress(done, total)
+        before, begun = self.measured, self._total
+        self._count(total=len(jobs))
         for each in work.results():
-            done += 1
             outcome, parts, problem = _judge(each)
             if outcome is not None:
                 self._keep(each.task, outcome)
             elif parts:
-                total += len(parts)
+                self._count(total=len(parts))
                 work.add(parts)
             else:
                 left_out.append(problem)
                 self._failures += self._failure(each, problem)
-            self._progress(done, total)
+            self._count(done=1)
         self.left_out += sorted(left_out)
         self.lanes = [lane for lane in self.lanes if lane not in work.lost]
         self.lost |= work.lost
@@ -97,8 +98,14 @@ class Measuring:
             reasons = "; ".join(f"{lane}: {reason}" for lane, reason in self.lost.items())
             raise ToolError(
                 f"tuning needs a board that works; none is left ({reasons}); {self.measured - before} of "
-                f"{total} programs are measured, and kept: mend it and run the command again"
+                f"{self._total - begun} programs are measured, and kept: mend it and run the command again"
             )
+
+    def _count(self, *, done: int = 0, total: int = 0) -> None:
+        """Say that more programs are done, or that there are more."""
+        self._done += done
+        self._total += total
+        self._progress(self._done, self._total)
 
     def finish(self) -> None:
         """Sees whether what was measured before can be measured still, if something has failed since then.

@@ -61,11 +61,11 @@ def measure(program: Program, files: Mapping[str, str] | None = None) -> Measure
     if files is None or untapped is not program:
         files = emit(untapped)
     program = untapped
-    found = _measure([program], {**files, **stand_ins(program)}, _api(program))
+    found = _measure([program], {**files, **stand_ins(program)})
     if found is None:
         return None
     weights = program.weight_bytes if program.options.weights == "arrays" else 0
-    stack = found.stack + _stacked_arguments(program) if found.stack is not None else None
+    (stack,) = found.stacks
     return Measurement(sum(found.files.values()) - weights, found.library, found.padding, stack)
 
 
@@ -76,14 +76,21 @@ class GroupMeasurement:
     Attributes:
         models: code of each program's own files.
         kernels: code of what they share.
-        library, padding, stack: of all of them, as in `Measurement`.
+        library, padding: of all of them, as in `Measurement`.
+        stacks: of each program's functions, as in `Measurement`.
     """
 
     models: tuple[int, ...]
     kernels: int
     library: int | None
     padding: int | None
-    stack: int | None
+    stacks: tuple[int | None, ...]
+
+    @property
+    def stack(self) -> int | None:
+        """Bytes that suffice for all programs, one at a time; None if that of any is not known."""
+        known = [stack for stack in self.stacks if stack is not None]
+        return max(known) if len(known) == len(self.stacks) else None
 
 
 def measure_group(shared: Shared, build: Build) -> GroupMeasurement | None:
@@ -96,7 +103,7 @@ def measure_group(shared: Shared, build: Build) -> GroupMeasurement | None:
     files = dict(build.files)
     for program in programs:
         files |= stand_ins(program)
-    found = _measure(programs, files, [name for program in programs for name in _api(program)])
+    found = _measure(programs, files)
     if found is None:
         return None
     own = tuple(
@@ -105,33 +112,32 @@ def measure_group(shared: Shared, build: Build) -> GroupMeasurement | None:
         + shared.constants.read_by(program.name)
         for program in programs
     )
-    arguments = max(map(_stacked_arguments, programs))
     return GroupMeasurement(
         own,
         sum(found.files.values()) - sum(own) - shared.weight_bytes,
         found.library,
         found.padding,
-        found.stack + arguments if found.stack is not None else None,
+        found.stacks,
     )
 
 
 @frozen
 class _Found:
-    """Bytes of flash by object file, and as in `Measurement`."""
+    """Bytes of flash by object file, and as in `GroupMeasurement`."""
 
     files: Mapping[str, int]
     library: int | None
     padding: int | None
-    stack: int | None
+    stacks: tuple[int | None, ...]
 
 
-def _measure(programs: Sequence[Program], files: Mapping[str, str], api: Sequence[str]) -> _Found | None:
-    """What compiler and linker make of C files.
+def _measure(programs: Sequence[Program], files: Mapping[str, str]) -> _Found | None:
+    """Compile and link C files and look at the result.
 
     Args:
         programs: whose files they are, for one target with the same options.
-        api: functions that a firmware calls.
     """
+    unknown = (None,) * len(programs)
     program = programs[0]
     compiler = shutil.which(program.target.compiler)
     if compiler is None:
@@ -151,10 +157,11 @@ def _measure(programs: Sequence[Program], files: Mapping[str, str], api: Sequenc
             return None
         sizes = {name: file.flash for name, file in elves.items()}
         if any(file.machine != ARM for file in elves.values()):
-            return _Found(sizes, None, None, None)
+            return _Found(sizes, None, None, unknown)
+        api = [name for each in programs for name in _api(each)]
         images = list(_link(program, api, compiler, folder, linked_objects))
         if not images:
-            return _Found(sizes, None, None, None)
+            return _Found(sizes, None, None, unknown)
         linked = read_elf(images[0])
         sections = list(placed_sections(images[0].with_suffix(".map").read_text(errors="replace")))
         placed = dict.fromkeys(linked_objects, 0)
@@ -168,8 +175,19 @@ def _measure(programs: Sequence[Program], files: Mapping[str, str], api: Sequenc
         padding = linked.flash - sum(placed.values()) - library if linked is not None else None
         placed = {name: placed[name] for name in objects}
         listings = _disassemble(compiler, images, folder)
-        stack = None if listings is None else deepest([text for text in listings if text], api)
-    return _Found(placed, library, padding, stack)
+        texts = None if listings is None else [text for text in listings if text]
+        stacks = tuple(_stack(each, texts) for each in programs)
+    return _Found(placed, library, padding, stacks)
+
+
+def _stack(program: Program, listings: Sequence[str] | None) -> int | None:
+    """Return the bytes that calls of a program's functions take at most, as in `Measurement`.
+
+    Args:
+        listings: what objdump prints of each image.
+    """
+    found = None if listings is None else deepest(listings, _api(program))
+    return None if found is None else found + _stacked_arguments(program)
 
 
 def _compile(

@@ -195,6 +195,8 @@ def test_build_takes_the_same_options_and_the_text_form(microfold_: Run, clips: 
     arguments = (
         "build",
         clips,
+        "-t",
+        "host",
         "-o",
         tmp_path / "c",
         "--print-ir-after",

@@ -57,7 +57,7 @@ def process(*arguments: object, **options: object) -> subprocess.CompletedProces
     ),
 )
 def test_signals_while_modules_are_imported(tmp_path: Path, module: str, number: int, status: int) -> None:
-    command = ("build", MODEL, "-o", tmp_path / "out")
+    command = ("build", MODEL, "-t", "host", "-o", tmp_path / "out")
     result = process("-c", SIGNALLED, int(number), module, "microfold", *command)
     assert (result.returncode, result.stdout, result.stderr) == (status, "", "")
     assert list(tmp_path.iterdir()) == []
@@ -69,7 +69,7 @@ def test_signals_while_another_program_runs(tmp_path: Path) -> None:
     environment = {"CC": str(tmp_path / "cc"), "TMPDIR": str(tmp_path / "tmp")}
     (tmp_path / "tmp").mkdir()
     code = f"import os; os.environ |= {environment!r}; import sys; from microfold.cli import main; main()"
-    result = process("-c", code, "verify", MODEL, timeout=50)
+    result = process("-c", code, "verify", MODEL, "-t", "host", timeout=50)
     assert (result.returncode, result.stdout, result.stderr) == (143, "", "")
     assert list((tmp_path / "tmp").iterdir()) == []
 

@@ -41,13 +41,18 @@ def words(command: tuple[object, ...], folder: Path) -> list[str]:
     return [str(folder) if word == "OUT" else str(word) for word in command]
 
 
-def in_terminal(arguments: list[str], columns: int, environment: Mapping[str, str] | None = None) -> str:
+def in_terminal(
+    arguments: list[str],
+    columns: int,
+    environment: Mapping[str, str] | None = None,
+    interpreter: tuple[str, ...] = ("-m", "microfold"),
+) -> str:
     """What a command writes to a terminal of this width."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     kept = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")}
     kept |= {"TERM": "xterm-256color", "PYTHONPATH": str(ROOT)} | dict(environment or {})
-    command = [sys.executable, "-m", "microfold", *arguments]
+    command = [sys.executable, *interpreter, *arguments]
     process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=kept)
     os.close(slave)
     found = b""
@@ -129,9 +134,10 @@ def test_no_color(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "what"),
     [
-        (("build", CNN, "-o", "OUT"), ["compiling cnn_int8.tflite", "measuring code size"]),
-        (("verify", CNN), ["compiling cnn_int8.tflite", "running 8 input sets on host"]),
-        *(((name, CNN), ["compiling cnn_int8.tflite"]) for name in ("kernels", "ir", "opt")),
+        (("build", CNN, "-t", "host", "-o", "OUT"), ["compiling cnn_int8.tflite", "measuring code size"]),
+        (("verify", CNN, "-t", "host"), ["compiling cnn_int8.tflite", "running 8 input sets on host"]),
+        (("kernels", CNN, "-t", "cortex-m4"), ["compiling cnn_int8.tflite"]),
+        *(((name, CNN), ["compiling cnn_int8.tflite"]) for name in ("ir", "opt")),
         (("inspect", CNN), ["reading cnn_int8.tflite"]),
     ],
 )
@@ -140,6 +146,21 @@ def test_progress(command: tuple[object, ...], what: list[str], tmp_path: Path) 
     text = plain(in_terminal(words(command, tmp_path), 100))
     assert all(each in text for each in what)
     assert microfold(*words(command, tmp_path)).err == ""
+
+
+def test_a_bar_that_waits_moves() -> None:
+    """One program may take minutes: the bar counts seconds, and where no more is known of goes to and fro."""
+    code = """
+import time
+from microfold.cli.common import progress_bar
+with progress_bar("programs measured", quiet=False) as progress:
+    for done, total in ((0, 1), (1, 1), (1, 3)):
+        progress(done, total)
+        time.sleep(0.4)
+"""
+    text = in_terminal([code], 100, interpreter=("-c",))
+    assert all(each in plain(text) for each in ("programs measured", "0 of 1", "1 of 1", "1 of 3", "0:00:01"))
+    assert len(set(re.findall(r"[^\r]*1 of 1[^\r]*", text))) > 1  # while nothing is reported
 
 
 def test_names_are_short_and_whole_in_json(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from microfold.codegen.emit import emit
 from microfold.codegen.functions import render_functions
 from microfold.codegen.layout import wrap_code
 from microfold.codegen.names import own_helpers
-from microfold.codegen.requirements import STACK_BOUND
+from microfold.codegen.stack_size import STACK_BOUND
 from microfold.compiler import compile_file
 from microfold.errors import MicrofoldError
 from microfold.options import Options

@@ -115,6 +115,9 @@ def test_classes(dtype: DType, length: int, tmp_path: Path) -> None:
             assert indices.tolist() == [*expected[:count], *[77] * (length + 1)][: length + 1], scores
 
 
+GREY = "input_0_from_grey8"
+
+
 def image_program(e: ElementType, channels: int) -> Program:
     return view(e, (1, 16, 16, channels), (16 * 16, channels))
 
@@ -129,7 +132,9 @@ def as_rgb(rgb565: Array) -> Array:
 @pytest.mark.parametrize("dtype", [DType.INT8, DType.UINT8, DType.FLOAT32])
 @pytest.mark.parametrize("format", ["grey8", "rgb888", "rgb565"])
 def test_images(dtype: DType, format: str, tmp_path: Path) -> None:
-    e = ElementType(dtype) if dtype is DType.FLOAT32 else element(dtype, 0.013, 7)
+    # -1 ... 1
+    zero = sum(dtype.range) // 2 if dtype is not DType.FLOAT32 else 0
+    e = ElementType(dtype) if dtype is DType.FLOAT32 else element(dtype, 1 / 127.5, zero)
     channels = 1 if format == "grey8" else 3
     program = image_program(e, channels)
     library = HelperLibrary(program, tmp_path)
@@ -175,6 +180,13 @@ def functions_of(program: Program) -> set[str]:
         (BYTE, (1, 4, 4, 1), (1, 16), "input_0_from_grey8", "input_0_quantize"),
         (BYTE, (1, 4, 4, 1), (1, 16), "input_0_from_grey8", "input_0_from_grey8_normalized"),
         (FLOAT, (1, 4, 4, 1), (1, 16), "input_0_from_grey8_normalized", "input_0_quantize"),
+        # A spectrogram, whose values no pixel has; the same for a square one, and for floats.
+        (element(DType.INT8, 0.58, 83), (1, 49, 10, 1), (490,), "input_0_quantize", GREY),
+        (element(DType.INT8, 0.58, 83), (1, 49, 10, 1), (490,), "input_0_quantize", f"{GREY}_normalized"),
+        (element(DType.INT8, 0.14, -128), (1, 8, 8, 1), (64,), f"{GREY}_normalized", GREY),
+        (FLOAT, (1, 49, 10, 1), (490,), "", f"{GREY}_normalized"),
+        # A picture of a camera.
+        (element(DType.INT8, 0.0077, -1), (1, 12, 16, 1), (192,), GREY, ""),
         (FLOAT, (1, 2), (1, 1, 2), "output_0_argmax", "output_0_dequantize"),
         (FLOAT, (1, 1), (1,), "", "output_0_argmax"),
         (ElementType(DType.INT32), (1, 5), (5, 1), "", "output_0_argmax"),

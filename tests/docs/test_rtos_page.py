@@ -46,7 +46,7 @@ void classify_task(void *queues);
 @pytest.mark.parametrize(("source", "io"), [("task.c", "arena"), ("tasks.c", "caller")])
 def test_the_tasks_compile(source: str, io: str, tmp_path: Path) -> None:
     need_tools("cc")
-    program = compile_file(SINE, target.load("host"), Options(io=io), name="person")
+    program = compile_file(SINE, target.load("cortex-m4"), Options(io=io), name="person")
     kernel = {"FreeRTOS.h": KERNEL, "task.h": "", "queue.h": ""}
     write(tmp_path, emit(program) | FILES | kernel)
     run(["cc", *STRICT, "-fsyntax-only", f"-I{tmp_path}", tmp_path / source])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from microfold.ir.graph import Graph
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.selection.distinguish import distinguish
 from microfold.report.kernels import describe_candidates
 from tests.kernels.choice import candidates_of, layer_of
-from tests.kernels.graphs import conv2d_graph, depthwise_conv2d_graph
+from tests.kernels.graphs import conv2d_graph, depthwise_conv2d_graph, fully_connected_graph
 
 SAME = ((1, 1), (1, 1))
 
@@ -67,3 +70,39 @@ def test_as_few_choices_as_that_takes() -> None:
     assert distinguish([call(("a", 1), ("b", 2))]) == [{}]
     calls = [call(("a", 1), ("b", 2), ("c", 2)), call(("a", 1), ("b", 3), ("c", 3)), call(("a", 1), ("c", 2))]
     assert distinguish(calls) == [{"b": 2}, {"b": 3}, {}]
+
+
+@pytest.mark.parametrize(
+    ("graph", "core", "kernel"),
+    [
+        (
+            conv2d_graph(49, 10, 1, 64, (10, 4), strides=(2, 2), padding=((4, 5), (1, 1))),
+            "cortex-m4",
+            "s8_conv2d__dsp_fpu",
+        ),
+        (fully_connected_graph(64, 12, largest=20), "cortex-m0plus", "s8_fully_connected__thumb1_pairs"),
+    ],
+    ids=["scratch", "residuals"],
+)
+def test_no_variant_is_listed_twice(graph: Graph, core: str, kernel: str) -> None:
+    """Two limits may lead to the same code."""
+    (row,) = (
+        row
+        for row in describe_candidates(layer_of(graph, core), candidates_of(graph, core, "speed"))
+        if row["kernel"] == kernel
+    )
+    variants = [
+        str({name: row[name] for name in row if name not in ("reason", "trades")}) for row in row["variants"]
+    ]
+    assert variants and len(set(variants)) == len(variants)
+
+
+def test_what_suits_the_layer_alone_has_a_reason() -> None:
+    """The model has another variant: the kernel's own choice says why it is not taken."""
+    graph = conv2d_graph(16, 16, 16, 16, padding=SAME)
+    candidates = candidates_of(graph, level="balanced")
+    other = next(offer for offer in candidates[0].offers if offer.reason is not None)
+    first = describe_candidates(layer_of(graph), [candidates[0].variant(other), *candidates[1:]])[0]
+    assert [each["reason"] is None for each in first["variants"]] == [True] + [False] * (
+        len(first["variants"]) - 1
+    )

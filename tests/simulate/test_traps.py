@@ -57,6 +57,20 @@ def test_trap_is_set_where_the_compiler_is_told(simulation_tools: None, core: st
         run(unaligned, find(machine), flags, CALL, layers=False, extra_flags=(TRAPPED,))
 
 
+def test_memcpy_of_the_c_library_faults_under_the_trap(simulation_tools: None) -> None:  # noqa: ARG001
+    """As docs/firmware.md says: the flag does not reach a library that is compiled already."""
+    machine, flags = CORES["cortex-m4"]
+    copy = "memcpy(&context->arena[%d], &context->arena[40], (size_t)(context->arena[1] + 15));"
+    for offset in (64, 65):
+        calls_memcpy = toy(copy % offset, prologue="#include <string.h>\n")
+        run(calls_memcpy, find(machine), flags, CALL, layers=False)
+        if offset % 4 == 0:
+            run(calls_memcpy, find(machine), flags, CALL, layers=False, extra_flags=(TRAPPED,))
+            continue
+        with pytest.raises(ToolError, match="unaligned access"):
+            run(calls_memcpy, find(machine), flags, CALL, layers=False, extra_flags=(TRAPPED,))
+
+
 def test_two_words_at_once_are_always_aligned(simulation_tools: None) -> None:  # noqa: ARG001
     """Whatever the trap says: LDRD never takes an unaligned address."""
     machine, flags = CORES["cortex-m4"]

@@ -91,6 +91,22 @@ def test_the_best_choice_is_found(tmp_path: Path) -> None:
     assert program.measured_on == "stub@1000000/warm"
 
 
+def test_progress_never_goes_back(tmp_path: Path) -> None:
+    """Programs are measured in several steps; each adds to those that there are."""
+    seen: list[tuple[int, int]] = []
+    with Database(tmp_path / "a.db", create=True) as database:
+        tuner = Tuner(
+            InlineExecutor(),
+            StubRunner(),
+            ["a"],
+            database,
+            progress=lambda done, total: seen.append((done, total)),
+        )
+        tuning = tuner.tune(MODEL)
+    assert seen == sorted(seen) and all(done <= total for done, total in seen)
+    assert seen[-1] == (tuning.programs, tuning.programs) and len({total for _, total in seen}) > 1
+
+
 def test_what_is_known_is_not_measured_again(tmp_path: Path) -> None:
     first, again = InlineExecutor(), InlineExecutor()
     tune(tmp_path / "a.db", executor=first)

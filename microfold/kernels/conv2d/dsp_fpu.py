@@ -224,7 +224,8 @@ class Conv2DFpuDsp(Kernel):
                     plans.append(plan)
             found += [replace(self, chosen=plan, trades=self.trades | trades) for plan in plans]
             most = FpuConvolution(layer, channels, MOST_SCRATCH)
-            found.append(replace(self, chosen=most, trades=self.trades | trades | {Trade.SCRATCH}))
+            if most.groups > plans[0].groups:
+                found.append(replace(self, chosen=most, trades=self.trades | trades | {Trade.SCRATCH}))
         return found
 
     @property

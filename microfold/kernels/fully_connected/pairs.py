@@ -67,6 +67,10 @@ class Split:
     fitting: Array
     rests: Array
 
+    def equals(self, other: Split) -> bool:
+        """Whether the same weights are split alike."""
+        return self.run == other.run and np.array_equal(self.rests, other.rests)
+
 
 @lru_cache(maxsize=16)
 def _split(
@@ -141,7 +145,10 @@ class _FullyConnectedPairs(Kernel):
     def variants(self, layer: LayerContext) -> Sequence[Kernel]:
         few = replace(self, few_rests=True)
         many = replace(self, trades=self.trades | {Trade.RESTS})
-        return [few, many] if few._split(layer) is not None else [many]
+        with_few, with_many = few._split(layer), many._split(layer)
+        if with_few is None:
+            return [many]
+        return [few] if with_many is None or with_many.equals(with_few) else [few, many]
 
     def _units(self, layer: LayerContext) -> int:
         """Computed together."""

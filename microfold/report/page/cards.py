@@ -32,6 +32,11 @@ class Row:
     value: str
     change: Change | None = None
 
+    @property
+    def is_figure(self) -> bool:
+        """Whether it is a number, which is not broken; names of types are, where they are long."""
+        return self.value[:1].isdigit()
+
 
 @frozen
 class Part:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from microfold.report.page.palette import Palette
-from microfold.report.page.scale import WIDTH, number, shortened
+from microfold.report.page.scale import CHARACTER, WIDTH, number, shortened
 from microfold.report.stored import BuildReport, Edge, End
 from microfold.support.frozen import frozen
 
@@ -17,8 +17,8 @@ _NARROWEST, _WIDEST = 14.5, 96.0
 _THINNEST, _THICKEST = 0.8, 11.0
 _HIGHEST, _DEEPEST = 170.0, 70.0
 _NAME_LENGTH = 20
-# Degrees of their slant, units of one character, and how far below the line they begin.
-_SLANT, _CHARACTER, _GAP = 60.0, 6.3, 18.0
+# Degrees of their slant, and how far below the line they begin.
+_SLANT, _GAP = 60.0, 18.0
 
 
 @frozen
@@ -115,7 +115,7 @@ def graph_chart(report: BuildReport, palette: Palette) -> GraphChart | None:
     line = round(above.height + thickest + 8, 1)
     names_y = round(line + below.height + thickest / 2 + _GAP, 1)
     dots = [_dot(place, report, palette, x[place], step) for place in places]
-    names_height = math.sin(math.radians(_SLANT)) * _CHARACTER * max(len(dot.label) for dot in dots)
+    names_height = math.sin(math.radians(_SLANT)) * CHARACTER * max(len(dot.label) for dot in dots)
     arcs: list[Arc] = []
     for edge, length in zip(report.edges, lengths, strict=True):
         height = below.over(-length) if length < 0 else above.over(length)

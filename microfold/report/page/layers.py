@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from microfold.report.page.palette import Palette
-from microfold.report.page.scale import WIDTH, number, rank, shortened
+from microfold.report.page.scale import CHARACTER, WIDTH, number, rank, shortened
 from microfold.report.profile import Profile
 from microfold.report.stored import BuildReport, Layer
 from microfold.support.frozen import frozen
 
 # Of a cell's bar, in units of its drawing.
 BAR = 60.0
-_CHARACTER = 6.6
 
 
 @frozen
@@ -81,7 +80,7 @@ def cost_strip(report: BuildReport, palette: Palette) -> list[Segment]:
         width = WIDTH * cost / total if total else 0.0
         share = f"{100 * cost / total:.1f} %" if total else ""
         if width:
-            room = int((width - 8) / _CHARACTER)
+            room = int((width - 8) / CHARACTER)
             label = next(
                 (text for text in (f"{layer.name} {share}", layer.name, str(index)) if len(text) <= room), ""
             )

@@ -8,15 +8,15 @@ from dataclasses import replace
 from itertools import combinations
 
 from microfold.report.page.palette import Palette
-from microfold.report.page.scale import WIDTH, Column, Linear, Tick, columns, number, shortened
+from microfold.report.page.scale import CHARACTER, WIDTH, Column, Linear, Tick, columns, number, shortened
 from microfold.report.stored import Block, BuildReport
 from microfold.support.frozen import frozen
 
 _LEFT, _RIGHT = 72.0, 12.0
 _TOP, _PLOT, _BOTTOM = 48.0, 330.0, 44.0
 _NARROWEST, _WIDEST = 13.0, 190.0
-# Of one character of a label, and of its line.
-_CHARACTER, _LINE = 6.6, 15.0
+# Of a line of a label.
+_LINE = 15.0
 
 
 @frozen
@@ -30,14 +30,14 @@ class Label:
     def collides(self, other: Label) -> bool:
         """Whether two texts would lie over each other."""
         room = (
-            self.half_width + other.half_width + _CHARACTER,
+            self.half_width + other.half_width + CHARACTER,
             _LINE * max(len(self.lines), len(other.lines)),
         )
         return abs(self.x - other.x) < room[0] and abs(self.y - other.y) < room[1]
 
     @property
     def half_width(self) -> float:
-        return _CHARACTER / 2 * max(map(len, self.lines))
+        return CHARACTER / 2 * max(map(len, self.lines))
 
 
 @frozen
@@ -134,7 +134,7 @@ def memory_chart(report: BuildReport, palette: Palette) -> MemoryChart | None:
         bottom=bottom,
         columns=steps,
         ticks=y.ticks(),
-        blocks=_without_collisions([_block(block, report, palette, steps, y) for block in report.blocks]),
+        blocks=_labelled([_block(block, report, palette, steps, y) for block in report.blocks]),
         shared=list(_shared(report.blocks, steps, y)),
         levels=_levels(report, y),
         peak=_peak(report, steps),
@@ -151,7 +151,15 @@ def block_name(block: Block, report: BuildReport) -> str:
     return block.name if block.kind == "input" else writer
 
 
-def _block(block: Block, report: BuildReport, palette: Palette, steps: list[Column], y: Linear) -> BlockShape:
+@frozen
+class _Drawn:
+    """A block without a label, and the labels that fit into it, the best first."""
+
+    shape: BlockShape
+    labels: list[Label]
+
+
+def _block(block: Block, report: BuildReport, palette: Palette, steps: list[Column], y: Linear) -> _Drawn:
     x, top = steps[block.first_layer].x, y(block.end)
     width = round(steps[block.last_layer].x + steps[block.last_layer].width - x, 1)
     height = round(y(block.offset) - top, 1)
@@ -164,31 +172,31 @@ def _block(block: Block, report: BuildReport, palette: Palette, steps: list[Colu
         tip += f"\n{shortened(block.name, 90)}"
     colour = palette.of(report.layers[block.first_layer]) if block.kind == "result" else block.kind
     layers = " ".join(map(str, range(block.first_layer, block.last_layer + 1)))
-    label = _label(x, top, width, height, name, block)
-    return BlockShape(x, top, width, max(height, 0.5), colour, layers, tip, label)
+    labels = list(_labels(x, top, width, height, name, block))
+    return _Drawn(BlockShape(x, top, width, max(height, 0.5), colour, layers, tip, None), labels)
 
 
-def _label(x: float, y: float, width: float, height: float, name: str, block: Block) -> Label | None:
-    """The name and size, the size alone, or nothing: whatever fits."""
-    room = int((width - 6) / _CHARACTER)
+def _labels(x: float, y: float, width: float, height: float, name: str, block: Block) -> Iterator[Label]:
+    """Yield the labels that fit into a block, the best first: name and size, number and size, the size."""
     size = number(block.bytes)
-    fitting = [text for text in (name, f"layer {block.first_layer}") if len(text) <= room]
-    lines = [*fitting[:1], size]
-    if height < 2 * _LINE:
-        lines = [size]
-    if len(size) > room or height < _LINE or block.kind == "scratch":
-        return None
-    middle = y + height / 2 - (len(lines) - 1) * _LINE / 2
-    return Label(round(x + width / 2, 1), round(middle + 4, 1), tuple(lines))
+    if height < _LINE or block.kind == "scratch":
+        return
+    above = (name, f"layer {block.first_layer}") if height >= 2 * _LINE else ()
+    for lines in (*((text, size) for text in above), (size,)):
+        if max(map(len, lines)) * CHARACTER <= width - 6:
+            middle = y + height / 2 - (len(lines) - 1) * _LINE / 2
+            yield Label(round(x + width / 2, 1), round(middle + 4, 1), lines)
 
 
-def _without_collisions(shapes: list[BlockShape]) -> list[BlockShape]:
-    """Blocks lie over each other; where their labels would, only the largest one's stays."""
-    kept: list[Label] = []
-    for shape in sorted(shapes, key=lambda s: -s.width * s.height):
-        if shape.label is not None and not any(map(shape.label.collides, kept)):
-            kept.append(shape.label)
-    return [s if any(s.label is label for label in kept) else replace(s, label=None) for s in shapes]
+def _labelled(drawn: list[_Drawn]) -> list[BlockShape]:
+    """Give each block the best label that lies over no other one. Larger blocks come first."""
+    kept: dict[int, Label] = {}
+    for index, each in sorted(enumerate(drawn), key=lambda pair: -pair[1].shape.width * pair[1].shape.height):
+        free = (label for label in each.labels if not any(map(label.collides, kept.values())))
+        label = next(free, None)
+        if label is not None:
+            kept[index] = label
+    return [replace(each.shape, label=kept.get(index)) for index, each in enumerate(drawn)]
 
 
 def _shared(blocks: tuple[Block, ...], steps: list[Column], y: Linear) -> Iterator[SharedShape]:
@@ -245,7 +253,7 @@ def _peak(report: BuildReport, steps: list[Column]) -> Peak:
     first = steps[layers[0]]
     name = shortened(report.layers[first.layer].name, 32)
     text = f"peak: layer {first.layer}, {name}: {number(max(used))} bytes in use"
-    half = len(text) * _CHARACTER / 2
+    half = len(text) * CHARACTER / 2
     end = steps[-1].x + steps[-1].width
     if first.middle - half < _LEFT or half * 2 > end - _LEFT:
         return Peak(layers, first.middle, text, first.x, "start")

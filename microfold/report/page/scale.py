@@ -9,6 +9,9 @@ from microfold.support.frozen import frozen
 
 # Units of all drawings, which are CSS pixels: what the page has room for on a desktop.
 WIDTH = 1080.0
+# Width of a character of a drawing's text, in the same units: that of digits in DejaVu Sans at 11.5 pixels,
+# the widest font that browsers take for `system-ui`.
+CHARACTER = 7.2
 
 
 def number(value: float | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 from microfold.report.page.palette import COLOURS
-from microfold.report.page.scale import Linear, Logarithmic, Tick, around, number, rank
+from microfold.report.page.scale import CHARACTER, Linear, Logarithmic, Tick, around, number, rank
 from microfold.report.tradeoffs import Tradeoff
 from microfold.report.what_if import Alternative, Figures, pareto_front, time_of
 from microfold.support.frozen import frozen
@@ -254,9 +254,12 @@ def _line(places: list[tuple[float, float]]) -> str:
 
 
 def _spaced(scale: Logarithmic) -> list[Tick]:
-    """The ticks whose numbers do not run into each other."""
+    """Return the ticks whose numbers lie within the drawing, and not over each other."""
     kept: list[Tick] = []
     for tick in scale.ticks():
-        if not kept or tick.at - kept[-1].at > 3.6 * (len(tick.text) + len(kept[-1].text)):
+        half = CHARACTER / 2 * len(tick.text)
+        if tick.at + half > _WIDTH:
+            break
+        if not kept or tick.at - kept[-1].at > half + CHARACTER / 2 * len(kept[-1].text):
             kept.append(tick)
     return kept

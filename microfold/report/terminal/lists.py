@@ -8,6 +8,7 @@ from typing import Any
 from microfold.codegen.names import Namer
 from microfold.options import Options
 from microfold.report.data import Report
+from microfold.report.kernels import FOR_THE_MODEL
 from microfold.report.tables import Column, Table, number
 from microfold.report.terminal.figures import console, number_text, print_cycles_note
 from microfold.report.tradeoffs import Tradeoff
@@ -62,7 +63,7 @@ def _print_cycles_note(target: Target) -> None:
 
 
 def print_kernels(layers: Sequence[Report], options: Options, target: Target) -> None:
-    """Every variant of every candidate of every layer, the chosen one first."""
+    """Print every variant of every candidate of every layer, the chosen one first."""
     columns = (number("#"), Column("layer"), Column("operator", rank=2), Column("kernel"))
     columns += (Column("variant", rank=1), number("instructions", rank=4), number("cycles"))
     measured = any(
@@ -83,7 +84,8 @@ def print_kernels(layers: Sequence[Report], options: Options, target: Target) ->
                 choices = ", ".join(f"{key} {_choice(value)}" for key, value in variant["choices"].items())
                 keys = ("cost", "cycles", *(["measured_cycles"] if measured else []), "bytes", "scratch")
                 numbers = (f"{variant[key]:,.0f}" if variant[key] is not None else "no" for key in keys)
-                table.add(*heading, name, choices, *numbers, variant["reason"] or "")
+                why = variant["reason"] or ("" if chosen else _why_slower(variant, layer["candidates"][0]))
+                table.add(*heading, name, choices, *numbers, why)
                 name, heading = "", ("", "", "")
     console.show(table)
     rule = "the cheapest that the target can run" + (", by what was measured" if measured else "")
@@ -96,6 +98,16 @@ def print_kernels(layers: Sequence[Report], options: Options, target: Target) ->
         rule = "the least flash for all layers together"
     console.print(f"* is chosen: {rule}")
     _print_cycles_note(target)
+
+
+def _why_slower(variant: Report, chosen: Report) -> str:
+    """Return why a kernel's best variant is not taken; empty where cycles are not known."""
+    best = next((each["cycles"] for each in chosen["variants"]), None)
+    if not best or variant["cycles"] is None:
+        return ""
+    if variant["cycles"] < best:
+        return FOR_THE_MODEL
+    return f"{variant['cycles'] / best:.2f} times as many cycles as the chosen kernel"
 
 
 def _choice(value: object) -> str:

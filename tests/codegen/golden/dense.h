@@ -38,6 +38,7 @@ extern "C" {
 #define DENSE_ARENA_SIZE 16
 #define DENSE_STATE_SIZE 0
 #define DENSE_CONTEXT_SIZE 16
+/* DENSE_STACK_SIZE is not defined: the stack of this build is not known. */
 
 /*
  * Input 0: "serving_default_x:0", int8[1,4]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,43 @@ def browser() -> Iterator[Browser]:
         launched = playwright.chromium.launch(executable_path=shutil.which("chromium"))
         yield launched
         launched.close()
+
+
+# Numbers that stand on two lines, and texts of drawings that lie over each other or stick out.
+UNREADABLE = """() => {
+  const found = [];
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node; (node = texts.nextNode());) {
+    if (node.parentElement.tagName === "CODE") continue;
+    for (const match of node.textContent.matchAll(/[0-9][0-9.,]*[0-9]/g)) {
+      const range = document.createRange();
+      range.setStart(node, match.index);
+      range.setEnd(node, match.index + match[0].length);
+      const boxes = [...range.getClientRects()].filter(each => each.width);
+      if (new Set(boxes.map(each => Math.round(each.top))).size > 1) found.push(`broken: ${match[0]}`);
+    }
+  }
+  for (const drawing of document.querySelectorAll("svg")) {
+    const frame = drawing.getBoundingClientRect();
+    const texts = [...drawing.querySelectorAll("text")];
+    const boxes = texts.map(text => text.getBoundingClientRect());
+    boxes.forEach((box, i) => {
+      if (Math.min(box.left - frame.left, frame.right - box.right, frame.bottom - box.bottom) < -1) {
+        found.push(`sticks out: ${texts[i].textContent}`);
+      }
+      // Boxes around slanted texts say nothing.
+      if (texts[i].hasAttribute("transform")) return;
+      boxes.slice(0, i).forEach((other, j) => {
+        const width = Math.min(box.right, other.right) - Math.max(box.left, other.left);
+        const height = Math.min(box.bottom, other.bottom) - Math.max(box.top, other.top);
+        if (!texts[j].hasAttribute("transform") && width > 1 && height > 3) {
+          found.push(`overlap: ${texts[j].textContent}, ${texts[i].textContent}`);
+        }
+      });
+    });
+  }
+  return found;
+}"""
 
 
 class Visit:
@@ -114,6 +152,7 @@ def check(visit: Visit, layers: int) -> None:
     for size in (DESKTOP, PHONE):
         page.set_viewport_size(size)  # type: ignore[arg-type]
         assert visit.overflow() <= 0, size
+        assert page.evaluate(UNREADABLE) == [], size
     page.set_viewport_size(DESKTOP)  # type: ignore[arg-type]
     if heading.count():
         index = [cell.inner_text() for cell in table.locator("th").all()].index("MACs")
@@ -135,6 +174,16 @@ def test_models(path: Path, browser: Browser, tmp_path: Path) -> None:
     file.write_text(render_page(collect_page(report)), encoding="utf-8")
     visit = Visit(browser, file)
     check(visit, len(report.layers))
+    visit.page.close()
+
+
+def test_large_numbers(browser: Browser, tmp_path: Path) -> None:
+    """Those of image classification: cards are narrow."""
+    large = replace(report_of(DIGITS), macs=12_501_632, estimated_cycles=14_088_763)
+    file = tmp_path / "report.html"
+    file.write_text(render_page(collect_page(large)), encoding="utf-8")
+    visit = Visit(browser, file)
+    check(visit, len(large.layers))
     visit.page.close()
 
 

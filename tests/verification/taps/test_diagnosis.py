@@ -176,6 +176,20 @@ def test_memory_that_is_overwritten_between_layers(flags: tuple[str, ...]) -> No
     assert not first.unchecked
 
 
+@pytest.mark.parametrize("hook", ["BEGIN", "DONE"])
+@pytest.mark.parametrize("step", [False, True], ids=["run", "step"])
+def test_a_hook_that_spoils_memory_is_not_laid_to_the_kernel(hook: str, step: bool) -> None:
+    """Another task writes where the input of layer 2 lies, while a hook gives the core away."""
+    program = program_of(graphs.chain, step=step)
+    read = program.layers[2].inputs[0]
+    # Just before layer 2, or just after layer 1. In the second run only, where nothing else is wrong.
+    spoil = f"((uint8_t *)(context))[{read.offset}] ^= ((context)->tap.runs == 1u && (layer) == "
+    spoil += "2u) << 4" if hook == "BEGIN" else "1u) << 4"
+    found = results(program, device(program, f"_LAYER_{hook}(context, layer)=({spoil})"))
+    faults = [(fault.kind, fault.layer, fault.written_by) for result in found for fault in result.faults]
+    assert faults == [("memory", 2, 1)] and found[1].faults
+
+
 def test_who_wrote_last_where_memory_was_overwritten() -> None:
     """Layer 3 wrote its result over that of layer 2."""
     program = digits()
@@ -297,7 +311,9 @@ def test_nothing_that_is_lost_makes_a_fault() -> None:
 def test_floats_may_differ_in_their_last_bits() -> None:
     """As tensors they are compared with a tolerance; checksums of them say nothing."""
     program = program_of(graphs.constant_operand)
-    change = f"_LAYER_DONE(context,layer)=(context->arena.bytes[{program.layers[0].outputs[0].offset}]^=1)"
+    # The clock is read before the kernel, when its field is 0, and after it: that rounds otherwise.
+    byte = f"context->arena.bytes[{program.layers[0].outputs[0].offset}]"
+    change = f"_TAP_TICKS()=(context->tap.ticks==0u?1u:({byte}^=1,1u))"
     for flags in ((), (CHECKSUMS,)):
         data = device(program, *flags, change)
         for result in results(program, data):
