@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -51,13 +52,12 @@ class FakeQuantize(Op):
             lowest <= self.bits <= MAX_BITS,
             f"fake_quantize: bits must be in [{lowest}, {MAX_BITS}]; they are {self.bits}",
         )
-        minimum, maximum, scale = self.steps()
+        steps = self.steps()
+        is_range = self.minimum < self.maximum and all(map(math.isfinite, steps))
         require(
-            self.minimum < self.maximum
-            and bool(np.isfinite([minimum, maximum, scale, self.maximum - self.minimum]).all())
-            and scale >= np.finfo(np.float32).tiny,
+            is_range and steps.scale >= float(np.finfo(np.float32).tiny),
             f"fake_quantize: minimum must be below maximum, and steps between them must be normal float32 "
-            f"numbers; they are {self.minimum:g}, {self.maximum:g}, and {scale:g}",
+            f"numbers; they are {self.minimum:g}, {self.maximum:g}, and {steps.scale:g}",
         )
         return check_unary(self.name, x, ElementType(DType.FLOAT32), (DType.FLOAT32,))
 
