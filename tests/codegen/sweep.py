@@ -4,7 +4,7 @@ Every model is generated for every target, at every level. Most of their functio
 compiled if it has a function, a helper or a kind of line that none before had. So what is compiled is found,
 not chosen, and grows with the models. Targets with the same features get the same C, compiled for each.
 
-With `--objects`, programs are compiled to objects in many ways, without warnings: see tests/codegen/matrix.py.
+With `--objects`, programs become objects, in many ways and without warnings: see tests/codegen/matrix.py.
 """
 
 from __future__ import annotations
