@@ -3,6 +3,8 @@
 Every model is generated for every target, at every level. Most of their functions are the same: a program is
 compiled if it has a function, a helper or a kind of line that none before had. So what is compiled is found,
 not chosen, and grows with the models. Targets with the same features get the same C, compiled for each.
+
+With `--objects`, programs become objects, in many ways and without warnings: see tests/codegen/matrix.py.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from microfold import target
@@ -32,7 +33,9 @@ from microfold.options import Options
 from microfold.program import Program
 from microfold.target import Target
 from microfold.verification.measure import measure
+from tests.codegen import matrix
 from tests.codegen.builds import WARNINGS
+from tests.codegen.matrix import arm_headers
 
 # Of every model: all private names begin with it, and what is the same is to be found.
 NAME = "net"
@@ -45,6 +48,8 @@ LEVELS = {
     "size": Options(optimize="size", io="caller", single_file=True),
     "speed": Options(optimize="speed", single_file=True),
 }
+# Programs after which each way to compile an object has had its turn.
+TURNS = 9
 # Beside the usual -std=c99 -O2, by turns, for one core of each group.
 VARIANTS = (
     ("-std=c11", "-O0"),
@@ -123,15 +128,6 @@ def sources(paths: Iterable[Path], core: Target, levels: Iterable[str]) -> Itera
                 yield source
 
 
-@cache
-def arm_headers() -> tuple[str, ...]:
-    """Options by which clang finds newlib's headers where Arm's gcc does."""
-    command = ["arm-none-eabi-gcc", "-xc", "-E", "-v", "/dev/null"]
-    listing = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    folders = listing.partition("search starts here:\n")[2].partition("End of search")[0].split()
-    return tuple(f"-isystem{folder}" for folder in folders if Path(folder, "string.h").is_file())
-
-
 def commands(cores: Sequence[Target], number: int) -> Iterator[list[str]]:
     """What the source with this number is compiled with: all cores; by turns, more ways for the first one."""
     for core in cores:
@@ -167,6 +163,35 @@ def check(source: Source, cores: Sequence[Target], number: int, folder: Path) ->
     return said
 
 
+def sweep_objects(
+    paths: Sequence[Path], cores: Sequence[Target], levels: Sequence[str]
+) -> tuple[int, list[str]]:
+    """Compile the programs that bring something new to objects; return their number, and all complaints.
+
+    New assembly is compiled in every way. Anything else takes turns: compilers rarely fail there.
+    """
+    said: list[str] = []
+    seen: set[str] = set()
+    number = 0
+    for number, source in enumerate(sources(paths, cores[0], levels), 1):
+        new = matrix.statements(source.files) - seen
+        seen |= new
+        for core in cores:
+            ways = list(matrix.commands(core))
+            said += check_objects(source, ways if new else ways[number % TURNS :: TURNS])
+    return number, said
+
+
+def check_objects(source: Source, commands: Sequence[matrix.Command]) -> list[str]:
+    """Compile the C files of a source that have functions; return the complaints."""
+    with tempfile.TemporaryDirectory(prefix="microfold-sweep-") as folder:
+        for name, text in source.files.items():
+            Path(folder, name).write_text(text, encoding="utf-8")
+        names = sorted(name for name, text in source.files.items() if name.endswith(".c") and "(" in text)
+        said = [matrix.compile_objects(command, names, Path(folder)) for command in commands]
+    return [f"{source.label}: {each}" for each in said if each]
+
+
 def sweep(paths: Sequence[Path], cores: Sequence[Target], levels: Sequence[str]) -> tuple[int, list[str]]:
     """Number of programs that were compiled, and all that compilers said."""
     said: list[str] = []
@@ -185,9 +210,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--targets", nargs="+", default=target.available())
     parser.add_argument("--levels", nargs="+", choices=LEVELS, default=list(LEVELS))
     parser.add_argument("--every", type=int, default=1, help="only every n-th model")
+    parser.add_argument("--objects", action="store_true", help="compile to objects in every way")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args(arguments)
-    missing = [tool for tool in ("gcc", "clang", "arm-none-eabi-gcc") if shutil.which(tool) is None]
+    tools = ("gcc", *matrix.TOOLS) if options.objects else ("gcc", "clang", "arm-none-eabi-gcc")
+    missing = [tool for tool in tools if shutil.which(tool) is None]
     if missing:
         parser.error(f"not on the PATH: {', '.join(missing)}")
     folders = options.models or [MODELS]
@@ -195,7 +222,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = False
     with ProcessPoolExecutor(options.jobs) as pool:
         running = {
-            pool.submit(sweep, paths, cores, options.levels): ", ".join(core.name for core in cores)
+            pool.submit(sweep_objects if options.objects else sweep, paths, cores, options.levels): ", ".join(
+                core.name for core in cores
+            )
             for cores in groups(options.targets)
         }
         for done in as_completed(running):
