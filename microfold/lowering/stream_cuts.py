@@ -37,7 +37,7 @@ FURTHER_LOOKS = 2
 # Events of all cuts that are looked at, and those of cuts that begin with the input: a cut has some for each row
 # of each layer, so that a long chain would take time with the square of its length. Models for microcontrollers
 # have some 20,000.
-MOST_EVENTS, MOST_EVENTS_OF_PREFIXES = 1 << 16, 1 << 15
+MOST_EVENTS, MOST_EVENTS_OF_PREFIXES = 1 << 15, 1 << 14
 
 
 def pushed_inputs(graph: Graph, options: Options) -> tuple[Value, ...]:
@@ -120,7 +120,7 @@ class Cuts:
         """
         found: list[tuple[int, StreamPlanner]] = []
         least = 0
-        for region in self.prefixes:
+        for region in self.regions_from(self._first):
             if least > last_of_first([need for need, _ in found], CLOSE_LOOKS):
                 break
             if self._events > MOST_EVENTS_OF_PREFIXES:
