@@ -34,6 +34,10 @@ CLOSE_LOOKS = 4
 ENDS = 4
 FURTHER_REGIONS = 2
 FURTHER_LOOKS = 2
+# Events of all cuts that are looked at, and those of cuts that begin with the input: a cut has some for each row
+# of each layer, so that a long chain would take time with the square of its length. Models for microcontrollers
+# have some 20,000.
+MOST_EVENTS, MOST_EVENTS_OF_PREFIXES = 1 << 15, 1 << 14
 
 
 def pushed_inputs(graph: Graph, options: Options) -> tuple[Value, ...]:
@@ -73,6 +77,7 @@ class Cuts:
         self._windows: dict[Hashable, Windows] = {}
         self._planners: dict[Hashable, StreamPlanner] = {}
         self._ranked: dict[tuple[RowNode, Form], Ranking] = {}
+        self._events = 0  # of the cuts that were looked at
         if scope.inner:
             self.reason = "models with loops or conditions are computed whole"
         elif options.io == "rows" and not self.pushed:
@@ -109,11 +114,16 @@ class Cuts:
         return [planner for _, planner in found[:CLOSE_LOOKS]]
 
     def _needs_of_prefixes(self) -> list[tuple[int, StreamPlanner]]:
-        """Those that need least, with the bytes of their windows; others need more than so many of these."""
+        """Return those that need least, with the bytes of their windows; others need more than so many of these.
+
+        Where they have many events, longer ones are not looked at.
+        """
         found: list[tuple[int, StreamPlanner]] = []
         least = 0
-        for region in self.prefixes:
+        for region in self.regions_from(self._first):
             if least > last_of_first([need for need, _ in found], CLOSE_LOOKS):
+                break
+            if self._events > MOST_EVENTS_OF_PREFIXES:
                 break
             for need, planner in self._needs([[region]]):
                 found.append((need, planner))
@@ -136,10 +146,13 @@ class Cuts:
         return found
 
     def _needs(self, candidates: Iterable[Sequence[Region]]) -> list[tuple[int, StreamPlanner]]:
-        """Planners of regions, with the bytes that their windows need."""
+        """Return planners of regions, with the bytes that their windows need."""
         found: list[tuple[int, StreamPlanner]] = []
         for regions in candidates:
+            if self._events > MOST_EVENTS:
+                break
             planner = self.planner(regions)
+            self._events += planner.end
             try:
                 kernels = self.first_kernels(planner)
             except InputError as refusal:

@@ -5,6 +5,7 @@ No row is computed twice, and none before another one needs it.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 
 from microfold.ir.node import Value
@@ -64,13 +65,19 @@ class _Demand:
         self.done: dict[RowNode, int] = dict.fromkeys(region.nodes, 0)
 
     def events(self) -> Iterator[Event]:
+        # All fronts at the same pace: the one of which the smallest part is there comes next, of equals the first.
         wanted = [self.region.producers[value] for value in self.region.fronts]
-        while True:
-            left = [node for node in wanted if self.done[node] < len(node.parts)]
-            if not left:
-                break
-            # All of them at the same pace.
-            yield from self._compute(min(left, key=lambda n: self.done[n] / len(n.parts)))
+        queue = [(0.0, index) for index in range(len(wanted))]
+        while queue:
+            known, index = queue[0]
+            node = wanted[index]
+            share = self.done[node] / len(node.parts)
+            if share == 1.0:
+                heapq.heappop(queue)
+            elif share > known:  # others have needed some of it since
+                heapq.heapreplace(queue, (share, index))
+            else:
+                yield from self._compute(node)
 
     def _compute(self, wanted: RowNode) -> Iterator[Event]:
         """The next part of a node's result, with all that it needs."""

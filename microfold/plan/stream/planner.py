@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar
 
@@ -52,7 +52,7 @@ class StreamPlanner(Timeline):
             return self._overlaps_of_band(planned.band, planned.region, kernel)
         assert planned.call is not None
         found = overlaps_of(planned.call, planned.layer, kernel, self._storages, self._views)
-        shifts = {self._storages[root]: self.shift(root) for root in self._held_in}
+        shifts = self._shifts
         made: list[Overlap] = []
         for each in found:
             source, target = self.blocks[each.source], self.blocks[each.target]
@@ -62,6 +62,11 @@ class StreamPlanner(Timeline):
             distance = each.distance + shifts.get(each.target, 0) - shifts.get(each.source, 0)
             made.append(Overlap(source, target, distance, each.exact))
         return made
+
+    @cached_property
+    def _shifts(self) -> Mapping[Storage, int]:
+        """Bytes of padding in front of storages that hold whole images, see `shift`."""
+        return {self._storages[root]: self.shift(root) for root in self._held_in}
 
     def _overlaps_of_band(self, layer: BandLayer, region: int, kernel: Kernel) -> list[Overlap]:
         """Those that hold in every event in which the two windows meet, if this kernel is in all of them."""

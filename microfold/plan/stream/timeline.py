@@ -147,23 +147,18 @@ class Timeline:
 
     @cached_property
     def blocks(self) -> Mapping[Storage, Block]:
-        """The storages of what is held whole as blocks."""
-        windows = [
-            (value, windows.blocks[value], start)
-            for windows, start, _ in self.streams
-            for value in windows.region.held
-        ]
+        """The blocks of the storages that are held whole."""
+        held: dict[Value, list[tuple[Value, Block, int]]] = {}
+        for windows, start, _ in self.streams:
+            for value in windows.region.held:
+                held.setdefault(self._views[value].root, []).append((value, windows.blocks[value], start))
         fronts = {value for region in self.regions for value in region.fronts}
         calls = [*self._moments_of_calls, self.end]
         made: dict[Storage, Block] = {}
         for root, storage in self._storages.items():
             if storage in made:
                 continue
-            own = [
-                (each, start, self.window_offset(value))
-                for value, each, start in windows
-                if self._views[value].root is root
-            ]
+            own = [(each, start, self.window_offset(value)) for value, each, start in held.get(root, ())]
             first = [0 if storage.first < 0 else calls[storage.first]] if root not in fronts else []
             last = [calls[storage.last]] if storage.last >= 0 else []
             times = [*first, *last, *(t + start for each, start, _ in own for t in (each.first, each.last))]
