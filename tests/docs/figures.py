@@ -90,7 +90,7 @@ def measured(model: Path, command: str, names: set[str]) -> dict[str, int]:
 
 
 def model_file(command: str, elsewhere: Sequence[Path]) -> Path | None:
-    """Return the file of a command's model, an example or one of a folder of models; None if it is missing."""
+    """Return the file of a command's model, an example or one of a folder; None if it is missing."""
     name = command.split()[0]
     bundled = EXAMPLES / name / f"{name}.tflite"
     return bundled if bundled.is_file() else next((path for path in elsewhere if path.stem == name), None)
