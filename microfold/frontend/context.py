@@ -34,8 +34,8 @@ from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.elementwise.select import Select
-from microfold.ops.movement.broadcast_to import BroadcastTo
 from microfold.ops.movement.bitcast import Bitcast
+from microfold.ops.movement.broadcast_to import BroadcastTo
 from microfold.ops.movement.reshape import Reshape
 
 ImportFunction = Callable[["OperatorContext"], None]
