@@ -119,9 +119,10 @@ class _QuantizedDiv(BinaryKernel):
         *LOOP_FIELDS,
     )
 
-    def guess(self, term: str) -> float:
-        # A function is called for each quotient.
-        return 150.0 if term.endswith("element") else super().guess(term)
+    def cost(self, layer: LayerContext) -> float:
+        # A function is called for each quotient; counted on Cortex-M4 and Cortex-M0+.
+        per_quotient = 660.0 if layer.target.has("thumb1") else 150.0
+        return 50 + per_quotient * layer.node.outputs[0].type.size
 
     def lower(self, layer: LayerContext) -> KernelCall:
         first, second = (v.type.quant for v in layer.node.operands[:2])
@@ -154,7 +155,6 @@ class QuantizedDivUInt8(_QuantizedDiv):
     """Quotients of legacy uint8."""
 
     name = "u8_quantized_div__c"
-    like = "s8_quantized_div__c"
     op = QuantizedDiv
     dtype = DType.UINT8
 

@@ -76,6 +76,7 @@ def _define(operator: type[Op]) -> None:
         attributes = {
             "__doc__": f"{operator.__name__} of int8 elements and a constant number, {how}, in a table.",
             "name": name,
+            "like": f"s8_mul__{variant}_constant" if operator is QuantizedDiv else None,
             "op": operator,
         }
         register(type(f"{operator.__name__}Constant{variant.title()}", bases, attributes))

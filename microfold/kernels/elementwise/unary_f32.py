@@ -12,7 +12,7 @@ from microfold.kernels.cost.terms import Terms, length_prefix
 from microfold.kernels.elementwise import float_expressions
 from microfold.kernels.elementwise.binary import UnaryKernel
 from microfold.kernels.fields import declare
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.abs import Abs
@@ -117,8 +117,9 @@ class FakeQuantizeFloat(_Float):
     op = FakeQuantize
     fields = (*_Float.fields, *declare("minimum", "maximum", "inverse", "scale"))
 
-    def guess(self, term: str) -> float:
-        return Kernel.guess(self, term) if term in ("call", "clamped") else 22.0
+    def cost(self, layer: LayerContext) -> float:
+        per_element = 15.0 if layer.target.has("fpu") else 235.0  # counted on Cortex-M4 and Cortex-M0+
+        return 20 + per_element * layer.node.outputs[0].type.size
 
     def expression(self, layer: LayerContext) -> str:
         return "mf_fake_quantize(x, layer->minimum, layer->maximum, layer->inverse, layer->scale)"

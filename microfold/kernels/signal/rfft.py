@@ -167,6 +167,10 @@ class ComplexFftPortable(_FftKernel):
     real = False
     template = "signal/complex_fft.c.j2"
 
+    def _parts(self, layer: LayerContext) -> Instructions:
+        number, butterflies = super()._parts(layer)
+        return 0.5 * number, butterflies  # the other half is the step for real samples
+
     def _points(self, layer: LayerContext) -> int:
         return layer.node.operands[0].type.shape[-2]
 

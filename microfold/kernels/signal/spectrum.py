@@ -88,7 +88,7 @@ class ComplexAbsPortable(Kernel):
         return "it fuses nothing" if layer.node.epilogue else None
 
     def cost(self, layer: LayerContext) -> float:
-        per_number = 14.0 if layer.target.has("fpu") else 400.0
+        per_number = 19.0 if layer.target.has("fpu") else 400.0
         return 20 + per_number * layer.node.outputs[0].type.size
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
