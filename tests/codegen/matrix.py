@@ -32,7 +32,7 @@ _STATEMENT = re.compile(r"__asm__[^;]*?\(\s*\".*?\);", re.DOTALL)
 
 @cache
 def arm_headers() -> tuple[str, ...]:
-    """Options by which clang finds newlib's headers where Arm's gcc does."""
+    """Return the options by which clang finds newlib's headers where Arm's gcc does."""
     command = [ARM_GCC, "-xc", "-E", "-v", "/dev/null"]
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     folders = listing.partition("search starts here:\n")[2].partition("End of search")[0].split()
@@ -40,7 +40,7 @@ def arm_headers() -> tuple[str, ...]:
 
 
 def compilers(core: Target) -> list[Command]:
-    """Each compiler for the core, with the options that select it."""
+    """Return each compiler for the core, with the options that select it."""
     if not core.board:
         return [(name, *core.cpu_flags) for name in ("gcc", *CLANGS)]
     clangs = [(name, "--target=arm-none-eabi", *arm_headers(), *core.cpu_flags) for name in CLANGS]
@@ -48,14 +48,14 @@ def compilers(core: Target) -> list[Command]:
 
 
 def commands(core: Target) -> Iterator[Command]:
-    """All ways in which a file is compiled for the core, without the file's name."""
+    """Yield every command that compiles a file for the core, without the file's name."""
     ways = [*product(OPTIMIZATIONS, FRAMES), *WITHOUT_ASSEMBLY, *(RESERVED if core.board else ())]
     for compiler, way in product(compilers(core), ways):
         yield (*compiler, "-std=c99", *way)
 
 
 def statements(files: dict[str, str]) -> frozenset[str]:
-    """The assembly statements of C files. Their operands are what compilers run out of registers for."""
+    """Return the assembly statements of C files: compilers run out of registers for their operands."""
     code = (text for name, text in files.items() if name.endswith((".c", ".h")))
     return frozenset(re.sub(r"\s+", " ", found) for text in code for found in _STATEMENT.findall(text))
 
@@ -85,7 +85,7 @@ def compile_objects(command: Command, names: Sequence[str], folder: Path, second
 
 
 def _errors(said: str) -> str:
-    """The lines with errors, if there are any: Clang's crashes come with hundreds of others."""
+    """Return the lines with errors, if there are any: Clang's crashes come with hundreds of others."""
     lines = said.splitlines()
     found = [line for line in lines if "error:" in line or "Error:" in line]
     return "\n".join((found or lines)[:8])

@@ -37,7 +37,7 @@ CORES = (
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("core", sampled(CORES, len(CORES)))
 def test_some_models(core: str) -> None:
-    """A part of the ways for each program; `python -m tests.codegen.sweep --objects` takes all of them."""
+    """Compile each program in some of the ways; `python -m tests.codegen.sweep --objects` takes all."""
     need_tools("gcc", *matrix.TOOLS)
     loaded = target.load(core)
     ways = list(matrix.commands(loaded))
@@ -55,7 +55,7 @@ def test_all_targets_and_levels() -> None:
 
 
 def test_complaints(tmp_path: Path) -> None:
-    """Errors, and files that take too long, are told; so is nothing else."""
+    """Report errors and compilers that take too long, and nothing else."""
     need_tools("gcc")
     files = {"right.c": "int right(void) { return 0; }\n", "wrong.c": "int wrong(void) { return x; }\n"}
     for name, text in files.items():
