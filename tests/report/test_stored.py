@@ -133,7 +133,10 @@ def test_all_faults_are_told_at_once() -> None:
         (lambda r: r["blocks"][0].update(first_layer=3, last_layer=2), "it does from 3 to 2"),
         (lambda r: r.update(macs=1 << 70), "it is too large"),
         (lambda r: r.update(macs=True), "it is True"),
-        (lambda r: r["layers"][0]["accumulator"].update(type_bits=1 << 40), "one of 32, 64; it is 1099511627"),
+        (
+            lambda r: r["layers"][0]["accumulator"].update(type_bits=1 << 40),
+            "one of 32, 64; it is 1099511627",
+        ),
         (lambda r: r["layers"][0]["accumulator"].update(type_bits=32.0), "one of 32, 64; it is 32.0"),
         (lambda r: r["options"].update(optimize="fast"), "one of size, balanced, speed; it is 'fast'"),
         (lambda r: r.update(origin=[]), "must be an object; it is a list"),

@@ -161,7 +161,10 @@ def test_newer_formats_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("UPDATE records SET cycles = 'many'", "cycles in records must be a whole number from 0; it is 'many'"),
+        (
+            "UPDATE records SET cycles = 'many'",
+            "cycles in records must be a whole number from 0; it is 'many'",
+        ),
         ("UPDATE records SET estimate = 9e999", "estimate in records must be a finite number"),
         ("UPDATE records SET estimate = -1.0", "estimate in records must be a finite number"),
         ("UPDATE records SET variant = x'00' WHERE rowid = 1", "variant in records must be a text"),

@@ -135,7 +135,10 @@ class _TransposeConv2DRows(ByConvolution):
         if min(*rows.padding, *columns.padding) < 0:
             return "some inputs meet no output"
         weights = layer.node.operands[1].type
-        area, places = weights.shape[1] * weights.shape[2], rows.taps * rows.stride * columns.taps * columns.stride
+        area, places = (
+            weights.shape[1] * weights.shape[2],
+            rows.taps * rows.stride * columns.taps * columns.stride,
+        )
         if places > max(MOST_PLACES, MOST_OF_AREA * area):
             return f"its filters, of {area} weights, would be filled up with zeros to {places}"
         missing = any(

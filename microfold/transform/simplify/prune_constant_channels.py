@@ -61,7 +61,8 @@ def prune_constant_channels(graph: Graph, context: PassContext) -> Graph:
     channels = sum(channel_count(v.type) for v in values)
     if channels > limits.TRACKED_CHANNELS:
         context.declined(
-            f"graph @{graph.name}", f"its nodes have {channels} channels; {limits.TRACKED_CHANNELS} are tracked"
+            f"graph @{graph.name}",
+            f"its nodes have {channels} channels; {limits.TRACKED_CHANNELS} are tracked",
         )
         return graph
     ledger = _Ledger(graph)

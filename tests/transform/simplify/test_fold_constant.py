@@ -186,7 +186,9 @@ def test_bytes_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_folds_together_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three operations a sum: enough for two."""
     monkeypatch.setattr(
-        _Budget, "__init__", lambda self, growth: self.__dict__.update(operations=8, bytes=1000, growth=growth)
+        _Budget,
+        "__init__",
+        lambda self, growth: self.__dict__.update(operations=8, bytes=1000, growth=growth),
     )
     decisions: list[Decision] = []
     graph = parse("""
@@ -204,7 +206,7 @@ def test_all_folds_together_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_results_do_not_grow_without_end() -> None:
     """Each sum has four times the elements of its operands, which alone may be."""
-    lines = [f"%a0 = constant int8[4,1] [1, 2, 3, 4]"]
+    lines = ["%a0 = constant int8[4,1] [1, 2, 3, 4]"]
     for index in range(10):
         rows = 4 ** (index + 1)
         lines += [
