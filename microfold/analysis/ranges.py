@@ -2,8 +2,8 @@
 
 Every input of the model may hold everything that its type can. Ranges follow from there with the reference's
 own arithmetic: product sums with constant weights at every kind of border position, the exact
-requantisation, tables of elementwise operators. Without a rule, a result can be all that its type holds. So it
-can where the channels that nodes read and write are more than `limits.TRACKED_CHANNELS`.
+requantisation, tables of elementwise operators. Without a rule, a result can be all that its type holds. The
+same holds where nodes read and write more channels than `limits.TRACKED_CHANNELS`.
 """
 
 from __future__ import annotations

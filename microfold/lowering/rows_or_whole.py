@@ -75,7 +75,8 @@ def faster_rows(whole: Whole, cuts: Cuts, rows: Callable[[], Streamed | Collecti
 def smaller_rows(whole: Whole, search: Search) -> Streamed | None:
     """Return rows that take no more time than whole tensors, and so much less RAM that it pays.
 
-    None: there are none, or they are not looked for, because the arena is too large. All layers whose calls need more than that must be computed by rows, and so take no more time.
+    None: there are none, or they are not looked for, because the arena is too large. All layers whose calls
+    need more than the arena of such rows must be computed by rows, and so take no more time.
     """
     options, most = search.options, most_arena(whole.arena)
     over = [index for index, need in enumerate(whole.needs) if need > most]

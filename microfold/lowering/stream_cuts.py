@@ -34,9 +34,9 @@ CLOSE_LOOKS = 4
 ENDS = 4
 FURTHER_REGIONS = 2
 FURTHER_LOOKS = 2
-# Events of all cuts that are looked at, and those of cuts that begin with the input: a cut has some for each row
-# of each layer, so that a long chain would take time with the square of its length. Models for microcontrollers
-# have some 20,000.
+# Events of all cuts that are looked at, and those of cuts that begin with the input. A cut has some for each row
+# of each layer: without a limit, the time for a chain of layers would grow with the square of its length. Models
+# for microcontrollers have up to 17,000 and 8,000.
 MOST_EVENTS, MOST_EVENTS_OF_PREFIXES = 1 << 15, 1 << 14
 
 
@@ -114,9 +114,9 @@ class Cuts:
         return [planner for _, planner in found[:CLOSE_LOOKS]]
 
     def _needs_of_prefixes(self) -> list[tuple[int, StreamPlanner]]:
-        """Return those that need least, with the bytes of their windows; others need more than so many of these.
+        """Return those that need least, with the bytes of their windows.
 
-        Where they have many events, longer ones are not looked at.
+        Longer ones need more than several of these, or have too many events to be looked at.
         """
         found: list[tuple[int, StreamPlanner]] = []
         least = 0

@@ -1,12 +1,12 @@
 """Database of measurements: an SQLite file with a table for each class of `records`.
 
-Records that are added twice are merged: the fewest and the most cycles, and the sum of the runs. So a database
-does not depend on the order in which measurements come in. Records of no cycles, of a counter that stood still,
-are skipped when records are read; later measurements replace them.
+Records that are added twice are merged: the fewest and the most cycles, and the sum of the runs. So a
+database does not depend on the order in which measurements come in. Records of no cycles, of a counter that
+stood still, are skipped when records are read; later measurements replace them.
 
-A database may come from anywhere. Its schema must be exactly the one that is created here, so no view, trigger
-or expression of somebody else runs. Each statement may take a number of steps that is linear in the size of the
-file. Every value is checked against the type of its field when it is read.
+A database may come from anywhere. Its schema must be exactly the one that is created here, so no view,
+trigger or expression of somebody else runs. The steps of each statement are limited, linearly in the size of
+the file. Every value is checked against the type of its field when it is read.
 """
 
 from __future__ import annotations

@@ -171,6 +171,7 @@ _chain("slices", Pad(((0, 0), (1, 0), (1, 0), (0, 0)), 0.0), StridedSlice((0, 1,
 _chain("means", Mean((1, 2), True, FLOAT), LeakyRelu(0.2, FLOAT))
 
 
+_chain("image_softmax", Softmax(1.0, FLOAT), shape=(1, 9, 4, 4))
 _chain("pad_rows", Pad(((0, 0), (0, 1), (0, 0), (0, 0)), 0.0), Pad(((0, 0), (1, 0), (0, 0), (0, 0)), 0.0))
 
 

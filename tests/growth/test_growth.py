@@ -13,6 +13,12 @@ import pytest
 from microfold.codegen.names import Namer
 from microfold.ir.graph import Graph
 from microfold.ir.parse import parse
+from microfold.lowering import stream_cuts
+from microfold.lowering.scope import Scope
+from microfold.options import Options
+from microfold.passes.context import PassContext
+from microfold.target import load
+from microfold.transform.placement.slice_as_view import slice_as_view
 from tests.growth.families import FAMILIES, build
 from tests.growth.stages import Stages, Steps, other_passes, whole_compilation
 from tests.sampling import quick, sampled
@@ -57,6 +63,33 @@ def test_steps_grow_with_the_graph(name: str) -> None:
     assert large.total() <= GROWTH * small.total(), {
         stage: (small[stage], large[stage]) for stage in large if large[stage] > GROWTH * small[stage]
     }
+
+
+def test_slices_grow_with_the_states() -> None:
+    def spent(size: int) -> float:
+        counter, graph = Steps(), build("states", size)
+        with counter.counting():
+            slice_as_view(graph, PassContext())
+        return counter()
+
+    assert spent(192) <= GROWTH * spent(48)
+
+
+def test_cuts_of_streams_grow_with_the_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each prefix of a chain is a cut with events for all its rows; only so many events are looked at."""
+    monkeypatch.setattr(stream_cuts, "MOST_EVENTS", 500)
+    monkeypatch.setattr(stream_cuts, "MOST_EVENTS_OF_PREFIXES", 250)
+    monkeypatch.setattr(stream_cuts, "FURTHER_LOOKS", 1)
+
+    def spent(size: int) -> float:
+        counter, graph = Steps(), build("image_softmax", size)
+        scope = Scope(graph, load("cortex-m7"), Options())
+        cuts = stream_cuts.Cuts(scope, Options())
+        with counter.counting():
+            assert cuts.promising
+        return counter()
+
+    assert spent(192) <= GROWTH * spent(48)
 
 
 def test_names_that_are_the_same_but_for_a_number() -> None:

@@ -165,7 +165,7 @@ class Tiling:
         return self.x.shape[0] * (blocks * expanded + filters * found)
 
     def _bands(self) -> Counter[tuple[int, int]]:
-        """Return how often there are bands with so many rows of outputs and of inputs that lie in the image."""
+        """Return the number of bands by their rows of outputs, and rows of inputs that lie in the image."""
         whole, rest = divmod(self.rows.outputs, self.band)
         step = self.band * self.rows.stride
         reads = self.rows.reads(self.band)

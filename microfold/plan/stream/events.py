@@ -65,7 +65,7 @@ class _Demand:
         self.done: dict[RowNode, int] = dict.fromkeys(region.nodes, 0)
 
     def events(self) -> Iterator[Event]:
-        # All fronts at the same pace: the one of which the smallest part is there comes next, of equals the first.
+        # All fronts keep the same pace: the one with the smallest part done is next; of equals, the first.
         wanted = [self.region.producers[value] for value in self.region.fronts]
         queue = [(0.0, index) for index in range(len(wanted))]
         while queue:

@@ -17,6 +17,8 @@ from microfold.support.frozen import frozen
 
 # Which band of a node a row is: bands with equal forms are the same layer, on other rows.
 Form = tuple[Op, tuple[int | None, ...]]
+# Forms that a node may have: kernels are chosen for each of them.
+MOST_FORMS = 512
 # A row behind all others.
 NEVER = 1 << 30
 
@@ -199,6 +201,8 @@ def _in_parts(layer: LayerContext, parts: Sequence[Rows]) -> RowNode | str:
     if not readings:
         return "it reads nothing that is computed or handed in"
     forms = [(b.op, tuple(p.count if p is not None else None for p in b.operands)) for b in bands]
+    if len({*forms}) > MOST_FORMS:
+        return f"its rows are of {len({*forms})} kinds, each a layer of its own; there may be {MOST_FORMS}"
     return RowNode(layer, tuple(parts), tuple(forms), readings)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from microfold.codegen.taps import FORMAT, MAGIC, BuildText, Role
+from microfold.codegen.taps import FORMAT, HEAD, MAGIC, BuildText, Role
 from microfold.verification.taps.records import LARGEST_TENSOR, Record, RecordParser
 from tests.taps_device import encode
 
@@ -135,3 +135,16 @@ def test_text_of_a_build(file: str, command: str) -> None:
 @given(st.binary(max_size=100))
 def test_any_text_of_a_build_is_read(payload: bytes) -> None:
     BuildText.parse(payload)
+
+
+def test_heads_in_the_payloads_of_others_take_linear_time() -> None:
+    """Each head is right, and tells of a payload of half the dump whose checksum is wrong."""
+    head = encode(of_payload(bytes(40_000)))[: HEAD.size]
+    dump = head * (80_000 // HEAD.size)
+    found, parser = parse(dump)
+    assert not found
+    assert len(parser.damaged) == 80_000 // HEAD.size
+    assert parser.checked <= 8 * len(dump)
+    assert {damage.reason for damage in parser.damaged} == {
+        "its checksum is wrong", "its end is lost", "it lies in too many others to be checked",
+    }  # fmt: skip

@@ -50,15 +50,15 @@ class Arrangement:
         return len(self.simplified().sizes) <= 1
 
     def simplified(self) -> Arrangement:
-        """Return it with as few factors as possible: none of size 1, neighbours that stay neighbours merged."""
+        """Return it with the fewest factors: none of size 1, neighbours that stay neighbours merged."""
         return _simplified(self)
 
     def split_source(self, shape: Shape) -> Arrangement | None:
-        """Return it with factors that do not cross the bounds of the source's axes; None if there are none."""
+        """Return it with factors that do not cross bounds of the source's axes; None if there are none."""
         return _split_source(self, shape)
 
     def split_value(self, shape: Shape) -> Arrangement | None:
-        """Return it with factors that do not cross the bounds of the value's axes; None if there are none."""
+        """Return it with factors that do not cross bounds of the value's axes; None if there are none."""
         split = self.inverse.split_source(shape)
         return split.inverse if split is not None else None
 
