@@ -15,6 +15,7 @@ from microfold.target.description import close_features
 
 # In this order: later vocabularies may use earlier helpers.
 HELPER_FILES = (
+    "simd/assembly.j2",
     "simd/c.j2",
     "simd/copies.j2",
     "simd/divisions.j2",
@@ -129,29 +130,31 @@ def helpers(code: Iterable[str]) -> list[Rendered]:
     used = _closure(texts)
     with_assembly = _closure(texts, _without(_assembly()))
     lacking = {condition: _closure(texts, _without(_assembly(lost))) for condition, lost in _LACKING.items()}
-    lacking[f"!({_UNALIGNED} || {_FPU})"] -= lacking[f"!{_UNALIGNED}"] | lacking[f"!{_FPU}"]
+    lacking[_NEITHER] -= lacking["!mf_unaligned_assembly"] | lacking["!mf_fpu_assembly"]
     shown: list[Rendered] = []
     for name in _files():
         if name in with_assembly:
             shown.append(_helper(name))
         elif name in used:
             helper = _helper(name)
-            conditions = ["!defined(__GNUC__)", *(c for c, names in lacking.items() if name in names)]
+            conditions = [condition for condition, names in lacking.items() if name in names]
+            # A helper that no lacking condition explains stands in for what only GNU C has.
+            conditions = conditions or ["!defined(__GNUC__)"]
             text = f"#if {' || '.join(conditions)}\n{helper.text}\n#endif"
             shown.append(Rendered(text, helper.uses))
     return shown
 
 
-# Conditions of the preprocessor that hold where there is GNU C and all that assembly needs.
+# For helpers that only stand in for assembly in what stands in for other assembly.
+_NEITHER = "!(mf_unaligned_assembly || mf_fpu_assembly)"
+# Conditions of the preprocessor that hold where there is GNU C and all that assembly needs; see simd/assembly.j2.
 _CONDITIONS = ("defined(__GNUC__)", "mf_assembly", "mf_unaligned_assembly", "mf_fpu_assembly")
-_UNALIGNED, _FPU = "defined(__ARM_FEATURE_UNALIGNED)", "defined(__ARM_FP)"
-# What may lack though there is GNU C, and the conditions that do not hold then.
+# Conditions under which some of these do not hold though there is GNU C, and which.
 _LACKING = {
-    "defined(MF_NO_ASM)": ("mf_assembly", "mf_unaligned_assembly", "mf_fpu_assembly"),
-    f"!{_UNALIGNED}": ("mf_unaligned_assembly",),
-    f"!{_FPU}": ("mf_fpu_assembly",),
-    # For helpers that only stand in for assembly in what stands in for other assembly.
-    f"!({_UNALIGNED} || {_FPU})": ("mf_unaligned_assembly", "mf_fpu_assembly"),
+    "!mf_assembly": ("mf_assembly", "mf_unaligned_assembly", "mf_fpu_assembly"),
+    "!mf_unaligned_assembly": ("mf_unaligned_assembly",),
+    "!mf_fpu_assembly": ("mf_fpu_assembly",),
+    _NEITHER: ("mf_unaligned_assembly", "mf_fpu_assembly"),
 }
 
 

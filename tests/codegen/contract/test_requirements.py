@@ -83,10 +83,10 @@ def test_helpers_beside_assembly_are_hidden_where_it_is() -> None:
     """Each condition names what may lack: some compilers warn of helpers that nothing uses."""
     (guarded,) = [text for text in _texts("mf_expand_planes") if "mf_expand_pair(" in text][:1]
     condition = guarded.split("\n")[0]
-    assert condition == "#if !defined(__GNUC__) || defined(MF_NO_ASM) || !defined(__ARM_FEATURE_UNALIGNED)"
+    assert condition == "#if !mf_assembly || !mf_unaligned_assembly"
     fpu = "#if mf_fpu_assembly\nasm();\n#else\nmf_ssat16(x);\n#endif"
     condition = _texts(fpu)[-1].split("\n")[0]
-    assert condition == "#if !defined(__GNUC__) || defined(MF_NO_ASM) || !defined(__ARM_FP)"
+    assert condition == "#if !mf_assembly || !mf_fpu_assembly"
 
 
 def test_helpers_of_assembly_that_stands_in_for_assembly() -> None:
@@ -95,7 +95,7 @@ def test_helpers_of_assembly_that_stands_in_for_assembly() -> None:
     both = f"#if mf_fpu_assembly\nasm();\n#else\n{inner}\n#endif"
     (text,) = [text for text in _texts(both) if "mf_expand_pair(" in text]
     condition = text.split("\n")[0]
-    assert condition.endswith("|| !(defined(__ARM_FEATURE_UNALIGNED) || defined(__ARM_FP))")
+    assert condition.endswith("|| !(mf_unaligned_assembly || mf_fpu_assembly)")
 
 
 def test_needs() -> None:

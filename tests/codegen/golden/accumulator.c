@@ -42,6 +42,33 @@
 typedef char accumulator_context_size_check
     [sizeof(accumulator_context) == ACCUMULATOR_CONTEXT_SIZE ? 1 : -1];
 
+/*
+ * Whether there is assembly. With MF_NO_ASM, other compilers, or for other cores, C does the same in
+ * its place, but slower.
+ */
+#if defined(__GNUC__) && defined(__thumb__) && !defined(MF_NO_ASM)
+#define accumulator_mf_assembly 1
+#else
+#define accumulator_mf_assembly 0
+#endif
+
+/* Whether assembly may keep numbers in the registers of a floating-point unit. */
+#if accumulator_mf_assembly && defined(__ARM_FP)
+#define accumulator_mf_fpu_assembly 1
+#else
+#define accumulator_mf_fpu_assembly 0
+#endif
+
+/*
+ * Whether sums of floats are in assembly. They need a floating-point unit; and without optimisation,
+ * compilers run out of registers for the operands, so that C stands in.
+ */
+#if accumulator_mf_fpu_assembly && defined(__OPTIMIZE__)
+#define accumulator_mf_float_assembly 1
+#else
+#define accumulator_mf_float_assembly 0
+#endif
+
 /* A function of its own has all registers for its loops. */
 #if defined(__GNUC__)
 #define accumulator_mf_noinline __attribute__((noinline))
@@ -70,7 +97,7 @@ static accumulator_mf_noinline void accumulator_mf_copy_bytes(void *to, const vo
     const uint8_t *source = (const uint8_t *)from;
     uint8_t *target = (uint8_t *)to;
 
-#if defined(__GNUC__) && defined(__thumb__) && !defined(MF_NO_ASM)
+#if accumulator_mf_assembly
     if ((((uintptr_t)target | (uintptr_t)source) & 3u) == 0) {
         for (; bytes >= 16; bytes -= 16) {
             __asm__ volatile("ldmia %[source]!, {r3, r4, r5, r6}\n\t"
@@ -117,23 +144,17 @@ static accumulator_mf_unused void accumulator_mf_copy_block(void *to, const void
         }
     }
     for (; bytes > 0; bytes--) {
-        *target++ = *source++;
         /* Otherwise compilers might make a call of memcpy of it. */
+#if accumulator_mf_assembly
+        *target++ = *source++;
         __asm__ volatile("" : : : "memory");
+#else
+        *(volatile uint8_t *)target++ = *source++;
+#endif
     }
 }
 #else
 #define accumulator_mf_copy_block memcpy
-#endif
-
-/*
- * Whether sums of floats are in assembly: it needs a floating-point unit, and without optimisation, compilers
- * run out of registers for its operands.
- */
-#if defined(__GNUC__) && defined(__ARM_FP) && defined(__OPTIMIZE__) && !defined(MF_NO_ASM)
-#define accumulator_mf_float_assembly 1
-#else
-#define accumulator_mf_float_assembly 0
 #endif
 
 typedef struct {
