@@ -33,6 +33,7 @@ _PACKAGES = {
     "objdump": "binutils",
     f"{_SANITIZERS}clang": "libclang-rt-*-dev, of clang's version",
     f"{_SANITIZERS}gcc": "gcc",
+    f"{_SANITIZERS}gcc -m32": "gcc-multilib",
 }
 _MODULES = {
     "hatchling": "hatchling from PyPI",
@@ -58,10 +59,11 @@ def need_modules(*modules: str) -> None:
     _need([m for m in modules if importlib.util.find_spec(m) is None])
 
 
-def need_sanitizers(compiler: str) -> None:
-    """The compiler must be there, and link programs with the address and undefined-behaviour sanitizers."""
+def need_sanitizers(compiler: str, *flags: str) -> None:
+    """The compiler must be there, and with these flags link programs with the address and undefined-behaviour sanitizers."""
     need_tools(compiler)
-    _need([] if _links_sanitizers(compiler) else [f"{_SANITIZERS}{compiler}"])
+    name = " ".join([f"{_SANITIZERS}{compiler}", *flags])
+    _need([] if _links_sanitizers(compiler, *flags) else [name])
 
 
 def missing(reasons: Iterable[str]) -> list[str]:
@@ -102,11 +104,11 @@ def _has_newlib(compiler: str) -> bool:
 
 
 @functools.cache
-def _links_sanitizers(compiler: str) -> bool:
+def _links_sanitizers(compiler: str, *flags: str) -> bool:
     with tempfile.TemporaryDirectory(prefix="microfold-") as folder:
         source = Path(folder, "main.c")
-        source.write_text("int main(void) { return 0; }\n", encoding="utf-8")
-        command = [compiler, "-fsanitize=address,undefined", str(source), "-o", str(source.with_suffix(""))]
+        source.write_text("#include <stdio.h>\nint main(void) { return 0; }\n", encoding="utf-8")
+        command = [compiler, *flags, "-fsanitize=address,undefined", str(source), "-o", str(source.with_suffix(""))]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 

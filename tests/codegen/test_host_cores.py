@@ -1,0 +1,48 @@
+"""The C of every core that has models of its intrinsics, under sanitizers and against the reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from microfold import target
+from microfold.compiler import compile_file
+from tests.codegen import sweep
+from tests.codegen.host_cores import assert_exact, runs_here
+from tests.needs import need_sanitizers
+from tests.sampling import sampled_rows
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+# Of targets with the same kernels, one.
+CORES = ("cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m7", "cortex-m33")
+CHUNKS = 9
+RUNS = 5  # input sets: the lowest and highest values, zero, and random ones
+
+
+@pytest.mark.parametrize("core", ["cortex-m0plus", pytest.param("cortex-m7", marks=pytest.mark.slow)])
+def test_example(core: str) -> None:
+    need_sanitizers("gcc", "-m32")
+    assert_exact(compile_file(EXAMPLE, target.load(core)), RUNS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize(
+    ("core", "chunk"), sampled_rows(((core, chunk) for chunk in range(CHUNKS) for core in CORES), 22)
+)
+def test_bundled_models(core: str, chunk: int) -> None:
+    """Every program that has a function or a helper that none before had, at every level."""
+    need_sanitizers("gcc", "-m32")
+    paths = sorted(sweep.MODELS.rglob("*.tflite"))[chunk::CHUNKS]
+    checked = 0
+    for source in sweep.sources(paths, target.load(core), sweep.LEVELS):
+        assert_exact(source.program, RUNS)
+        checked += 1
+    assert checked > len(paths) // 4
+
+
+def test_cores_without_models() -> None:
+    """Helium's intrinsics have none yet."""
+    assert not runs_here(target.load("cortex-m55"))
+    assert all(runs_here(target.load(core)) for core in CORES)
