@@ -60,7 +60,11 @@ def need_modules(*modules: str) -> None:
 
 
 def need_sanitizers(compiler: str, *flags: str) -> None:
-    """The compiler must be there, and with these flags link programs with the address and undefined-behaviour sanitizers."""
+    """The compiler must be there, and link programs with the address and undefined-behaviour sanitizers.
+
+    Args:
+        flags: what else it is called with.
+    """
     need_tools(compiler)
     name = " ".join([f"{_SANITIZERS}{compiler}", *flags])
     _need([] if _links_sanitizers(compiler, *flags) else [name])
@@ -108,7 +112,14 @@ def _links_sanitizers(compiler: str, *flags: str) -> bool:
     with tempfile.TemporaryDirectory(prefix="microfold-") as folder:
         source = Path(folder, "main.c")
         source.write_text("#include <stdio.h>\nint main(void) { return 0; }\n", encoding="utf-8")
-        command = [compiler, *flags, "-fsanitize=address,undefined", str(source), "-o", str(source.with_suffix(""))]
+        command = [
+            compiler,
+            *flags,
+            "-fsanitize=address,undefined",
+            str(source),
+            "-o",
+            str(source.with_suffix("")),
+        ]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 

@@ -147,7 +147,8 @@ def helpers(code: Iterable[str]) -> list[Rendered]:
 
 # For helpers that only stand in for assembly in what stands in for other assembly.
 _NEITHER = "!(mf_unaligned_assembly || mf_fpu_assembly)"
-# Conditions of the preprocessor that hold where there is GNU C and all that assembly needs; see simd/assembly.j2.
+# Conditions of the preprocessor that hold where there is GNU C and all that assembly needs: those of
+# simd/assembly.j2.
 _CONDITIONS = ("defined(__GNUC__)", "mf_assembly", "mf_unaligned_assembly", "mf_fpu_assembly")
 # Conditions under which some of these do not hold though there is GNU C, and which.
 _LACKING = {

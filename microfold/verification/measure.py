@@ -17,6 +17,7 @@ from microfold.support.elf import ARM, read_elf
 from microfold.support.frozen import frozen
 from microfold.support.scratch import scratch_folder
 from microfold.support.tools import COMPILE_SECONDS, run_tool
+from microfold.target import Target
 from microfold.verification.stack import deepest
 
 # The C libraries that firmware for Arm is linked with; the first one is what flash is counted with.
@@ -50,8 +51,8 @@ def measure(program: Program, files: Mapping[str, str] | None = None) -> Measure
     Args:
         files: the C files of the program, if they are there already.
 
-    None too if the code calls libraries whose headers the compiler does not find, or if what the compiler
-    gives is no ELF file.
+    None too if the code calls libraries whose headers the compiler does not find, if the compiler has no C
+    library, or if what the compiler gives is no ELF file.
 
     Raises:
         ToolError: the compiler refuses the code.
@@ -174,7 +175,7 @@ def _measure(programs: Sequence[Program], files: Mapping[str, str], api: Sequenc
 def _compile(
     programs: Sequence[Program], files: Mapping[str, str], sources: Sequence[str], compiler: str, folder: Path
 ) -> list[str] | None:
-    """Names of the object files of the sources; None if headers of libraries are missing."""
+    """Names of the object files of the sources; None if headers of libraries or of C's are missing."""
     program = programs[0]
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -194,11 +195,31 @@ def _compile(
     if any(each.libraries for each in programs) and not program.options.external_flags:
         return None
     target = program.target
+    if lacks_c_library(target):
+        return None
     raise ToolError(
         f"{target.compiler} refused the generated code; compiler and cpu_flags of {target.name} "
         f"({' '.join(target.cpu_flags) or 'none'}) must suit its features "
         f"({', '.join(sorted(target.features)) or 'none'}):\n{done.stderr[:4000]}"
     )
+
+
+def lacks_c_library(target: Target) -> bool:
+    """Whether the target's compiler takes the target's flags, but finds no headers of a C library."""
+    with scratch_folder() as folder:
+        (folder / "empty.c").write_text("typedef int nothing;\n", encoding="utf-8")
+        (folder / "headers.c").write_text("#include <stdint.h>\n#include <string.h>\n", encoding="utf-8")
+        compiled = [
+            run_tool(
+                [target.compiler, *target.cpu_flags, "-std=c99", "-c", name],
+                folder,
+                COMPILE_SECONDS,
+                "looking for a C library",
+            ).returncode
+            == 0
+            for name in ("empty.c", "headers.c")
+        ]
+    return compiled == [True, False]
 
 
 def _link(

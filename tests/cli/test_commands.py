@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from microfold.simulate.toolchain import ARM_COMPILER, find_tool
 from tests.command_line import microfold, refuse, succeed
 from tests.needs import CROSS_TOOLS, need_tools
 
@@ -53,6 +54,18 @@ def test_build_prints_how_to_call_it(tmp_path: Path) -> None:
         "digits_helpers.h",
         "digits_report.json",
     ]
+
+
+def test_build_without_a_c_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files are written, and the missing figures have a reason."""
+    need_tools(ARM_COMPILER)
+    wrapper = tmp_path / ARM_COMPILER
+    wrapper.write_text(f'#!/bin/sh\nexec {find_tool(ARM_COMPILER)} -nostdinc "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    output = succeed("build", CNN, "-t", "cortex-m3", "-o", tmp_path / "out")
+    assert f"not measured: {ARM_COMPILER} has no C library" in " ".join(output.split())
+    assert (tmp_path / "out" / "cnn_int8.c").is_file()
 
 
 def test_verify_on_the_host() -> None:

@@ -1,9 +1,9 @@
-"""The C of a core under the sanitizers of this machine: assembly by its C forms, intrinsics by models of them.
+"""The C of a core under this machine's sanitizers: assembly by its C forms, intrinsics by models of them.
 
 The program is one of 32 bits: kernels keep addresses in words of their scratch.
 
-As a plugin, it takes the simulator's place in tests of kernels, whose graphs of one node reach every specification:
-``python -m pytest -p tests.codegen.host_cores tests/kernels``.
+As a plugin, it takes the simulator's place in tests of kernels, whose graphs of one node reach every
+specification: ``python -m pytest -p tests.codegen.host_cores tests/kernels``.
 """
 
 from __future__ import annotations

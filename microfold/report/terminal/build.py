@@ -17,6 +17,7 @@ from microfold.report.terminal.figures import (
 )
 from microfold.report.terminal.verify import print_deviations
 from microfold.simulate.toolchain import ARM_COMPILER
+from microfold.verification.measure import lacks_c_library
 
 
 def print_build(program: Program, report: Report, folder: Path) -> None:
@@ -86,6 +87,11 @@ def _print_unmeasured(program: Program, report: Report) -> None:
     elif report["flash"]["code"] is None and report["libraries"]:
         headers = ", ".join(header for library in report["libraries"] for header in library["headers"])
         text = f"Code size and stack need {headers}: say with --external-flags where they are."
+    elif report["flash"]["code"] is None and lacks_c_library(program.target):
+        package = (
+            " (on Debian and Ubuntu: apt install libnewlib-arm-none-eabi)" if compiler == ARM_COMPILER else ""
+        )
+        text = f"Code size and stack were not measured: {compiler} has no C library{package}."
     elif report["flash"]["code"] is None:
         text = f"Code size and stack are not read from what {compiler} writes: it is no ELF file."
     elif report["ram"]["stack"] is None:
