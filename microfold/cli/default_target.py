@@ -1,4 +1,4 @@
-"""Which target a command takes where none is given."""
+"""The target that a command takes where none is given."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from microfold.support.frozen import frozen
 _LEFT, _RIGHT = 72.0, 12.0
 _TOP, _PLOT, _BOTTOM = 48.0, 330.0, 44.0
 _NARROWEST, _WIDEST = 13.0, 190.0
-# Of a line of a label.
+# Height of a line of a label.
 _LINE = 15.0
 
 
