@@ -62,9 +62,9 @@ def environment(folder: Path | None = None) -> jinja2.Environment:
 def _compiled_folder() -> Path | None:
     """Return the folder of compiled templates; None if there is no place for one.
 
-    It is beside the texts. Where nothing can be written there, or Python must not write bytecode, it is in the
-    user's cache folder. A user without a home folder, as in a container with any user id, has no cache folder:
-    templates are then compiled in every process, which takes as long as a model.
+    It is beside the texts. Where nothing can be written there, or Python must not write bytecode, it is in
+    the user's cache folder. A user without a home folder, as in a container with any user id, has no cache
+    folder. Templates are then compiled in every process, which takes as long as a model.
     """
     beside = resources.template_dir()
     if os.access(beside, os.W_OK) and not sys.dont_write_bytecode:
