@@ -62,8 +62,8 @@ def environment(folder: Path | None = None) -> jinja2.Environment:
 def _compiled_folder() -> Path | None:
     """Return the folder of compiled templates; None if there is no place for one.
 
-    It is beside the texts. Where nothing can be written there, or Python must not write bytecode, it is in the
-    user's cache folder. A user without a home folder, as in a container with any user id, has no cache folder:
+    It is beside the texts. Where nothing can be written there, or Python must not write bytecode, it is in
+    the user's cache folder. A user without a home folder, as in a container with any user id, has none:
     templates are then compiled in every process, which takes as long as a model.
     """
     beside = resources.template_dir()

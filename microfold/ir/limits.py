@@ -26,8 +26,8 @@ MAX_DEPTH = 32
 # What one evaluation at compile time may take, and all those of one pass together.
 FOLD_OPERATIONS, FOLD_BYTES = 1 << 25, 1 << 26
 FOLD_OPERATIONS_TOTAL, FOLD_BYTES_TOTAL = 1 << 28, 1 << 27
-# Elements by which the results of a pass's evaluations may be more than their operands, besides as many as all
-# constants of the graph have: a small file must stay small.
+# Elements by which the results of a pass's evaluations may be more than their operands, besides as many as
+# all constants of the graph have: a small file must stay small.
 FOLD_GROWTH = 1 << 18
 # Bytes of all constants that an import may make: so many, and so many times those of the file.
 MADE_BYTES, MADE_FACTOR = 1 << 20, 16
@@ -38,7 +38,8 @@ TRACKED_CHANNELS = 1 << 20
 # Rows of an image that is computed row by row, and bytes of it: a plan has steps for each row, and is checked
 # byte by byte.
 STREAMED_ROWS, STREAMED_BYTES = 1 << 14, 1 << 24
-# Pixels of a result for which it is found out how far it may lie over its input: 200 bytes of memory for each.
+# Pixels of a result for which it is found out how far it may lie over its input: that takes some 200 bytes
+# of memory for each.
 OVERLAP_PIXELS = 1 << 20
 # Of an operator's attributes: what C's `int32_t` holds.
 MAX_INTEGER = (1 << 31) - 1

@@ -34,9 +34,9 @@ CLOSE_LOOKS = 4
 ENDS = 4
 FURTHER_REGIONS = 2
 FURTHER_LOOKS = 2
-# Events of all cuts that are looked at, and those of cuts that begin with the input. A cut has some for each row
-# of each layer: without a limit, the time for a chain of layers would grow with the square of its length. Models
-# for microcontrollers have up to 17,000 and 8,000.
+# Events of all cuts that are looked at, and those of cuts that begin with the input. A cut has some for each
+# row of each layer: without a limit, the time for a chain of layers would grow with the square of its length.
+# Models for microcontrollers have up to 17,000 and 8,000.
 MOST_EVENTS, MOST_EVENTS_OF_PREFIXES = 1 << 15, 1 << 14
 
 

@@ -14,8 +14,9 @@ _TAIL = 4
 _ROLES = frozenset(Role)
 # A head that tells of more has come about by chance, or would have the reader wait for good.
 LARGEST_TENSOR = 1 << 28
-# Bytes of payloads whose checksums are computed, as a multiple of the bytes of the stream. Records that follow
-# each other take 1, and damaged ones 1 more; heads within each other's payloads would take their product.
+# Bytes of payloads whose checksums are computed, as a multiple of the bytes of the stream. Records that
+# follow each other take 1, and damaged ones 1 more; heads within each other's payloads would take their
+# product.
 _MOST_CHECKED = 8
 
 
