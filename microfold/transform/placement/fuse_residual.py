@@ -6,8 +6,9 @@
     %y: int8[1,8,8,4] = conv2d(%x, %w, %b) {...} | add(%r) {...} | clip() {minimum=0.0, maximum=6.0}
 
 The convolution's own result is then no tensor beside the input and the residual, over which the sum may lie.
-The intermediate value must have no other reader. Outputs that pass through a block cost a little time, and a
-function for such convolutions some flash, so that only sums are fused whose convolutions decide how large
+Values are int8 or float32. The intermediate value must have no other reader. int8 outputs pass through a
+block, which costs a little time; float32 sums take less time than apart. A function for such convolutions
+costs some flash, so that only sums are fused whose convolutions decide how large
 the arena is, and only where the plan, with the kernels of the target, is smaller (`PassContext.arenas`). With
 a limit of RAM they are fused where it is met only so, or in less time so.
 """
@@ -27,6 +28,7 @@ from microfold.ops.elementwise.add import Add
 from microfold.ops.image import refuses_layout
 from microfold.passes.context import ArenaEstimate, Arenas, PassContext
 from microfold.passes.decorators import function_pass
+from microfold.transform.placement.fuse_ops import not_computed, with_step
 
 # Graphs of which plans are made: each takes as long as to select kernels for the model.
 _PLANS = 12
@@ -201,7 +203,7 @@ def _sums(graph: Graph, context: PassContext) -> _Sums:
     producers, uses = graph.producers(), graph.use_counts()
     found: dict[Value, list[int]] = {}
     for node in graph.nodes:
-        if not isinstance(node.op, Add) or node.output.type.dtype is not DType.INT8:
+        if not isinstance(node.op, Add) or node.output.type.dtype not in (DType.INT8, DType.FLOAT32):
             continue
         reasons: list[str] = []
         for index, value in enumerate(node.inputs):
@@ -210,6 +212,7 @@ def _sums(graph: Graph, context: PassContext) -> _Sums:
                 continue
             reason = f"%{value.name} has other readers" if uses[value] > 1 else None
             reason = reason or _why_not(node, index, producer, graph)
+            reason = reason or not_computed(producer, _with_sum(producer, node, index), graph, context)
             if reason is None:
                 found.setdefault(node.output, []).append(index)
             else:
@@ -231,6 +234,13 @@ def _why_not(node: Node, index: int, producer: Node, graph: Graph) -> str | None
     if any(not isinstance(step.op, Clip) for step in (*producer.epilogue, *node.epilogue)):
         return "an epilogue has other steps than clips"
     return None
+
+
+def _with_sum(producer: Node, node: Node, index: int) -> Node:
+    """Return a convolution that computes operand `index` of a sum, with the sum in its epilogue."""
+    residual = node.inputs[1 - index]
+    assert residual is not None
+    return with_step(producer, Step(node.op, (residual,)), node.output.name, node.epilogue)
 
 
 def _fused(graph: Graph, choice: _Choice) -> Graph:

@@ -5,7 +5,7 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
-from microfold.ir.node import Value, make_node
+from microfold.ir.node import Node, Value, make_node
 from microfold.ir.text import parse
 from microfold.ir.types import Array
 from microfold.lowering import arenas
@@ -30,8 +30,12 @@ X = "%x: int8[1,3,3,2] q(0.1, 3)"
 T = "int8[1,3,3,2]"
 
 
+def fused_node(node: Node) -> int:
+    return sum(len(step.operands) for step in node.epilogue)
+
+
 def fused(graph: Graph) -> int:
-    return sum(len(step.operands) for node in graph.nodes for step in node.epilogue)
+    return sum(map(fused_node, graph.nodes))
 
 
 ONE = f"""
@@ -64,6 +68,30 @@ TWO = f"""
 def test_sum_into_convolution() -> None:
     decisions = check_rewrite(fuse_residual, ONE, ONE_FUSED, PassContext(arenas=Counted()))
     assert decisions[0].reason == "into conv2d %c: the arena has 1 bytes instead of 2"
+
+
+def test_sum_of_float32() -> None:
+    source, wanted = (
+        f"""
+        graph @g(%x: float32[1,3,3,2], %r: float32[1,3,3,2]) -> (%y) {{
+          %w = constant float32[2,1,1,2] [1.0, -0.5, 7.0, 9.0]
+          {nodes}
+        }}
+        """
+        for nodes in (
+            f"%c: float32[1,3,3,2] = conv2d(%x, %w) {CONV}\n"
+            "%y: float32[1,3,3,2] = add(%r, %c) | clip() {minimum=0.0, maximum=inf}",
+            f"%y: float32[1,3,3,2] = conv2d(%x, %w) {CONV} | add(%r) | clip() {{minimum=0.0, maximum=inf}}",
+        )
+    )
+    check_rewrite(fuse_residual, source, wanted, PassContext(arenas=Counted()))
+
+
+def test_what_no_kernel_computes_is_not_tried() -> None:
+    counted = Counted()
+    costs = PassContext(arenas=counted, node_cost=lambda node, _: None if fused_node(node) else 1.0)
+    check_declined(fuse_residual, ONE, "no kernel of the target computes conv2d with it", costs)
+    assert counted.asked == 0
 
 
 def test_either_operand_of_several_sums() -> None:
