@@ -279,15 +279,8 @@ def test_every_intrinsic_is_tested() -> None:
     assert not used - tested
 
 
-@pytest.fixture
-def helium_macros(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What compilers tell of a core with Helium."""
-    monkeypatch.setitem(host_cores._MACROS, "mve", ("__ARM_FEATURE_MVE=3", "__ARM_FP=0xe"))
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.usefixtures("helium_macros")
 @pytest.mark.parametrize("chunk", sampled(range(CHUNKS), CHUNKS))
 def test_bundled_models(chunk: int) -> None:
     """Programs with new functions: no report of a sanitizer, and the reference's numbers."""
@@ -301,7 +294,6 @@ def test_bundled_models(chunk: int) -> None:
     assert checked > len(paths) // 8
 
 
-@pytest.mark.usefixtures("helium_macros")
 def test_a_model() -> None:
     need_sanitizers("gcc", "-m32")
     path = sweep.MODELS / "made" / "dscnn_bn_int8.tflite"

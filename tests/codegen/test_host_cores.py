@@ -13,7 +13,7 @@ from microfold.compiler import compile_file
 from microfold.simulate.toolchain import ARM_COMPILER
 from tests.codegen import sweep
 from tests.codegen.builds import write_sources
-from tests.codegen.host_cores import assert_exact, runs_here
+from tests.codegen.host_cores import assert_exact
 from tests.needs import need_sanitizers, need_tools
 from tests.sampling import sampled_rows
 
@@ -59,9 +59,3 @@ def test_bundled_models(core: str, chunk: int) -> None:
         assert_exact(source.program, RUNS)
         checked += 1
     assert checked > len(paths) // 4
-
-
-def test_cores_without_models() -> None:
-    """Helium's intrinsics have none yet."""
-    assert not runs_here(target.load("cortex-m55"))
-    assert all(runs_here(target.load(core)) for core in CORES)
