@@ -19,6 +19,7 @@ from microfold.ir.interpret import functions
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Quant, Tensor
 from microfold.ops.elementwise.conversions.quantize import Quantize
+from microfold.ops.elementwise.quantized_div import QuantizedDiv
 
 Array = NDArray[np.generic]
 Tensors = dict[int, Array]  # tensor index in the file to its content after a call
@@ -197,8 +198,9 @@ _LARGEST_ACTIVATION = 2.0**63
 def defined(node: Node, tensors: Mapping[Value, Tensor], ours: Array, theirs: Array) -> Array:
     """The oracle's result with ours where nothing is promised.
 
-    That is, where its C is undefined (quantised values beyond int32), and where products of activations
-    beyond the domain are summed: infinities that the order of the sum decides.
+    That is, where its C is undefined (quantised values beyond int32, quotients of less than half a step, and
+    division by 0), and where products of activations beyond the domain are summed: infinities that the order
+    of the sum decides.
     """
     if ours.size != theirs.size:
         return theirs
@@ -207,12 +209,26 @@ def defined(node: Node, tensors: Mapping[Value, Tensor], ours: Array, theirs: Ar
         for value in node.operands
     ):
         return ours
+    if isinstance(node.op, QuantizedDiv):
+        first, second = (_real(tensors[value]) for value in node.operands)
+        assert node.op.out.quant is not None
+        with np.errstate(all="ignore"):
+            steps = first / second / node.op.out.quant.scale
+        is_defined = np.isfinite(steps) & (np.abs(steps) >= 0.5)
+        return np.where(is_defined, theirs.reshape(ours.shape), ours)
     if not isinstance(node.op, Quantize):
         return theirs
     assert node.op.out.quant is not None
     with np.errstate(all="ignore"):
         steps = tensors[node.operands[0]].data / np.float32(node.op.out.quant.scale)
     return np.where(np.abs(steps) < 2.0**31, theirs.reshape(ours.shape), ours)
+
+
+def _real(tensor: Tensor) -> Array:
+    """Return the real numbers of a value with one scale."""
+    quant = tensor.type.quant
+    assert quant is not None
+    return quant.scale * (tensor.data.astype(np.float64) - quant.zero_point)
 
 
 def difference(ours: Array, theirs: Array, units: int = 0) -> str:
