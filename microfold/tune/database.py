@@ -6,7 +6,7 @@ stood still, are skipped when records are read; later measurements replace them.
 
 A database may come from anywhere. Its schema must be exactly the one that is created here, so no view,
 trigger or expression of somebody else runs. The steps of each statement are limited, linearly in the size of
-the file. Every value is checked against the type of its field when it is read.
+the file. Every value is checked against the type of its field when the file is opened.
 """
 
 from __future__ import annotations
@@ -187,6 +187,8 @@ class Database:
             for (found,) in rows:
                 if found != "ok":
                     raise self._foreign(str(found).splitlines()[0])
+        for table in tables:
+            self._check_values(table)
         if create and version == _FIRST_FORMAT:
             self._create(_TABLES[1:])
             return _TABLES
@@ -223,18 +225,30 @@ class Database:
         where = " AND ".join([*(f"{name} = ?" for name in names), table.counted])
         query = f"SELECT {', '.join(table.fields)} FROM {table.name} WHERE {where} ORDER BY {table.identity}"
         with self._query(query, (*astuple(setting), *more.values())) as rows:
-            return [self._checked(table.name, table.fields, row) for row in rows]
+            return list(rows)
 
-    def _checked(self, table: str, names: Sequence[str], row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return a row whose values have the types of their columns; refuse any other.
+    def _check_values(self, table: _Table) -> None:
+        """Check that all values of a table have the types of their columns.
 
         SQLite keeps values of any type in any column.
+
+        Raises:
+            InputError: a value has another type, or a trace is no trace.
         """
-        for name, value in zip(names, row, strict=True):
-            kind = _TYPES.get(name, "TEXT")
-            if not _IS_VALUE[kind](value):
-                raise self._foreign(f"{name} in {table} must be {_DESCRIBED[kind]}; it is {_shown(value)}")
-        return row
+        kinds = [_TYPES.get(name, "TEXT") for name in table.columns]
+        checks = [(name, kind, _IS_VALUE[kind]) for name, kind in zip(table.columns, kinds, strict=True)]
+        with self._query(f"SELECT {', '.join(table.columns)} FROM {table.name}") as rows:
+            for row in rows:
+                for (name, kind, is_value), value in zip(checks, row, strict=True):
+                    if not is_value(value):
+                        raise self._foreign(
+                            f"{name} in {table.name} must be {_DESCRIBED[kind]}; it is {_shown(value)}"
+                        )
+                if table is _PROGRAMS:
+                    try:
+                        trace_of(row[table.columns.index("trace")])
+                    except InputError as error:
+                        raise self._foreign(str(error)) from None
 
     def records(self, setting: Setting) -> list[Record]:
         """Return the records of kernels, in order."""
@@ -242,13 +256,7 @@ class Database:
 
     def programs(self, setting: Setting, program: str) -> list[ProgramRecord]:
         """Return the records of the programs that are made of one thing, in order."""
-        found = [ProgramRecord(*row) for row in self._rows(_PROGRAMS, setting, program=program)]
-        for record in found:
-            try:
-                trace_of(record.trace)
-            except InputError as error:
-                raise self._foreign(str(error)) from None
-        return found
+        return [ProgramRecord(*row) for row in self._rows(_PROGRAMS, setting, program=program)]
 
     def failures(self, setting: Setting, program: str) -> list[Failure]:
         """Return the failures of such programs, in order."""
@@ -282,7 +290,7 @@ class Database:
             if table in self._tables
         )
         with self._query(query) as rows:
-            return sorted(Setting(*self._checked("a setting", _SETTING, row)) for row in rows)
+            return sorted(Setting(*row) for row in rows)
 
     def figures(self, setting: Setting) -> Mapping[tuple[str, str], Figure]:
         """Return the measured figures of kernels, by layer and variant."""
