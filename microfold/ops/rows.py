@@ -55,6 +55,7 @@ from microfold.ops.movement.scatter_nd import ScatterNd
 from microfold.ops.movement.shift_in import ShiftIn
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
+from microfold.ops.non_max_suppression import NonMaxSuppression
 from microfold.ops.normalize.batch_norm import BatchNorm
 from microfold.ops.normalize.l2_normalization import L2Normalization
 from microfold.ops.normalize.layer_norm import LayerNorm
@@ -414,6 +415,7 @@ REFUSED: Mapping[type[Op], str] = {
     Loop: "it is a graph of its own",
     Lstm: _NO_IMAGE,
     Lstm8x8To16: _NO_IMAGE,
+    NonMaxSuppression: _NO_IMAGE,
     ResizeBilinear: "where its rows lie between two others depends on the height of the image",
     ScatterNd: _COMPUTED_POSITIONS,
     SequenceRnn: _NO_IMAGE,

@@ -260,14 +260,6 @@ def test_their_code_on_cores() -> None:
     check_on_cores(_all_drawn())
 
 
-def test_division_is_refused() -> None:
-    w = Legacy(0)
-    operands = [w.input((2, 4), "u1", *w.element()) for _ in range(2)]
-    w.operator("DIV", operands, w.tensor((2, 4), "u1", 1 / 128, 128), "DivOptions")
-    with pytest.raises(UnsupportedModelError, match="uint8 is not supported"):
-        import_model(w.pack())
-
-
 def test_legacy_weights_of_floats_are_refused() -> None:
     w = Legacy(0)
     weights = w.tensor((2, 4), "u1", 0.1, 128, data=np.arange(8))

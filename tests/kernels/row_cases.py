@@ -27,6 +27,7 @@ from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.ops.elementwise.conversions.dequantize import Dequantize
 from microfold.ops.elementwise.conversions.quantize import Quantize
 from microfold.ops.elementwise.conversions.requantize import Requantize
+from microfold.ops.elementwise.fake_quantize import FakeQuantize
 from microfold.ops.elementwise.fast_math import FastSoftmax
 from microfold.ops.elementwise.float_binary import float_binary_operators
 from microfold.ops.elementwise.lookup import Lookup
@@ -34,6 +35,7 @@ from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.plain_binary import plain_binary_operators
+from microfold.ops.elementwise.quantized_div import QuantizedDiv
 from microfold.ops.elementwise.rsqrt import Rsqrt
 from microfold.ops.elementwise.select import Select
 from microfold.ops.elementwise.squared_difference import SquaredDifference
@@ -176,6 +178,7 @@ def _unary(image: Shape) -> Iterator[Graph]:
     for function in ("square", "gelu_tanh"):
         yield one_node_graph(Unary(function, ElementType(F32)), [_image(ElementType(F32), image)], {})
     yield one_node_graph(FastSoftmax(1.0, ElementType(F32)), [_image(ElementType(F32), image)], {})
+    yield one_node_graph(FakeQuantize(-1.0, 2.0, 8), [_image(ElementType(F32), image)], {})
     yield one_node_graph(Quantize(element(I8)), [_image(ElementType(F32), image)], {})
     yield one_node_graph(Clip(-1.0, 1.0), [_image(ElementType(F16), image)], {})
     yield one_node_graph(Cast(I32), [_image(ElementType(F32), image)], {})
@@ -190,6 +193,10 @@ def _binary(image: Shape) -> Iterator[Graph]:
     # Elements enough for tables.
     wide = int8_input("x", (1, 5, 40, 8))
     number = {Value("number", TensorType(I8, (), wide.type.quant)): np.array(17, np.int8)}
+    for dtype in (I8, U8, I16):
+        quotient = QuantizedDiv(element(dtype, 0.11, 3))
+        yield from _operands(quotient, image, element(dtype), element(dtype, 0.07, 9))
+    yield one_node_graph(QuantizedDiv(element(I8, 0.2)), [wide], number)
     for op in (*(kind(element(I8, 0.2)) for kind in arithmetic), Maximum(), Minimum()):
         yield one_node_graph(op, [wide, int8_input("y", wide.type.shape)], {})
         yield one_node_graph(op, [wide], number)

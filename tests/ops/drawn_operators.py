@@ -31,6 +31,7 @@ from microfold.ops.elementwise.conversions.quantize import Quantize
 from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.elementwise.dropout import Dropout
 from microfold.ops.elementwise.expression import Expression
+from microfold.ops.elementwise.fake_quantize import FakeQuantize
 from microfold.ops.elementwise.fast_math import FastSoftmax
 from microfold.ops.elementwise.float_binary import FloatBinary, float_binary_operators
 from microfold.ops.elementwise.lookup import Lookup
@@ -38,6 +39,7 @@ from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.plain_binary import PlainBinary, plain_binary_operators
+from microfold.ops.elementwise.quantized_div import QuantizedDiv
 from microfold.ops.elementwise.rsqrt import Rsqrt
 from microfold.ops.elementwise.select import Select
 from microfold.ops.elementwise.squared_difference import SquaredDifference
@@ -335,6 +337,7 @@ OPERATORS: Mapping[str, Case] = {
     "dequantize": (INT, _unary(lambda *_: Dequantize())),
     "dropout": ((F32,), _unary(lambda *_: Dropout(0.5))),
     "expression": ((F32,), _expression),
+    "fake_quantize": ((F32,), _unary(lambda *_: FakeQuantize(-1.0, 2.0, 8))),
     "fast_softmax": ((F32,), _unary(lambda *_: FastSoftmax(1.0, ElementType(F32)))),
     "gather": (ALL, _gather),
     "hard_swish": ((I8, F32), _unary(lambda d, _: HardSwish(d.element()))),
@@ -361,6 +364,7 @@ OPERATORS: Mapping[str, Case] = {
     "mul": (ALL, _binary(lambda d: Mul(d.element()))),
     "pad": (ALL, _pad),
     "prelu": (ALL, _binary(lambda d: Prelu(d.element()))),
+    "quantized_div": ((I8, I16), _binary(lambda d: QuantizedDiv(d.element()))),
     "quantize": ((F32,), _unary(lambda d, _: Quantize(d.element(I8)))),
     "quantized_cumsum": (
         (I8,),

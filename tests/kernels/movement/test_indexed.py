@@ -153,7 +153,6 @@ def test_bytes_as_other_elements() -> None:
         (GatherNd(), [(DType.INT8, (2, 3)), (DType.FLOAT32, (2,))], "indices must be int16, int32 or int64"),
         (GatherNd(), [(DType.INT8, (2, 3)), (DType.INT32, (2, 3))], "must have 1 to 2 elements"),
         (ScatterNd((2, 3)), [(DType.INT32, (4, 1)), (DType.INT8, (4, 2))], r"updates must be \[4, 3\]"),
-        (ScatterNd((2, 3)), [(DType.INT32, (4, 1)), (DType.INT16, (4, 3))], "int16 is not supported"),
         (
             DynamicUpdateSlice(),
             [(DType.INT8, (2, 3)), (DType.INT8, (3, 3)), (DType.INT32, (2,))],

@@ -166,7 +166,9 @@ def test_operators_behind_products_in_float32() -> None:
     assert [str(node.output.type) for node in half.nodes][-2:] == ["float16[1,2]", "float32[1,2]"]
     assert [node.op.name for node in single.nodes] == ["cast", "fully_connected", "cast", "add"]
     assert_same_meaning(graph, single, tolerance=2e-3)
-    with pytest.raises(InputError, match="out_dtype must be float16 or float32; it is 'bfloat16'"):
+    with pytest.raises(
+        InputError, match="out_dtype of to_mixed_precision must be float16 or float32; it is 'bfloat16'"
+    ):
         ToMixedPrecision(out_dtype="bfloat16")(graph, RELAXED)  # type: ignore[arg-type]
 
 
