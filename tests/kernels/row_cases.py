@@ -178,7 +178,7 @@ def _unary(image: Shape) -> Iterator[Graph]:
     for function in ("square", "gelu_tanh"):
         yield one_node_graph(Unary(function, ElementType(F32)), [_image(ElementType(F32), image)], {})
     yield one_node_graph(FastSoftmax(1.0, ElementType(F32)), [_image(ElementType(F32), image)], {})
-    yield one_node_graph(FakeQuantize(-1.0, 2.0, 8), [_image(ElementType(F32), image)], {})
+    yield one_node_graph(FakeQuantize(-1.0, 2.0, 8, False), [_image(ElementType(F32), image)], {})
     yield one_node_graph(Quantize(element(I8)), [_image(ElementType(F32), image)], {})
     yield one_node_graph(Clip(-1.0, 1.0), [_image(ElementType(F16), image)], {})
     yield one_node_graph(Cast(I32), [_image(ElementType(F32), image)], {})

@@ -337,7 +337,7 @@ OPERATORS: Mapping[str, Case] = {
     "dequantize": (INT, _unary(lambda *_: Dequantize())),
     "dropout": ((F32,), _unary(lambda *_: Dropout(0.5))),
     "expression": ((F32,), _expression),
-    "fake_quantize": ((F32,), _unary(lambda *_: FakeQuantize(-1.0, 2.0, 8))),
+    "fake_quantize": ((F32,), _unary(lambda *_: FakeQuantize(-1.0, 2.0, 8, False))),
     "fast_softmax": ((F32,), _unary(lambda *_: FastSoftmax(1.0, ElementType(F32)))),
     "gather": (ALL, _gather),
     "hard_swish": ((I8, F32), _unary(lambda d, _: HardSwish(d.element()))),
