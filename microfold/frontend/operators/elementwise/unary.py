@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import tflite
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.ir.node import Value
@@ -22,7 +23,7 @@ from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.rsqrt import Rsqrt
 from microfold.ops.elementwise.sub import Sub
-from microfold.ops.elementwise.unary import Unary
+from microfold.ops.elementwise.unary import FUNCTIONS, Unary
 
 _RELUS = {
     "RELU": (0.0, math.inf),
@@ -62,7 +63,11 @@ def hard_swish(context: OperatorContext) -> None:
     context.finish(*context.emit(HardSwish(context.element()), context.input(0)))
 
 
-@imports("CEIL", "COS", "ELU", "EXP", "FLOOR", "LOG", "ROUND", "SIN", "SQRT", "SQUARE")
+# Functions of the IR that the format has as operators of the same name, without options.
+_NAMES = [name.upper() for name in FUNCTIONS if name not in ("gelu", "neg", "sign")]
+
+
+@imports(*(name for name in _NAMES if hasattr(tflite.BuiltinOperator, name)))
 def unary(context: OperatorContext) -> None:
     context.finish(*context.emit(Unary(context.raw.name.lower(), context.element()), context.input(0)))
 
