@@ -10,11 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Step, make_node
+from microfold.ir.node import Node
 from microfold.ir.pattern_table import PatternEntry
 from microfold.kernels.call import KernelCall
 from microfold.kernels.layer import LayerContext
-from microfold.ops.elementwise.activations.clip import Clip
 from microfold.options import Options
 from microfold.support.frozen import frozen
 from microfold.target import Target
@@ -36,20 +35,8 @@ class Region:
     options: Options
 
     def layer(self, node: Node | None = None) -> LayerContext:
-        """Return a node of the body as kernels see it: by default the last one, with the clips behind it."""
-        return LayerContext(node or _clipped(self.body), self.body.constants, self.target)
-
-
-def _clipped(body: Graph) -> Node:
-    """Return the last node that is no clip, with the clips that follow it as its epilogue."""
-    node, producers, steps = body.nodes[-1], body.producers(), list[Step]()
-    while isinstance(node.op, Clip) and not node.epilogue:
-        producer = producers.get(node.operands[0])
-        if producer is None:
-            break
-        steps.insert(0, Step(node.op))
-        node = producer
-    return make_node(node.op, node.inputs, [node.output.name], (*node.epilogue, *steps)) if steps else node
+        """Return a node of the body as kernels see it; the last one by default."""
+        return LayerContext(node or self.body.nodes[-1], self.body.constants, self.target)
 
 
 class External(ABC):

@@ -11,7 +11,9 @@ from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.ops.control.call import Call
 from microfold.options import Options
+from microfold.passes.context import PassContext
 from microfold.target import Target
+from microfold.transform.placement.fuse_ops import FuseOps
 
 
 class ExternalKernel(Kernel):
@@ -42,9 +44,11 @@ class ExternalKernel(Kernel):
 
 
 def external_kernel(node: Node, graph: Graph, target: Target, options: Options) -> ExternalKernel | None:
-    """The kernel of a region that an external code generator takes; None for all other nodes."""
+    """Return the kernel of a region that an external code generator takes; None for all other nodes."""
     op = node.op
     if not isinstance(op, Call) or not op.compiler:
         return None
     (external,) = (found for found in resolve(options.external) if found.name == op.compiler)
-    return ExternalKernel(external, Region(graph.subgraphs[op.body], op.composite, target, options))
+    # The pipeline fuses where kernels of the target compute the result; external code takes every clip.
+    body = FuseOps()(graph.subgraphs[op.body], PassContext())
+    return ExternalKernel(external, Region(body, op.composite, target, options))
