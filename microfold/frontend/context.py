@@ -389,9 +389,13 @@ class OperatorContext:
     def with_declared_scale(self, value: Value, name: str) -> Value:
         """Return the integers of a value with the scale that the file has for output 0.
 
-        For operators that copy bytes in the references, whatever their scales are.
+        Operators use it that copy bytes in the references, whatever the scales of their operands are.
+
+        Raises:
+            Unsupported: the scale in the file means nothing.
         """
-        if value.type.quant is None or self.scope.tensors[self.raw.outputs[0]].quant is None:
+        result = self.scope.tensors[self.raw.outputs[0]]
+        if value.type.quant is None or (result.quant is None and not result.quant_fault):
             return value
         element = self.element()
         return value if value.type.element == element else self.emit(Bitcast(element), value, names=[name])[0]
