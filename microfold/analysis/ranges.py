@@ -143,7 +143,7 @@ class _Analysis:
     def visit(self, node: Node) -> None:
         """Find the ranges of what a node computes, or take all that the types hold where that is too much."""
         values = [v for v in (*node.inputs, *node.outputs) if v is not None and is_tracked(v.type)]
-        # Those of a product sum are no more than its weights.
+        # A product sum has no more channels than weights, so that it needs no allowance.
         known = isinstance(node.op, PRODUCT_SUMS) or self._take(sum(channel_count(v.type) for v in values))
         first = self._first_output(node) if known else None
         for value in node.outputs:

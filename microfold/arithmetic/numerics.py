@@ -22,7 +22,7 @@ Int32Array = NDArray[np.int32]
 # Least real that is too large to multiply quantised values by: the references shift by at most 30 bits.
 # Shifted values that leave 32 bits wrap round, in both references and in the C.
 MAX_MULTIPLIER = 1 << 30
-# The same where kernels are proved for no larger multiplier: shifted 8-bit differences fit 32 bits.
+# Least real that is too large for kernels in which shifted 8-bit differences must fit 32 bits.
 SMALL_MULTIPLIER = 1 << 24
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from microfold.ir.types import Array
 
 LIMIT = np.float32(7.90738964)
-# Of the squared argument, the highest power first; the odd polynomial is x + x^3 times the first one.
+# Coefficients of polynomials in x^2, highest power first: tanh is (x + x^3 * numerator) / denominator.
 _NUMERATOR = tuple(np.float32(c) for c in (1.394553628e-8, 2.102733560e-5, 3.520756727e-3, 1.340216100e-1))
 _DENOMINATOR = tuple(
     np.float32(c) for c in (8.015776984e-7, 3.326951409e-4, 2.597254514e-2, 4.673548340e-1, 1.0)

@@ -150,10 +150,9 @@ def helpers(code: Iterable[str]) -> list[Rendered]:
 
 # For helpers that only stand in for assembly in what stands in for other assembly.
 _NEITHER = "!(mf_unaligned_assembly || mf_fpu_assembly)"
-# Conditions of the preprocessor that hold where there is GNU C and all that assembly needs: those of
-# simd/assembly.j2.
+# Preprocessor conditions of simd/assembly.j2. All of them hold with GNU C and everything that assembly needs.
 _CONDITIONS = ("defined(__GNUC__)", "mf_assembly", "mf_unaligned_assembly", "mf_fpu_assembly")
-# Conditions under which some of these do not hold though there is GNU C, and which.
+# Conditions that some helpers stand behind, and the conditions above that then fail with GNU C.
 _LACKING = {
     "!mf_assembly": ("mf_assembly", "mf_unaligned_assembly", "mf_fpu_assembly"),
     "!mf_unaligned_assembly": ("mf_unaligned_assembly",),

@@ -37,7 +37,7 @@ NO_OPTIONS = tflite.BuiltinOptions.NONE
 
 
 def operator_names(*names: str) -> frozenset[str]:
-    """Return the operator names of a table, each of which the format has.
+    """Return the operator names of a table after checking that the format has each of them.
 
     Args:
         names: as the format spells them; those of custom operators follow `CUSTOM`.

@@ -29,7 +29,7 @@ FOLD_OPERATIONS_TOTAL, FOLD_BYTES_TOTAL = 1 << 28, 1 << 27
 # Elements by which the results of a pass's evaluations may be more than their operands, besides as many as
 # all constants of the graph have: a small file must stay small.
 FOLD_GROWTH = 1 << 18
-# Bytes of all constants that an import may make: so many, and so many times those of the file.
+# Bytes of constants that an import may make: `MADE_BYTES` and `MADE_FACTOR` times the size of the file.
 MADE_BYTES, MADE_FACTOR = 1 << 20, 16
 # Channels that the nodes of a graph read and write: if there are more, ranges are not found for each of them,
 # and none is pruned. An analysis takes some 100 bytes and 0.5 us for each; models for microcontrollers have

@@ -34,9 +34,9 @@ CLOSE_LOOKS = 4
 ENDS = 4
 FURTHER_REGIONS = 2
 FURTHER_LOOKS = 2
-# Events of all cuts that are evaluated, and those of cuts that begin with the input. A cut has some for each
-# row of each layer: without a limit, the time for a chain of layers would grow with the square of its length.
-# Models for microcontrollers have up to 17,000 and 8,000.
+# Limits of the events of all evaluated cuts, and of the cuts that begin with the input. Each layer of a cut
+# has events for each of its rows. Without limits, the time would grow with the square of a chain's length.
+# Models for microcontrollers have up to 17,000 and 8,000 events.
 MOST_EVENTS, MOST_EVENTS_OF_PREFIXES = 1 << 15, 1 << 14
 
 
@@ -114,9 +114,9 @@ class Cuts:
         return [planner for _, planner in found[:CLOSE_LOOKS]]
 
     def _needs_of_prefixes(self) -> list[tuple[int, StreamPlanner]]:
-        """Return those that need least, with the bytes of their windows.
+        """Return cuts after a first region, each with the bytes of its windows.
 
-        Longer ones need more than several of these, or have too many events to be looked at.
+        The search ends where longer regions need more than the best ones found, or have too many events.
         """
         found: list[tuple[int, StreamPlanner]] = []
         least = 0

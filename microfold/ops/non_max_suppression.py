@@ -1,4 +1,4 @@
-"""Boxes of a detector by their scores, without those that overlap a better one."""
+"""Non-maximum suppression: a detector's best boxes that do not overlap a better one."""
 
 from __future__ import annotations
 

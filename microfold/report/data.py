@@ -214,7 +214,7 @@ def _with_inner_sums(program: Program) -> Ranges:
 
 
 def _overflow_proof(program: Program, ranges: Ranges) -> Report:
-    """Which sums are proved to stay in their type: 64 bits or 32, see `accumulate.has_wide_sums`.
+    """Report which sums are proved to stay in their type: 64 or 32 bits, see `accumulate.has_wide_sums`.
 
     The largest sum is that of the layer which comes closest to the end of its type.
     """

@@ -187,7 +187,7 @@ class Compiled:
         return {name: self.layers[number] for name, number in numbered.items() if number is not None}
 
     def selected(self, names: Sequence[str]) -> Mapping[int, TunedLayer]:
-        """The layers that can be tuned among those that the user picks out; none: all.
+        """Return the tunable layers that the user selects, or all of them.
 
         Args:
             names: layers by number or name, or operators.

@@ -355,7 +355,7 @@ class _Search:
     def _within_budget(
         self, layers: Mapping[int, TunedLayer], known: set[tuple[str, str]]
     ) -> set[tuple[str, str]]:
-        """What is not to be measured: what is known, and what is beyond the budget."""
+        """Return the variants that are not measured: those known, and those beyond the budget."""
         wanted = most_promising(layers, known, self._candidates)
         return known.union(wanted[self._trials.take(len(wanted)) :])
 

@@ -70,7 +70,7 @@ class _FloatResidualConvolution(ByConvolution):
         return 0, self._residual(layer)
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
-        # Nothing may lie over the input: the residual may have to be copied first.
+        # The residual may be copied into the output first, which would overwrite an input that lies there.
         return index == self._residual(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:

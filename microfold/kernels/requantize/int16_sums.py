@@ -97,7 +97,10 @@ def _plan_wide(
 
 
 def once_records(records: Array) -> Array:
-    """Records of ``wide`` whose shifts fit, int32 [channels, 4], as those of ``once``."""
+    """Convert records of ``wide``, int32 [channels, 4], to records of ``once``.
+
+    Every shift must be in the range that ``once`` has.
+    """
     bias, reduced, _, shift = records.astype(np.int64).T
     addend = np.int64(1) << (shift - SHIFT - 1)
     return np.stack([bias, reduced << SHIFT, addend, shift - SHIFT], axis=1).astype(np.int32)

@@ -22,7 +22,7 @@ from microfold.arithmetic import numerics
 from microfold.ir.types import Array
 from microfold.support.frozen import frozen
 
-# Of outputs that do not depend on the sums, before they are clamped.
+# Largest magnitude of an output that does not depend on the sums, before it is clamped.
 LARGEST_CONSTANT = 1 << 28
 
 

@@ -14,8 +14,8 @@ from microfold.ops.elementwise.binary_rule import check_binary
 from microfold.ops.elementwise.unary_rule import require_per_tensor
 from microfold.support.frozen import frozen
 
-# A numerator of so many bits, sign included, is shifted left by at least what is left of 32 bits. By less
-# than that, the multiplier may shift left, so that the result is never shifted left.
+# Least multiplier that is refused. A numerator of n bits, sign included, is shifted left by at least 32 - n.
+# The multiplier shifts left by less than that, so that the result is never shifted left.
 _LIMITS = {DType.INT8: float(1 << 23), DType.UINT8: float(1 << 23), DType.INT16: float(1 << 15)}
 
 

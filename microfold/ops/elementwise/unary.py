@@ -41,7 +41,10 @@ def _gelu_tanh(x: Array) -> Array:
 
 
 def _gelu_rational_tanh(x: Array) -> Array:
-    """The same with LiteRT's tanh and order of products: where ``1 + tanh`` cancels, last places decide."""
+    """Return GELU by LiteRT's tanh and in its order of products.
+
+    Where ``1 + tanh`` cancels, last places of both decide.
+    """
     inner = _GELU_FACTOR * (x + np.float32(0.044715) * (x * x * x))
     return np.float32(0.5) * x * (np.float32(1) + rational_tanh(inner))
 

@@ -126,7 +126,7 @@ class _Case:
 
     @property
     def batched(self) -> tuple[bool, ...]:
-        """Which operands depend on an input."""
+        """Whether each operand depends on an input."""
         return tuple(axis is not None for axis in self.axes)
 
 

@@ -38,7 +38,7 @@ GROWTH = 4  # times the operands' bytes that a larger result may have
 
 @dataclass
 class _Budget:
-    """What evaluation at compile time may still take; `microfold.ir.limits` says how much.
+    """Remaining budget of evaluation at compile time, from `microfold.ir.limits`.
 
     Attributes:
         growth: elements by which results may be more than their operands.

@@ -56,7 +56,10 @@ def rfft2d(context: OperatorContext) -> None:
 
 
 def _lengths(context: OperatorContext) -> tuple[int, int]:
-    """The transform's height and width; where the model computes them, those that give the declared shape."""
+    """Return height and width of the transform.
+
+    Where the model computes them, they follow from the declared shape of the result.
+    """
     if context.known(1) is None:
         *_, height, numbers = context.static_shape("fft_length", context.input(0).type.rank)
         lengths = (height, 2 * (numbers - 1))

@@ -15,7 +15,7 @@ from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
 from microfold.support.frozen import frozen
 
-# Where the reference's float32 logistic is the exponential function: 1.2e-4 more than the logistic function.
+# The reference's float32 logistic is the exponential function below this: up to 1.2e-4 more, relatively.
 EXPONENTIAL_BELOW = np.float32(-9)
 
 

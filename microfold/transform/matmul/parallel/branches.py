@@ -51,7 +51,7 @@ class Weights:
 Key = Callable[[Node, Graph], "tuple[Hashable, ...] | str"]
 Combine = Callable[[Sequence[Branch], Graph], "Weights | str"]
 Verdict = Callable[[Sequence[Branch]], "str | None"]
-# Of the nodes of a group: None or True, they may be combined; False or a reason, they may not.
+# Says whether the nodes of a group may be combined: None or True allow it, False or a reason do not.
 Check = Callable[[Sequence[Node]], "str | bool | None"]
 
 # Branches that a group must have at least, where nothing else is asked for.
