@@ -24,7 +24,7 @@ from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.compare import Compare
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.sub import Sub
-from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.reshape import Reshape, before_reshapes
 from microfold.support.frozen import frozen
 
 MAX_ELEMENTS = 1024  # to compute in one run, where nothing but the trip count is wanted
@@ -185,7 +185,7 @@ def _side(loop: _LoopAtHand, value: Value) -> _Side | None:
     array = loop.condition.array(value)
     if array is not None:
         return _Side(array_range(array).hull, 0)
-    value = _through_reshapes(loop.condition, value)
+    value = before_reshapes(value, loop.condition.producers())
     if value not in loop.condition.inputs:
         return None
     index = loop.condition.inputs.index(value)
@@ -199,7 +199,7 @@ def _side(loop: _LoopAtHand, value: Value) -> _Side | None:
 
 def _step(body: Graph, index: int) -> int | None:
     """What every run adds to a carried value; None: not a constant."""
-    own, result = body.inputs[index], _through_reshapes(body, body.outputs[index])
+    own, result = body.inputs[index], before_reshapes(body.outputs[index], body.producers())
     if result is own:
         return 0
     node = body.producers().get(result)
@@ -209,17 +209,10 @@ def _step(body: Graph, index: int) -> int | None:
     if isinstance(node.op, Add) and body.array(first) is not None:
         first, second = second, first
     array = body.array(second)
-    if array is None or array.size != 1 or _through_reshapes(body, first) is not own:
+    if array is None or array.size != 1 or before_reshapes(first, body.producers()) is not own:
         return None
     step = int(array.item())
     return -step if isinstance(node.op, Sub) else step
-
-
-def _through_reshapes(graph: Graph, value: Value) -> Value:
-    producers = graph.producers()
-    while (node := producers.get(value)) is not None and isinstance(node.op, Reshape) and not node.epilogue:
-        value = node.operands[0]
-    return value
 
 
 # All others

@@ -116,6 +116,7 @@ def tune(
     if model is None:
         raise InputError("tune needs a model, or --export")
     target = choose_target(target, CORE, as_json)
+    from microfold.cli.suite import split_words
     from microfold.tune.text import print_tuning
     from microfold.tune.tune import Tuner
     from microfold.workers.executor import ExecutorLost, check_scheduler, open_executor
@@ -139,7 +140,7 @@ def tune(
                 database,
                 candidates=candidates,
                 max_trials=max_trials,
-                layers=[name.strip() for text in layers or () for name in text.split(",") if name.strip()],
+                layers=split_words(",".join(layers or ())),
                 retry=retry,
                 progress=progress,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from microfold.analysis.product_sum import has_wide_sums
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.portable import (
@@ -154,7 +155,7 @@ def row_finish(
     """
     clamp, limits = output_range.proved_clamping(layer)
     form, long = plan.form, plan.long
-    if not product_sum.has_wide_sums(layer):
+    if not has_wide_sums(layer.node):
         vector_form, records = mve.requantization(layer, matrix, multipliers, wrap=long)
         channels, form, long = Constant("channels", mve.block_words(records)), vector_form.value, False
     elif form == "once":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from microfold.analysis.product_sum import has_wide_sums
 from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.cost.terms import Terms
@@ -73,7 +74,7 @@ class DepthwiseConv2DInt16Mve(Kernel):
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_int16_depthwise(layer)
-        if reason is None and not product_sum.has_wide_sums(layer):
+        if reason is None and not has_wide_sums(layer.node):
             return "with an int32 bias, sums are rounded twice"
         return reason
 

@@ -129,13 +129,6 @@ def float_biases(layer: LayerContext, channels: int) -> Array:
     return np.zeros(channels, np.float32) if bias is None else bias
 
 
-def has_wide_sums(layer: LayerContext) -> bool:
-    """`accumulate.has_wide_sums` of a product sum."""
-    x = layer.node.operands[0]
-    bias = layer.node.inputs[2] if layer.present(2) else None
-    return accumulate.has_wide_sums(x.type, bias.type if bias is not None else None)
-
-
 def wide_records(
     layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> tuple[Array, str] | None:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from microfold.analysis.product_sum import has_wide_sums
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import Parameter, SpecValue
 from microfold.kernels.layer import LayerContext
@@ -82,7 +83,7 @@ def plan_portable(
     layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> Int16Requantization | None:
     """Return the same without ``once``, whose helper only cores with DSP instructions have."""
-    if product_sum.has_wide_sums(layer):
+    if has_wide_sums(layer.node):
         return _plan_wide(layer, matrix, multipliers)
     requantization, _ = product_sum.output_records(layer, matrix, multipliers)
     form = requantization.form

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import ClassVar
 
+from microfold.ir.node import Node, Value
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Shape, Tensor, TensorType
 from microfold.support.frozen import frozen
@@ -33,3 +35,10 @@ class Reshape(Op):
 
     def reference(self, x: Tensor) -> Array:
         return x.data.reshape(self.shape)
+
+
+def before_reshapes(value: Value, producers: Mapping[Value, Node]) -> Value:
+    """Return the value whose elements these are, in the same order, in front of any reshapes."""
+    while (node := producers.get(value)) is not None and isinstance(node.op, Reshape) and not node.epilogue:
+        value = node.operands[0]
+    return value

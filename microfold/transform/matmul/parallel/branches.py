@@ -8,7 +8,7 @@ combined result it could no longer be fused, so that branches go together only i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from microfold.ir.rewrite import GraphBuilder, Replacement, RewriteSite, forward
 from microfold.ir.types import Array, DType, Quant, TensorType
 from microfold.ops.accumulate import has_wide_sums
 from microfold.ops.elementwise.activations.clip import Clip
-from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.reshape import before_reshapes
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.passes.context import PassContext
 from microfold.support.frozen import frozen
@@ -132,7 +132,7 @@ def _groups(graph: Graph, context: PassContext, op_type: type[Op], key: Key) -> 
         if clip is not None and (not isinstance(clip.op, Clip) or clip.epilogue):
             clip = None
         x = node.operands[0]
-        source = _before_reshapes(x, producers), x.type
+        source = before_reshapes(x, producers), x.type
         groups[node.op, source, clip.op if clip is not None else None, own].append(Branch(node, clip))
     for group in groups.values():
         if len(group) == 1:
@@ -142,15 +142,6 @@ def _groups(graph: Graph, context: PassContext, op_type: type[Op], key: Key) -> 
             )
             context.declined(node, reason)
     return [group for group in groups.values() if len(group) > 1]
-
-
-def _before_reshapes(value: Value, producers: Mapping[Value, Node]) -> Value:
-    """Return the value whose elements these are, in the same order."""
-    node = producers.get(value)
-    while node is not None and isinstance(node.op, Reshape) and not node.epilogue:
-        value = node.operands[0]
-        node = producers.get(value)
-    return value
 
 
 def _emit(site: RewriteSite[None], group: Sequence[Branch], weights: Weights) -> dict[Value, Value]:
