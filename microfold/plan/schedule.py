@@ -13,12 +13,15 @@ from microfold.ir.views import ALIGNMENT, Views, needs_no_code
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
+from microfold.plan.arena import plan_arena
 from microfold.plan.bound import shared
+from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage, computing_nodes, storages
 from microfold.plan.memory import Memory, leave_of, overlaps_of, overlaps_of_all, place
 from microfold.plan.order import CallNeeds, alive_in_any_order, better_order, shared_if_dying
 from microfold.plan.overlap import Overlap
 from microfold.plan.problem import units
+from microfold.plan.windows import runs_above
 from microfold.support.frozen import frozen
 
 
@@ -77,6 +80,38 @@ class SchedulePlanner:
             kept = place(self._owners, overlaps, now, wanted=wanted, alignment=self.alignment)
             self._plans[key] = kept
         return kept
+
+    def runs_above(
+        self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], known: int
+    ) -> list[Sequence[int]]:
+        """Return the layers of short runs of calls that need more than the known bytes."""
+        memory = self.plan(kernels, calls)
+
+        def bound_of(blocks: Sequence[Storage]) -> int:
+            return self._bound(blocks, memory.overlaps)
+
+        found = runs_above(memory.blocks, len(calls), known, bound_of)
+        return [self.order[run.first : run.last + 1] for run in found]
+
+    def run_bound(self, run: Sequence[int], kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> int:
+        """Return the bytes that no plan for some calls that follow each other can go below.
+
+        Args:
+            run: their layers.
+            kernels, calls: of these.
+        """
+        positions = [self._positions[index] for index in run]
+        first, last = min(positions), max(positions)
+        blocks = [b for b in dict.fromkeys(self._owners.values()) if b.first <= last and b.last >= first]
+        overlaps: list[Overlap] = []
+        for position, index, kernel, call in zip(positions, run, kernels, calls, strict=True):
+            overlaps += overlaps_of(position, self.layers[index], kernel, self._owners, self._views)
+            if call.scratch:
+                blocks.append(Storage(f"scratch of call {position}", call.scratch, position, position))
+        return self._bound(blocks, overlaps)
+
+    def _bound(self, blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> int:
+        return plan_coarsely(blocks, overlaps, self.alignment, None, plan_arena).bound
 
     def fits(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], limit: int) -> bool:
         """Whether `schedule` finds an arena with so many bytes at most."""

@@ -1,0 +1,283 @@
+"""The choice of a variant for each layer, as an integer program.
+
+A column stands for one variant of one layer. A variant whose function other layers could call has two columns:
+one that shares the function, and one with a copy of its own, which compilers specialise. Functions, helpers and
+constants are pieces that count once, however many layers use them; each has a column, which is 1 if a layer
+that is chosen so uses it. The arena is a staircase: a column for each size that a call may ask for, which is 1
+if some call asks for so much. Time, flash and arena are sums of columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+
+from microfold.kernels.selection.objective import Figures
+from microfold.kernels.selection.solver import IntegerProgram, Row, Terms, at_most
+from microfold.kernels.selection.variant import ArenaRequest, Variant
+from microfold.support.frozen import frozen
+
+# Units in which a limit of time is counted: millionths of the least time.
+TIME_UNITS = 1_000_000
+
+
+@frozen
+class Prices:
+    """Prices of one cycle, and of one byte of flash and arena.
+
+    Attributes:
+        ranks: the price of the place of each variant among those of its layer.
+    """
+
+    cycles: float = 0.0
+    flash: float = 0.0
+    arena: float = 0.0
+    ranks: int = 0
+
+
+# Tells equally good choices apart, whoever finds them: the variants that come first are preferred.
+RANKS = Prices(ranks=1)
+
+
+@frozen(eq=False)
+class Choice:
+    """A variant of a layer; `own_copy`: no other layer calls its function."""
+
+    variant: Variant
+    own_copy: bool
+
+    @property
+    def cycles(self) -> float:
+        return self.variant.cycles_alone if self.own_copy else self.variant.cycles
+
+
+@frozen
+class Window:
+    """Calls that follow each other, and together need more arena than each of them alone.
+
+    Attributes:
+        requests: by layer; variants that ask no less need no less.
+        size: bytes of the smallest arena for all of them.
+        is_needed: the needs of the single calls are less.
+    """
+
+    requests: Mapping[int, ArenaRequest]
+    size: int
+    is_needed: bool
+
+    def covers(self, variant: Variant) -> bool:
+        """Whether a variant asks for at least as much as the window knows of its layer."""
+        known = self.requests.get(variant.layer)
+        return known is not None and variant.request.asks_no_less(known)
+
+    def implies(self, other: Window) -> bool:
+        """Whether it asks for as much as another window wherever that one holds."""
+        return self.size >= other.size and all(
+            layer in other.requests and other.requests[layer].asks_no_less(request)
+            for layer, request in self.requests.items()
+        )
+
+    def holds_for(self, chosen: Sequence[Choice]) -> bool:
+        """Whether a choice for all layers needs so much."""
+        return all(self.covers(chosen[layer].variant) for layer in self.requests)
+
+
+class ChoiceProgram:
+    """The integer program of one model.
+
+    Attributes:
+        choices: by the numbers of their columns.
+        least_arena: bytes that the calls of every choice need.
+
+    Args:
+        layers: the variants of each layer, at least one of each.
+    """
+
+    def __init__(self, layers: Sequence[Sequence[Variant]]):
+        self.program = IntegerProgram()
+        self.choices: dict[int, Choice] = {}
+        self.least_arena = max((min(v.need for v in variants) for variants in layers), default=0)
+        self._layers = layers
+        self._users = _Users(layers)
+        self._columns: list[list[int]] = []
+        self._flash: dict[int, int] = {}
+        self._steps: dict[int, tuple[int, int]] = {}
+        for variants in layers:
+            self._columns.append([self._add(choice) for choice in self._undominated(variants)])
+            self.program.exactly(1, dict.fromkeys(self._columns[-1], 1))
+        self._add_pieces()
+        self._without_arena = self.program
+        self.know(())
+
+    def know(self, windows: Sequence[Window]) -> None:
+        """Count the arena by the needs of single calls, and by windows."""
+        self.program = self._without_arena.copy()
+        self._steps.clear()
+        steps = self._add_staircase(windows)
+        for window in windows:
+            if window.size in steps:
+                self._add_window(window, steps[window.size])
+
+    def chosen(self, taken: Sequence[bool]) -> list[Choice]:
+        """Return the choice of each layer in a solution."""
+        return [next(self.choices[c] for c in columns if taken[c]) for columns in self._columns]
+
+    def sum_of(self, prices: Prices) -> Terms:
+        """Return what solutions cost, rounded for each column; the arena counts above `least_arena`."""
+        found: dict[int, int] = {}
+        if prices.cycles:
+            found |= {c: round(choice.cycles * prices.cycles) for c, choice in self.choices.items()}
+        if prices.flash:
+            for column, size in self._flash.items():
+                found[column] = found.get(column, 0) + round(size * prices.flash)
+        if prices.arena:
+            for column, (low, high) in self._steps.items():
+                found[column] = round(high * prices.arena) - round(low * prices.arena)
+        if prices.ranks:
+            found |= self._ranks
+        return found
+
+    @property
+    def _ranks(self) -> Terms:
+        """Numbers of which equal sums are unlikely: exchanges of two layers do not cancel out."""
+        return {
+            column: place * 997 + (layer * 7919 + place * 104729) % 991
+            for layer, columns in enumerate(self._columns)
+            for place, column in enumerate(columns)
+        }
+
+    def cycles_below(self, limit: float) -> Row:
+        """Return the constraint that a choice takes no more cycles, up to the rounding of each layer."""
+        least = sum(min(self.choices[column].cycles for column in columns) for columns in self._columns)
+        price = TIME_UNITS / max(least, 1.0)
+        slack = (len(self._columns) + 1) / 2
+        return at_most(math.floor(limit * price + slack), self.sum_of(Prices(cycles=price)))
+
+    def _add(self, choice: Choice) -> int:
+        variant = choice.variant
+        how = "_own" if choice.own_copy and self._users.of_function(variant) > 1 else ""
+        column = self.program.column(f"layer{variant.layer}_{variant.kernel.name}{how}")
+        self.choices[column] = choice
+        self._flash[column] = self._own_bytes(choice)
+        return column
+
+    def _undominated(self, variants: Sequence[Variant]) -> list[Choice]:
+        """Return the choices that no other one of the layer is better than, with the same pieces."""
+        groups: dict[Hashable, list[tuple[tuple[float, int], Choice]]] = {}
+        for choice in self._choices_of(variants):
+            pieces = frozenset(key for key, _ in self._pieces(choice))
+            groups.setdefault(pieces, []).append(((choice.cycles, self._own_bytes(choice)), choice))
+        dropped: set[Choice] = set()
+        for group in groups.values():
+            group.sort(key=lambda pair: pair[0])  # stable: of equal ones, the first stays
+            kept: list[tuple[tuple[float, int], Choice]] = []
+            for (cycles, size), choice in group:
+                request = choice.variant.request
+                if any(s <= size and request.asks_no_less(c.variant.request) for (_, s), c in kept):
+                    dropped.add(choice)
+                else:
+                    kept.append(((cycles, size), choice))
+        return [choice for group in groups.values() for _, choice in group if choice not in dropped]
+
+    def _choices_of(self, variants: Sequence[Variant]) -> Iterator[Choice]:
+        for variant in variants:
+            alone = self._users.of_function(variant) == 1
+            if not alone:
+                yield Choice(variant, own_copy=False)
+            if alone or variant.function.library is None:
+                yield Choice(variant, own_copy=True)
+
+    def _pieces(self, choice: Choice) -> Iterator[tuple[Hashable, int]]:
+        """Yield what counts once and other layers may use, too, with its bytes."""
+        variant, users = choice.variant, self._users
+        yield from ((key, size) for key, size in _shareable(variant) if users[key] > 1)
+        if not choice.own_copy:
+            yield ("function", variant.function), variant.code.shared
+
+    def _own_bytes(self, choice: Choice) -> int:
+        """Return the bytes of flash that no other layer can use."""
+        variant, users = choice.variant, self._users
+        own = sum(size for key, size in _shareable(variant) if users[key] == 1)
+        return variant.description + own + (variant.code.alone if choice.own_copy else 0)
+
+    def _add_pieces(self) -> None:
+        """Add a column for all pieces that the same choices use."""
+        sizes: dict[Hashable, int] = {}
+        used: dict[Hashable, list[int]] = {}
+        for column, choice in self.choices.items():
+            for key, size in self._pieces(choice):
+                sizes[key] = max(size, sizes.get(key, 0))
+                used.setdefault(key, []).append(column)
+        together: dict[tuple[int, ...], list[Hashable]] = {}
+        for key, columns in used.items():
+            together.setdefault(tuple(columns), []).append(key)
+        for columns, keys in together.items():
+            piece = self.program.column(f"piece{len(self.program.names)}")
+            self._flash[piece] = sum(sizes[key] for key in keys)
+            by_layer: dict[int, list[int]] = {}
+            for column in columns:
+                by_layer.setdefault(self.choices[column].variant.layer, []).append(column)
+            for own in by_layer.values():
+                self.program.at_most(0, {**dict.fromkeys(own, 1), piece: -1})
+            functions = [key[1] for key in keys if isinstance(key, tuple) and key[0] == "function"]
+            if any(function.library is None for function in functions):
+                # A function that only one layer calls is its own copy.
+                self.program.at_most(0, {piece: 2, **dict.fromkeys(columns, -1)})
+
+    def _add_staircase(self, windows: Sequence[Window]) -> Mapping[int, int]:
+        """Add the steps of the arena, and return their columns by the sizes that they lead to."""
+        sizes = {variant.need for variants in self._layers for variant in variants} | {w.size for w in windows}
+        levels = [self.least_arena, *sorted(size for size in sizes if size > self.least_arena)]
+        steps: dict[int, int] = {}
+        for low, high in zip(levels, levels[1:]):
+            steps[high] = self.program.column(f"arena{high}")
+            self._steps[steps[high]] = low, high
+            if low in steps:
+                self.program.at_most(0, {steps[high]: 1, steps[low]: -1})
+        for columns in self._columns:
+            above: list[int] = []
+            for level in sorted({self._need(column) for column in columns} & steps.keys(), reverse=True):
+                above += [column for column in columns if self._need(column) == level]
+                self.program.at_most(0, {**dict.fromkeys(above, 1), steps[level]: -1})
+        return steps
+
+    def _need(self, column: int) -> int:
+        return self.choices[column].variant.need
+
+    def _add_window(self, window: Window, step: int) -> None:
+        """Ask for the window's size where all of its calls ask as much as is known of them."""
+        columns = (column for layer in window.requests for column in self._columns[layer])
+        alike = {column: 1 for column in columns if window.covers(self.choices[column].variant)}
+        self.program.at_most(len(window.requests) - 1, {**alike, step: -1})
+
+
+def figures_of(chosen: Sequence[Choice], arena: int) -> Figures:
+    """Return what a choice takes; functions, helpers and equal constants count once."""
+    once = {key: size for choice in chosen for key, size in _shareable(choice.variant)}
+    once |= {("function", c.variant.function): c.variant.code.shared for c in chosen if not c.own_copy}
+    own = sum(c.variant.description + (c.variant.code.alone if c.own_copy else 0) for c in chosen)
+    return Figures(sum(choice.cycles for choice in chosen), own + sum(once.values()), arena)
+
+
+def _shareable(variant: Variant) -> Iterator[tuple[Hashable, int]]:
+    """Yield the constants and helpers of a variant with their bytes."""
+    yield from ((("constants", key), size) for key, size in variant.constants.items())
+    yield from ((("helper", name), size) for name, size in variant.code.helpers.items())
+
+
+class _Users:
+    """How many layers could use each piece."""
+
+    def __init__(self, layers: Sequence[Sequence[Variant]]):
+        self._layers: dict[Hashable, set[int]] = {}
+        for variants in layers:
+            for variant in variants:
+                for key in (("function", variant.function), *(key for key, _ in _shareable(variant))):
+                    self._layers.setdefault(key, set()).add(variant.layer)
+
+    def __getitem__(self, key: Hashable) -> int:
+        return len(self._layers[key])
+
+    def of_function(self, variant: Variant) -> int:
+        """Return how many layers could call the function of a variant."""
+        return self["function", variant.function]

@@ -1,0 +1,129 @@
+"""Integer programs, and HiGHS, which solves them to proved optimality.
+
+All data are whole numbers, so that no solution lies a rounding error above a limit, and a solution is optimal
+as soon as the gap to the bound is below one. There is no limit of time, which would make results depend on the
+machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import highspy
+import numpy as np
+
+from microfold.support.frozen import frozen
+
+# Coefficients of a sum, by the numbers of columns.
+Terms = Mapping[int, int]
+
+
+@frozen
+class Row:
+    """A constraint: the sum of some columns lies between two whole numbers, or below one."""
+
+    least: float
+    most: float
+    terms: Terms
+
+
+class IntegerProgram:
+    """Columns that are 0 or 1, and rows that constrain them.
+
+    Attributes:
+        names: of the columns, for people who read an exported program.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.rows: list[Row] = []
+
+    def copy(self) -> IntegerProgram:
+        """Return a program that can grow apart from this one."""
+        other = IntegerProgram()
+        other.names, other.rows = [*self.names], [*self.rows]
+        return other
+
+    def column(self, name: str) -> int:
+        """Add a column, and return its number."""
+        self.names.append(name)
+        return len(self.names) - 1
+
+    def exactly(self, value: int, terms: Terms) -> None:
+        """Add a row with equality."""
+        self.rows.append(Row(value, value, terms))
+
+    def at_most(self, value: int, terms: Terms) -> None:
+        """Add a row with an upper limit."""
+        self.rows.append(at_most(value, terms))
+
+
+def at_most(value: int, terms: Terms) -> Row:
+    """Return a row with an upper limit, half a unit above: the numbers of both sides are whole."""
+    return Row(-math.inf, value + 0.5, terms)
+
+
+@frozen
+class Solution:
+    """An optimal solution.
+
+    Attributes:
+        taken: for each column whether it is 1.
+        value: of the objective.
+    """
+
+    taken: Sequence[bool]
+    value: int
+
+
+def solve(program: IntegerProgram, objective: Terms, rows: Sequence[Row] = ()) -> Solution | None:
+    """Minimise an objective; None: no solution satisfies all rows, which is proved.
+
+    Args:
+        rows: to be satisfied besides the program's own.
+    """
+    solver = _model(program, objective, rows)
+    solver.run()
+    status = solver.getModelStatus()
+    if status == highspy.HighsModelStatus.kInfeasible:
+        return None
+    if status != highspy.HighsModelStatus.kOptimal:
+        raise RuntimeError(f"HiGHS must solve an integer program or refute it; it ended with {status}")
+    taken = [value > 0.5 for value in solver.getSolution().col_value]
+    return Solution(taken, sum(price for column, price in objective.items() if taken[column]))
+
+
+def write_model(path: Path, program: IntegerProgram, objective: Terms, rows: Sequence[Row] = ()) -> None:
+    """Write a program for another solver: in the format that the suffix names, ``.lp`` or ``.mps``."""
+    solver = _model(program, objective, rows)
+    for number, name in enumerate(program.names):
+        solver.passColName(number, f"{name}#{number}")
+    solver.writeModel(str(path))
+
+
+def _model(program: IntegerProgram, objective: Terms, extra: Sequence[Row]) -> highspy.Highs:
+    """Return a solver that has been given a program."""
+    columns, rows = len(program.names), [*program.rows, *extra]
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = columns, len(rows)
+    cost = np.zeros(columns)
+    for column, value in objective.items():
+        cost[column] = value
+    model.col_cost_, model.col_lower_, model.col_upper_ = cost, np.zeros(columns), np.ones(columns)
+    model.row_lower_ = np.array([row.least for row in rows])
+    model.row_upper_ = np.array([row.most for row in rows])
+    model.integrality_ = [highspy.HighsVarType.kInteger] * columns
+    matrix = model.a_matrix_
+    matrix.format_ = highspy.MatrixFormat.kRowwise
+    matrix.start_ = np.cumsum([0, *(len(row.terms) for row in rows)]).astype(np.int32)
+    matrix.index_ = np.array([column for row in rows for column in row.terms], np.int32)
+    matrix.value_ = np.array([value for row in rows for value in row.terms.values()], float)
+    solver = highspy.Highs()
+    # One thread and one seed: the same answer each time. The gap is less than a unit.
+    settings = {"output_flag": False, "threads": 1, "random_seed": 0, "mip_rel_gap": 0.0, "mip_abs_gap": 0.5, "mip_allow_restart": False}
+    for name, value in settings.items():
+        solver.setOptionValue(name, value)
+    solver.passModel(model)
+    return solver

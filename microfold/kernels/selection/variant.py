@@ -1,0 +1,195 @@
+"""Variants: every way to compute a layer, with its figures. Nothing is judged here."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
+from hashlib import blake2b
+from typing import Protocol
+
+from microfold.ir.types import Array
+from microfold.kernels.band import lowered
+from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.cost.code import CodeBytes
+from microfold.kernels.kernel import KERNELS, Kernel
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.loading import load_kernels
+from microfold.kernels.selection.cheapest import Candidate, Ranking, unfit
+from microfold.kernels.selection.measured import MeasuredCosts
+from microfold.kernels.selection.pins import NO_PINS, Pins, pinned
+from microfold.support.frozen import frozen
+
+# The leave to lie over an input: the smallest distance, and whether exactly its address will do.
+_Leave = tuple[int | None, bool]
+
+
+@frozen
+class ArenaRequest:
+    """Everything of a call on which the plan of the arena depends.
+
+    Attributes:
+        scratch: bytes.
+        leave: how the output may lie over each data input.
+        replaces: inputs and outputs that may be the same bytes.
+    """
+
+    scratch: int
+    leave: tuple[_Leave, ...]
+    replaces: tuple[tuple[int, int], ...]
+
+    def asks_no_less(self, other: ArenaRequest) -> bool:
+        """Whether every plan for this request serves the other one of the same layer, too."""
+        if self.scratch < other.scratch or self.replaces != other.replaces:
+            return False
+        if len(self.leave) != len(other.leave):
+            return False
+        return all(_permits_no_more(a, b) for a, b in zip(self.leave, other.leave, strict=True))
+
+
+def _permits_no_more(one: _Leave, other: _Leave) -> bool:
+    if one in (other, (None, False)):
+        return True
+    return one[0] is not None and other[0] is not None and one[0] >= other[0]
+
+
+class PeakMemory(Protocol):
+    """Knows the arena around each call."""
+
+    def need(self, index: int, kernel: Kernel, call: KernelCall) -> int:
+        """Return the bytes of the smallest arena for all that is alive in a layer's call."""
+        ...
+
+
+@frozen(eq=False)
+class Variant:
+    """One way to compute a layer.
+
+    Attributes:
+        layer: its index.
+        cycles: of all its calls in an inference, by a function that several layers call.
+        cycles_alone: the same by a function that is compiled for this layer only.
+        description: bytes of flash that no other layer shares: the layer's struct and its call.
+        constants: bytes by contents; equal ones are in flash once.
+        code: bytes of its function, and of the helpers that it calls.
+        need: bytes of the smallest arena for all that is alive in its call.
+    """
+
+    layer: int
+    kernel: Kernel
+    call: KernelCall
+    cycles: float
+    cycles_alone: float
+    description: int
+    constants: Mapping[Hashable, int]
+    code: CodeBytes
+    need: int
+    request: ArenaRequest
+
+    @property
+    def function(self) -> CFunction:
+        return self.call.function
+
+    @cached_property
+    def constant_bytes(self) -> int:
+        return sum(self.constants.values())
+
+
+def variants_of(
+    index: int,
+    ranking: Ranking,
+    memory: PeakMemory | None = None,
+    costs: MeasuredCosts | None = None,
+    pins: Pins = NO_PINS,
+) -> list[Variant]:
+    """Return all variants of a layer; the order is the same on every machine.
+
+    Args:
+        memory: None: layers run others, and the needs of single calls are not known; they count as 0.
+        costs: measured ones, in the place of estimates.
+    """
+    layer = ranking.layer
+    needs: dict[ArenaRequest, int] = {}
+
+    def of(kernel: Kernel, cycles: float, cycles_alone: float) -> Variant:
+        call = lowered(kernel, layer)
+        request = _request(kernel, layer, call)
+        if request not in needs:
+            needs[request] = memory.need(index, kernel, call) if memory is not None else 0
+        return Variant(
+            index,
+            kernel,
+            call,
+            cycles * ranking.runs,
+            cycles_alone * ranking.runs,
+            description_bytes(call),
+            _constants(kernel, layer, call),
+            kernel.code_bytes(layer, call),
+            needs[request],
+            request,
+        )
+
+    if ranking.fixed:
+        only = ranking.candidates[0]
+        return [of(only.kernel, only.cost or 0.0, only.cost or 0.0)]
+    found: list[Variant] = []
+    for kernel in _computing(layer, pins):
+        if costs is None:
+            found.append(of(kernel, kernel.cycles(layer), kernel.cycles_alone(layer)))
+        elif costs.failure(kernel, layer) is None:
+            cycles = costs.cycles(kernel, layer)
+            found.append(of(kernel, cycles, cycles))
+    return found
+
+
+def candidate_of(variant: Variant, ranking: Ranking) -> Candidate:
+    """Return the chosen variant as the layers of a program want it."""
+    if ranking.fixed:
+        return ranking.candidates[0]
+    return Candidate(variant.kernel, variant.cycles / max(ranking.runs, 1), None)
+
+
+# Bytes of a layer's struct for each of its fields: numbers are mostly of 8 or 16 bits, some of 32.
+FIELD_BYTES = 2
+
+
+def description_bytes(call: KernelCall) -> int:
+    """Return the estimated bytes of a layer's struct."""
+    return FIELD_BYTES * len(call.parameters)
+
+
+def _computing(layer: LayerContext, pins: Pins) -> Iterator[Kernel]:
+    """Yield all variants of all kernels that can compute a layer."""
+    load_kernels(type(layer.node.op))
+    names = pinned(pins, layer)
+    for kernel in KERNELS:
+        if kernel.op is not type(layer.node.op) or not kernel.is_for(layer.node):
+            continue
+        if (names is not None and kernel.name not in names) or unfit(kernel, layer) is not None:
+            continue
+        for variant in kernel.variants(layer):
+            if not layer.row_table or variant.reads_rows(layer):
+                yield variant
+
+
+def _request(kernel: Kernel, layer: LayerContext, call: KernelCall) -> ArenaRequest:
+    inputs = kernel.data_inputs(layer)
+    leave = tuple((kernel.overlap(layer, i), kernel.in_place(layer, i)) for i in inputs)
+    return ArenaRequest(call.scratch, leave, tuple(kernel.replaces(layer)))
+
+
+def _constants(kernel: Kernel, layer: LayerContext, call: KernelCall) -> Mapping[Hashable, int]:
+    """Return the bytes of all constants that a call reads, by their contents."""
+    found: dict[Hashable, int] = {}
+    for record, array in constant_arrays(kernel, layer, call):
+        _, digest = layer.remembered(
+            (_constants, id(array)), lambda array=array: (array, blake2b(array.tobytes(), digest_size=16).digest())
+        )
+        found[record, array.dtype.str, digest] = array.nbytes
+    return found
+
+
+def constant_arrays(kernel: Kernel, layer: LayerContext, call: KernelCall) -> Sequence[tuple[str, Array]]:
+    """Return a call's own constants with their C types, and those that it reads as the model has them."""
+    own = [(constant.record, constant.array) for constant in call.constants.values()]
+    plain = (layer.array(index) for index in kernel.data_inputs(layer))
+    return [*own, *(("", array) for array in plain if array is not None)]
