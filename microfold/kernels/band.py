@@ -5,7 +5,7 @@ Rows of padding are rows of its input (see `microfold.ops.rows`), so no kernel n
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from microfold.analysis.ranges import Ranges
@@ -90,6 +90,15 @@ def unsupported_rows(kernel: Kernel, part: LayerBand) -> str | None:
         if pitch % alignment:
             return f"rows must start at multiples of {alignment} bytes; those of %{value.name} have {pitch}"
     return None
+
+
+def offered(kernel: Kernel, layer: LayerContext) -> Sequence[Kernel]:
+    """Return the variants of a kernel that can compute a layer which it supports; always the same objects."""
+
+    def find() -> list[Kernel]:
+        return [v for v in kernel.variants(layer) if not layer.row_table or v.reads_rows(layer)]
+
+    return layer.remembered((offered, kernel), find)
 
 
 def lowered(kernel: Kernel, layer: LayerContext) -> KernelCall:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from microfold.errors import InputError, Problem, UnsupportedModelError
+from microfold.errors import BudgetError, InputError, Problem, UnsupportedModelError
 from microfold.ir.graph import Graph
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
@@ -13,9 +13,10 @@ from microfold.kernels.selection.cheapest import Candidate, Ranking, why_none
 from microfold.kernels.selection.decide import decide, decide_with_nested
 from microfold.kernels.selection.flash_shares import flash_of
 from microfold.kernels.selection.measured import MeasuredCosts
+from microfold.kernels.selection.objective import Figures, objective_of
 from microfold.kernels.selection.pins import NO_PINS, Pins
-from microfold.kernels.selection.smaller_arena import dearer_within_ram, too_dear
-from microfold.lowering.callers import Callers
+from microfold.kernels.selection.smaller_arena import dearer_within_ram
+from microfold.lowering.choose import ChosenKernels, choose_kernels, given_kernels
 from microfold.lowering.rows_or_whole import Whole, faster_rows, smaller_rows
 from microfold.lowering.scope import Scope, ScopeMemory
 from microfold.lowering.stream import in_rows, in_tiles
@@ -33,6 +34,9 @@ class Selected:
 
     Attributes:
         scope: of the graph, with those of the graphs that it runs.
+
+    Args:
+        reference: the figures that are a hundred percent in the objective; None: the least of this graph.
     """
 
     def __init__(
@@ -42,8 +46,10 @@ class Selected:
         options: Options,
         costs: MeasuredCosts | None = None,
         pins: Pins = NO_PINS,
+        reference: Figures | None = None,
     ):
         self.graph = graph
+        self._reference = reference
         self.options = options
         self.target = target
         self.scope = Scope(graph, target, options, costs=costs, pins=pins)
@@ -82,11 +88,57 @@ class Selected:
             UnsupportedModelError: some layers have none.
             InputError: none of them fit the flash or the RAM that the options allow.
         """
+        return [*self.selection.candidates]
+
+    @cached_property
+    def least(self) -> Figures | None:
+        """The least figures that any choices of kernels have; None: there is no choice, or none fits."""
+        try:
+            return self.selection.least
+        except (InputError, UnsupportedModelError):
+            return None
+
+    @cached_property
+    def own_copy(self) -> Sequence[bool]:
+        """For each layer, whether its function is compiled for it alone."""
+        return self.selection.own_copy
+
+    @cached_property
+    def selection(self) -> ChosenKernels:
+        """The choice of kernels, with its figures.
+
+        Raises:
+            UnsupportedModelError: some layers have none.
+            InputError: none of them fit the flash or the RAM that the options allow.
+        """
         self.require_kernels()
+        options, state = self.options, self.scope.state_size
+        plans = None if self.scope.inner else self.planner
+        if options.flash is not None:
+            return self._within_flash(plans, state)
+        found = choose_kernels(self.rankings, self.scope.model, options, plans, state, self._reference)
+        if plans is None and options.ram is not None:
+            self._check_nested(found, options.ram)
+        return found
+
+    def _within_flash(self, plans: SchedulePlanner | None, state: int) -> ChosenKernels:
+        """Return the fastest kernels whose constants fit the flash."""
+        if plans is None:
+            chosen = decide_with_nested(self.rankings, self.scope.model, self.options, self.memory, state)
+        else:
+            chosen = decide(self.rankings, self.scope.model, self.options, plans, state)
+        return given_kernels(self.rankings, chosen, plans)
+
+    def _check_nested(self, found: ChosenKernels, ram: int) -> None:
+        """Raises BudgetError if the arena of layers that run others is too large."""
+        size = self.memory([c.kernel for c in found.candidates], self.calls(found.candidates)).size
         state = self.scope.state_size
-        if self.scope.inner:
-            return decide_with_nested(self.rankings, self.scope.model, self.options, self.memory, state)
-        return decide(self.rankings, self.scope.model, self.options, self.planner, state)
+        if size + state > ram:
+            why = (
+                f"the state takes {state}, the arena {size}; in models with loops or conditions no kernels "
+                "are looked for that need less"
+            )
+            raise BudgetError.of_ram(ram, [why], size + state, "make their tensors smaller")
 
     def memory(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> ScopeMemory:
         """Where the tensors and the scratch of calls lie, in the graph's order."""
@@ -179,7 +231,14 @@ class Selected:
     @cached_property
     def schedule(self) -> Schedule:
         """Where everything lies with these, if no call runs others."""
-        return self.planner.schedule([candidate.kernel for candidate in self.chosen], self.own_calls)
+        kernels = [candidate.kernel for candidate in self.chosen]
+        found = self.planner.schedule(kernels, self.own_calls)
+        plans = self.selection.plans
+        if plans is not None and plans.order != self.planner.order:
+            # The choice was made in another order of the calls.
+            other = plans.schedule(kernels, self.own_calls)
+            return other if other.memory.size < found.memory.size else found
+        return found
 
 
 class PlannedArenas:
@@ -200,7 +259,8 @@ class PlannedArenas:
         for there in self._selected:
             if there.graph is graph:
                 return there
-        found = Selected(graph, self.target, self.options)
+        reference = self._selected[0].least if self._selected else None
+        found = Selected(graph, self.target, self.options, reference=reference)
         self._selected.append(found)
         return found
 
@@ -221,13 +281,8 @@ class PlannedArenas:
             for value, storage in found.memory.owners.items()
             if any(storage.first <= position <= storage.last for position in fullest)
         }
-        return ArenaEstimate(found.memory.size, self._cycles(selected), selected.flash, frozenset(alive))
-
-    def _cycles(self, selected: Selected) -> float:
-        """Of a run, with the functions that compilers make of those chosen."""
-        callers = Callers(selected.own_calls)
-        layers = zip(selected.rankings, selected.chosen, selected.own_calls, strict=True)
-        return sum(callers.cycles(c.kernel, r.layer, call) * r.runs for r, c, call in layers)
+        figures = selected.selection.figures
+        return ArenaEstimate(found.memory.size, figures.cycles, figures.flash, frozenset(alive))
 
     def _by_rows(self, selected: Selected) -> ArenaEstimate | None:
         if not self.may_stream:
@@ -248,6 +303,14 @@ class PlannedArenas:
             return None
         if self.limited:
             return dearer_within_ram(before, after)
-        if after.arena >= before.arena:
-            return f"the arena would have {after.arena} bytes; it has {before.arena}"
-        return too_dear(before, after, self.options.optimize)
+        objective, reference = objective_of(self.options), self._selected[0].least
+        now, then = (
+            objective.value(Figures(each.cycles, each.flash, each.arena), reference)
+            for each in (before, after)
+        )
+        if then < now:
+            return None
+        return (
+            f"it would take {after.cycles:.0f} cycles, {after.flash} bytes of flash and {after.arena} of arena, "
+            f"which is no better by the objective than {before.cycles:.0f}, {before.flash} and {before.arena}"
+        )

@@ -81,7 +81,9 @@ def _whole(way: Way, name: str, fetched: Mapping[int, int] | None) -> Program:
     if options.in_parts:
         planned, parts = way.in_parts(planned)
     graph, memory, order = planned.scope.graph, planned.memory, planned.order
-    calls = _with_functions([way.calls[index] for index in order], options)
+    calls = _with_functions(
+        [way.calls[index] for index in order], [way.selected.own_copy[index] for index in order]
+    )
     arena = memory.own.arena
     if arena.size > MAX_BYTES:
         where, reason = (
@@ -111,7 +113,7 @@ def _by_rows(way: Way, name: str) -> Program:
     """A program of which some layers are computed row by row."""
     options, found = way.options, way.streamed
     graph = found.planner.whole
-    calls = _with_functions(found.calls, options)
+    calls = _with_functions(found.calls, [options.functions_of_their_own] * len(found.calls))
     places = stream_places(graph, options)
     return Program(
         name=name,
@@ -133,19 +135,17 @@ def _by_rows(way: Way, name: str) -> Program:
     )
 
 
-def _with_functions(calls: Sequence[KernelCall], options: Options) -> list[KernelCall]:
-    """Calls with a function for each layer, if the options want that.
+def _with_functions(calls: Sequence[KernelCall], own_copy: Sequence[bool]) -> list[KernelCall]:
+    """Return the calls with a function of its own for each layer that is to have one.
 
-    Compilers put a layer's numbers into the code of what nothing else calls.
+    Compilers put a layer's numbers into the code of a function that nothing else calls.
     """
-    if not options.functions_of_their_own:
-        return [*calls]
     uses = Counter(call.function for call in calls)
     return [
-        call
-        if call.function.library is not None or uses[call.function] == 1
-        else replace(call, function=replace(call.function, only_layer=index))
-        for index, call in enumerate(calls)
+        replace(call, function=replace(call.function, only_layer=index))
+        if own and call.function.library is None and uses[call.function] > 1
+        else call
+        for index, (call, own) in enumerate(zip(calls, own_copy, strict=True))
     ]
 
 

@@ -42,6 +42,19 @@ class Objective:
     flash: float = 0.0
     arena: float = 0.0
 
+    def value(self, figures: Figures, reference: Figures) -> tuple[float, float]:
+        """Return what figures cost; less is better, and the first number comes before the second.
+
+        Args:
+            reference: the figures that are a hundred percent.
+        """
+        time = figures.cycles / max(reference.cycles, 1.0)
+        flash = self.flash * figures.flash / max(reference.flash, 1)
+        arena = self.arena * figures.arena / max(reference.arena, 1)
+        if math.isinf(self.cycles):
+            return time, flash + arena
+        return self.cycles * time + flash + arena, 0.0
+
 
 @frozen
 class Limits:

@@ -163,21 +163,19 @@ class ChoiceProgram:
 
     def _undominated(self, variants: Sequence[Variant]) -> list[Choice]:
         """Return the choices that no other one of the layer is better than, with the same pieces."""
-        groups: dict[Hashable, list[tuple[tuple[float, int], Choice]]] = {}
+        groups: dict[Hashable, list[tuple[float, int, Choice]]] = {}
         for choice in self._choices_of(variants):
             pieces = frozenset(key for key, _ in self._pieces(choice))
-            groups.setdefault(pieces, []).append(((choice.cycles, self._own_bytes(choice)), choice))
-        dropped: set[Choice] = set()
+            groups.setdefault(pieces, []).append((choice.cycles, self._own_bytes(choice), choice))
+        found: list[Choice] = []
         for group in groups.values():
-            group.sort(key=lambda pair: pair[0])  # stable: of equal ones, the first stays
-            kept: list[tuple[tuple[float, int], Choice]] = []
-            for (cycles, size), choice in group:
-                request = choice.variant.request
-                if any(s <= size and request.asks_no_less(c.variant.request) for (_, s), c in kept):
-                    dropped.add(choice)
-                else:
-                    kept.append(((cycles, size), choice))
-        return [choice for group in groups.values() for _, choice in group if choice not in dropped]
+            group.sort(key=lambda each: each[:2])  # stable: of equal ones, the first stays
+            kept: list[tuple[float, int, Choice]] = []
+            for cycles, size, choice in group:
+                if not any(s <= size and _asks_no_less(choice.variant, c.variant) for _, s, c in kept):
+                    kept.append((cycles, size, choice))
+            found += [choice for _, _, choice in kept]
+        return found
 
     def _choices_of(self, variants: Sequence[Variant]) -> Iterator[Choice]:
         for variant in variants:
@@ -249,6 +247,11 @@ class ChoiceProgram:
         columns = (column for layer in window.requests for column in self._columns[layer])
         alike = {column: 1 for column in columns if window.covers(self.choices[column].variant)}
         self.program.at_most(len(window.requests) - 1, {**alike, step: -1})
+
+
+def _asks_no_less(one: Variant, other: Variant) -> bool:
+    """Whether every plan for one variant of a layer serves the other one, too."""
+    return one.need >= other.need and one.request.asks_no_less(other.request)
 
 
 def figures_of(chosen: Sequence[Choice], arena: int) -> Figures:

@@ -65,11 +65,13 @@ class Selection:
     Attributes:
         chosen: for each layer.
         figures: what it takes; the arena is the plan's.
+        values: the minima of the objective's sums, the one that comes first before all others.
         proved: no choice is better, in this order of the calls.
     """
 
     chosen: Sequence[Choice]
     figures: Figures
+    values: tuple[int, ...]
     proved: bool
 
 
@@ -121,7 +123,11 @@ class Selector:
                 break
             best = found
             minima.append((prices, found.value))
-        return None if best is None else Selection(best.chosen, figures_of(best.chosen, best.arena), self.proved)
+        if best is None:
+            return None
+        floor = self._program.least_arena  # sums count the arena above it
+        values = (*(value + round(p.arena * floor) for p, value in minima if p is not RANKS),)
+        return Selection(best.chosen, figures_of(best.chosen, best.arena), values, self.proved)
 
     def _minimum(
         self, prices: Prices, minima: Sequence[tuple[Prices, int]], limits: Limits, arena_counts: bool

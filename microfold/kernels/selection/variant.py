@@ -8,13 +8,13 @@ from hashlib import blake2b
 from typing import Protocol
 
 from microfold.ir.types import Array
-from microfold.kernels.band import lowered
+from microfold.kernels.band import lowered, offered
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.cost.code import CodeBytes
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.loading import load_kernels
-from microfold.kernels.selection.cheapest import Candidate, Ranking, unfit
+from microfold.kernels.selection.cheapest import Ranking, unfit
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.pins import NO_PINS, Pins, pinned
 from microfold.support.frozen import frozen
@@ -141,13 +141,6 @@ def variants_of(
     return found
 
 
-def candidate_of(variant: Variant, ranking: Ranking) -> Candidate:
-    """Return the chosen variant as the layers of a program want it."""
-    if ranking.fixed:
-        return ranking.candidates[0]
-    return Candidate(variant.kernel, variant.cycles / max(ranking.runs, 1), None)
-
-
 # Bytes of a layer's struct for each of its fields: numbers are mostly of 8 or 16 bits, some of 32.
 FIELD_BYTES = 2
 
@@ -166,9 +159,7 @@ def _computing(layer: LayerContext, pins: Pins) -> Iterator[Kernel]:
             continue
         if (names is not None and kernel.name not in names) or unfit(kernel, layer) is not None:
             continue
-        for variant in kernel.variants(layer):
-            if not layer.row_table or variant.reads_rows(layer):
-                yield variant
+        yield from offered(kernel, layer)
 
 
 def _request(kernel: Kernel, layer: LayerContext, call: KernelCall) -> ArenaRequest:

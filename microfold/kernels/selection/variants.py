@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from microfold.kernels.band import offered
 from microfold.kernels.kernel import Kernel, Trade
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.pins import pinned
@@ -39,8 +40,7 @@ def weigh_variants(kernel: Kernel, layer: LayerContext, policy: Policy) -> list[
     Args:
         kernel: it supports the layer.
     """
-    variants = [v for v in kernel.variants(layer) if not layer.row_table or v.reads_rows(layer)]
-    cases = [Case(variant, layer, policy) for variant in variants]
+    cases = [Case(variant, layer, policy) for variant in offered(kernel, layer)]
     judged = [Offer(case, reason, worth_it=reason is None) for case in cases for reason in [refuse(case)]]
     if pinned(policy.model.pins, layer) is not None and not any(offer.worth_it for offer in judged):
         judged = [Offer(case, case.failure, worth_it=case.failure is None) for case in cases]

@@ -1,0 +1,148 @@
+"""The kernels of a model whose layers compute whole tensors: the best choice, or the proof that none fits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from microfold.errors import BudgetError
+from microfold.kernels.selection.cheapest import Candidate, Ranking
+from microfold.kernels.selection.model import Model
+from microfold.kernels.selection.objective import Figures, Limits, Objective, objective_of
+from microfold.kernels.selection.program import Choice, figures_of
+from microfold.kernels.selection.selector import Selection, Selector
+from microfold.kernels.selection.variant import Variant, variants_of
+from microfold.options import Options
+from microfold.plan.schedule import SchedulePlanner
+from microfold.support.frozen import frozen
+
+_LEAST_ARENA = Objective(arena=1.0)
+
+
+@frozen(eq=False)
+class ChosenKernels:
+    """The kernels of all layers.
+
+    Attributes:
+        own_copy: for each layer, whether its function is compiled for it alone.
+        least: the least figures that any choice for this graph has: a hundred percent each.
+        plans: for the order of calls in which the choice was made; None: layers run others.
+    """
+
+    candidates: Sequence[Candidate]
+    own_copy: Sequence[bool]
+    figures: Figures
+    proved: bool
+    least: Figures
+    plans: SchedulePlanner | None
+
+
+def choose_kernels(
+    layers: Sequence[Ranking],
+    model: Model,
+    options: Options,
+    plans: SchedulePlanner | None,
+    state: int,
+    reference: Figures | None = None,
+) -> ChosenKernels:
+    """Return the best kernels by the objective and the limits that the options ask for.
+
+    Args:
+        layers: each with at least one kernel.
+        plans: in the graph's order; None: layers run others, and the arena has no part in the choice.
+        state: bytes of RAM that the model keeps from run to run.
+        reference: the figures that are a hundred percent; None: the least of this graph.
+
+    Raises:
+        BudgetError: no choice fits the RAM; it says how far that is proved.
+    """
+    variants = [variants_of(i, r, plans, model.costs, model.pins) for i, r in enumerate(layers)]
+    given = Selector(variants, plans, reference)
+    orders = [(plans, given)]
+    if plans is not None:
+        leanest = [min(each, key=lambda v: (v.need, v.cycles)) for each in variants]
+        other = plans.reordered([v.kernel for v in leanest], [v.call for v in leanest])
+        if other is not None:
+            orders.append((other, Selector(_with_needs(variants, other), other, reference or given.least)))
+    limits = Limits() if options.ram is None or plans is None else Limits(arena=options.ram - state)
+    objective = objective_of(options)
+    found = [(selector.best(objective, limits), selector, order) for order, selector in orders]
+    fitting = [(best, selector, order) for best, selector, order in found if best is not None]
+    if not fitting:
+        assert options.ram is not None
+        raise _refusal(layers, [selector for _, selector in orders], plans, options.ram, state)
+    best, selector, order = min(fitting, key=lambda each: each[0].values)
+    return ChosenKernels(
+        [_candidate(choice, ranking) for choice, ranking in zip(best.chosen, layers, strict=True)],
+        [choice.own_copy for choice in best.chosen],
+        best.figures,
+        best.proved,
+        selector.least,
+        order,
+    )
+
+
+def given_kernels(
+    layers: Sequence[Ranking], chosen: Sequence[Candidate], plans: SchedulePlanner | None
+) -> ChosenKernels:
+    """Return kernels that something else has chosen; functions are shared where they are equal."""
+    variants = [variants_of(i, r, plans) for i, r in enumerate(layers)]
+    taken = [next(v for v in vs if v.kernel is c.kernel) for vs, c in zip(variants, chosen, strict=True)]
+    callers = Counter(variant.function for variant in taken)
+    choices = [Choice(variant, own_copy=callers[variant.function] == 1) for variant in taken]
+    arena = plans.plan([v.kernel for v in taken], [v.call for v in taken]).size if plans is not None else 0
+    figures, least = figures_of(choices, arena), Selector(variants, plans).least
+    return ChosenKernels(chosen, [c.own_copy for c in choices], figures, False, least, plans)
+
+
+def _with_needs(layers: Sequence[Sequence[Variant]], plans: SchedulePlanner) -> list[list[Variant]]:
+    """Return the variants with what their calls need in another order."""
+    return [
+        [replace(v, need=plans.need(index, v.kernel, v.call)) for v in variants]
+        for index, variants in enumerate(layers)
+    ]
+
+
+def _candidate(choice: Choice, ranking: Ranking) -> Candidate:
+    """Return the chosen variant with all that is known of its kernel's others."""
+    kernel = choice.variant.kernel
+    if ranking.fixed:
+        return ranking.candidates[0]
+    considered = next(c for c in ranking.candidates if c.kernel.name == kernel.name)
+    return replace(considered, kernel=kernel, cost=choice.cycles / ranking.runs, reason=None)
+
+
+def _refusal(
+    layers: Sequence[Ranking], selectors: Sequence[Selector], plans: SchedulePlanner | None, ram: int, state: int
+) -> BudgetError:
+    """Return the least arena that exists, with the layer that decides."""
+    assert plans is not None
+    smallest = [_least_arena(selector) for selector in selectors]
+    least = min(smallest, key=lambda each: each.figures.arena)
+    variants = selectors[0].layers
+    leanest = [min(each, key=lambda v: (v.need, v.cycles)) for each in variants]
+    fullest = max(leanest, key=lambda variant: variant.need)
+    layer = layers[fullest.layer].layer
+    any_order = max(
+        min(plans.need_in_any_order(v.layer, v.kernel, v.call) for v in each) for each in variants
+    )
+    found = (
+        f"the state takes {state}, layer {fullest.layer} ({layer.node.op.name}) "
+        f"{layer.node.outputs[0].brief!r} alone needs {fullest.need} with the leanest kernel, "
+        f"{fullest.kernel.name}, and the smallest arena found has {least.figures.arena}"
+    )
+    if any_order > ram - state:
+        proof = f"no order of the layers and no kernels need less than {any_order}, which is proved"
+    elif all(each.proved for each in smallest):
+        proof = "in this order of the layers none is smaller, which is proved; of other orders it is not"
+    else:
+        proof = "that none is smaller is not proved"
+    hint = "make this layer's tensors smaller"
+    return BudgetError.of_ram(ram, [found, proof], least.figures.arena + state, hint)
+
+
+def _least_arena(selector: Selector) -> Selection:
+    found = selector.best(_LEAST_ARENA)
+    assert found is not None  # without a limit, there is always a choice
+    return found
