@@ -281,6 +281,7 @@ class Program:
         sliding: the network over a window whose new frames a run takes; None: a run takes the whole input.
         parts: sizes of the objects that the arena consists of, one behind the other; empty: it is one.
         regions: in which memories of the target context and constants lie; None: it names none.
+        kernels_proved: no choice of kernels takes fewer estimated cycles within the same flash and arena.
     """
 
     name: str
@@ -306,6 +307,7 @@ class Program:
     sliding: Sliding | None = None
     parts: tuple[int, ...] = ()
     regions: Regions | None = None
+    kernels_proved: bool = False
 
     @property
     def calls(self) -> tuple[Layer, ...]:

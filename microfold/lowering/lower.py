@@ -106,6 +106,7 @@ def _whole(way: Way, name: str, fetched: Mapping[int, int] | None) -> Program:
         state=tuple(StateSlot(locate(s.value), _moved(locate(s.value), locate(s.next))) for s in graph.state),
         arena=arena,
         parts=parts,
+        kernels_proved=way.kernels_proved,
     )
 
 

@@ -80,7 +80,7 @@ def smaller_rows(whole: Whole, search: Search) -> Streamed | None:
     """
     options, most = search.options, most_arena(whole.arena)
     over = [index for index, need in enumerate(whole.needs) if need > most]
-    if whole.arena > limits.STREAMED_BYTES or not over or not _takes_no_longer(whole, search.cuts, over):
+    if most <= 0 or whole.arena > limits.STREAMED_BYTES or not over or not _takes_no_longer(whole, search.cuts, over):
         return None
     found = in_rows(search)
     if isinstance(found, Streamed) and whole.cost < found.cost <= NEARLY * whole.cost:

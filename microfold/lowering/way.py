@@ -130,6 +130,11 @@ class Way:
         chosen = self.selected.chosen
         return chosen if self.revise is None else self.revise(self.rankings, chosen)
 
+    @property
+    def kernels_proved(self) -> bool:
+        """Whether no choice of kernels for whole tensors is better, in this order of the calls."""
+        return self.revise is None and self.selected.selection.proved
+
     @cached_property
     def streamed(self) -> Streamed:
         """The model with some layers computed row by row; see `Selected.streamed`."""

@@ -162,20 +162,31 @@ class ChoiceProgram:
         return column
 
     def _undominated(self, variants: Sequence[Variant]) -> list[Choice]:
-        """Return the choices that no other one of the layer is better than, with the same pieces."""
-        groups: dict[Hashable, list[tuple[float, int, Choice]]] = {}
-        for choice in self._choices_of(variants):
-            pieces = frozenset(key for key, _ in self._pieces(choice))
-            groups.setdefault(pieces, []).append((choice.cycles, self._own_bytes(choice), choice))
+        """Return the choices that no other one of the layer with the same function can replace at no cost."""
         found: list[Choice] = []
-        for group in groups.values():
-            group.sort(key=lambda each: each[:2])  # stable: of equal ones, the first stays
-            kept: list[tuple[float, int, Choice]] = []
-            for cycles, size, choice in group:
-                if not any(s <= size and _asks_no_less(choice.variant, c.variant) for _, s, c in kept):
-                    kept.append((cycles, size, choice))
-            found += [choice for _, _, choice in kept]
+        by_function: dict[Hashable, list[tuple[Choice, Mapping[Hashable, int]]]] = {}
+        for choice in sorted(self._choices_of(variants), key=lambda c: (c.cycles, self._own_bytes(c))):
+            pieces = dict(self._pieces(choice))
+            function = None if choice.own_copy else choice.variant.function
+            better = by_function.setdefault(function, [])
+            if not any(self._replaces(choice, pieces, *other) for other in better):
+                better.append((choice, pieces))
+                found.append(choice)
         return found
+
+    def _replaces(
+        self, one: Choice, used: Mapping[Hashable, int], other: Choice, pieces: Mapping[Hashable, int]
+    ) -> bool:
+        """Whether another choice, which is no slower, takes no more flash and asks no more of the arena.
+
+        Args:
+            used, pieces: those of both that other layers may use, too. The other choice may have to pay all of
+                its own.
+        """
+        paid = sum(size for key, size in pieces.items() if key not in used)
+        if self._own_bytes(other) + paid > self._own_bytes(one):
+            return False
+        return _asks_no_less(one.variant, other.variant)
 
     def _choices_of(self, variants: Sequence[Variant]) -> Iterator[Choice]:
         for variant in variants:
