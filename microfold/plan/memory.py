@@ -13,7 +13,7 @@ from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import overlap_of
 from microfold.plan.arena import ArenaPlan, plan_arena
-from microfold.plan.bound import call_need
+from microfold.plan.bound import call_needs
 from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage, storages
 from microfold.plan.overlap import Leave, Overlap
@@ -47,9 +47,9 @@ class Memory:
         """All storages."""
         return [*dict.fromkeys(self.owners.values()), *self.scratch.values(), *self.fetched.values()]
 
-    def need(self, index: int) -> int:
-        """Bytes of the smallest arena for what is alive during one call."""
-        return call_need(self.blocks, self.overlaps, index)
+    def needs(self, calls: int) -> list[int]:
+        """Return the bytes of the smallest arena for what is alive during each of so many calls."""
+        return call_needs(self.blocks, self.overlaps, calls)
 
 
 def plan_memory(
