@@ -102,9 +102,7 @@ def alive(blocks: Sequence[Storage], size: Callable[[Storage], int]) -> dict[int
     return held
 
 
-def alive_during(
-    blocks: Iterable[Storage], calls: int, size: Callable[[Storage], int]
-) -> list[int]:
+def alive_during(blocks: Iterable[Storage], calls: int, size: Callable[[Storage], int]) -> list[int]:
     """Return the sum of sizes that live during each call, from call 0 on."""
     changes = [0] * (calls + 1)
     for block in blocks:
