@@ -239,13 +239,17 @@ class _Importer:
 
     def describe(self, raw: RawOperator, nodes: int, problems: int) -> Surveyed:
         """What came of an operator: the nodes and problems since these counts."""
-        values = {index: self.scope.in_graph(value) for index, value in self.scope.values.items()}
+        scope = self.scope
+
+        def types(tensors: Sequence[int]) -> tuple[TensorType, ...]:
+            return tuple(scope.in_graph(scope.values[i]).type for i in tensors if i in scope.values)
+
         return Surveyed(
             raw.name,
             self.subgraph.tensors[raw.outputs[0]].name if raw.outputs else "",
-            tuple(self.scope.nodes[nodes:]),
-            tuple(values[i].type for i in raw.inputs if i in values),
-            tuple(values[i].type for i in raw.outputs if i in values),
+            tuple(scope.nodes[nodes:]),
+            types(raw.inputs),
+            types(raw.outputs),
             self.problems[problems] if len(self.problems) > problems else None,
         )
 
