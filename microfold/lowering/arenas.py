@@ -167,7 +167,7 @@ class Selected:
     def _whole(self) -> Whole:
         """What selection makes of whole tensors."""
         memory, order = self.schedule.memory, self.schedule.order
-        needs = dict(zip(order, memory.needs(len(order)), strict=True))
+        needs = dict(zip(order, memory.needs, strict=True))
         layers = [needs[index] for index in range(len(order))]
         return Whole(self.rankings, self.chosen, layers, memory.size, self.flash)
 
@@ -214,7 +214,7 @@ class PlannedArenas:
             return self._by_rows(selected)
         if self.may_stream and selected.faster_by_rows:
             return self._by_rows(selected)
-        needs = found.memory.needs(len(selected.own_calls))
+        needs = found.memory.needs
         fullest = [position for position, need in enumerate(needs) if need == max(needs)]
         alive = {
             value

@@ -29,12 +29,14 @@ class Memory:
         scratch: that of calls which need it, by index.
         fetched: where constants of calls are copied to before, by index.
         overlaps: that the kernels allow.
+        calls: how many there are.
     """
 
     owners: Mapping[Value, Storage]
     scratch: Mapping[int, Storage]
     overlaps: list[Overlap]
     arena: ArenaPlan
+    calls: int
     fetched: Mapping[int, Storage] = field(default_factory=dict[int, Storage])
 
     @property
@@ -47,9 +49,10 @@ class Memory:
         """All storages."""
         return [*dict.fromkeys(self.owners.values()), *self.scratch.values(), *self.fetched.values()]
 
-    def needs(self, calls: int) -> list[int]:
-        """Return the bytes of the smallest arena for what is alive during each of so many calls."""
-        return call_needs(self.blocks, self.overlaps, calls)
+    @property
+    def needs(self) -> list[int]:
+        """Bytes of the smallest arena for what is alive during each call."""
+        return call_needs(self.blocks, self.overlaps, self.calls)
 
 
 def plan_memory(
@@ -102,7 +105,7 @@ def place(
     }
     blocks = [*dict.fromkeys(owners.values()), *scratch.values(), *buffers.values()]
     arena = plan_coarsely(blocks, overlaps, alignment, wanted, plan_arena)
-    return Memory(owners, scratch, overlaps, arena, buffers)
+    return Memory(owners, scratch, overlaps, arena, len(calls), buffers)
 
 
 def overlaps_of_all(
