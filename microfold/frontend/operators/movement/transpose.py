@@ -19,7 +19,7 @@ from microfold.ops.movement.transpose import Transpose
 @imports("TRANSPOSE")
 def transpose(context: OperatorContext) -> None:
     x = context.input(0)
-    context.require_same_quantization(x)
+    x = context.with_declared_scale(x)
     if context.known(1) is not None:
         named = context.integers(1, "permutation")
         permutation = tuple(context.axis(axis, x.type.rank) for axis in named)
