@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tflite
@@ -18,7 +18,6 @@ from microfold.frontend.reader import type_name
 from microfold.frontend.schema import (
     NO_OPTIONS,
     activation_name,
-    operator_names,
     option_faults,
     options_code,
     options_name,
@@ -38,15 +37,6 @@ from microfold.ops.movement.bitcast import Bitcast
 from microfold.ops.movement.broadcast_to import BroadcastTo
 from microfold.ops.movement.reshape import Reshape
 
-ImportFunction = Callable[["OperatorContext"], None]
-IMPORTERS: dict[str, ImportFunction] = {}
-
-# Inputs that are only memory, so that nothing has to compute them; by operator.
-SCRATCH_INPUTS: dict[str, tuple[int, ...]] = {}
-
-# Inputs whose quantisation may be block-wise, which importers look for themselves; by operator.
-BLOCKWISE_INPUTS: dict[str, tuple[int, ...]] = {}
-
 _STATIC = "export the model with static shapes and constant operator attributes"
 
 MAX_LIST = 4096  # elements of an attribute list or of a shape computation
@@ -56,32 +46,6 @@ CLIPS = {
     tflite.ActivationFunctionType.RELU_N1_TO_1: (-1.0, 1.0),
     tflite.ActivationFunctionType.RELU6: (0.0, 6.0),
 }
-
-
-def imports(
-    *names: str, scratch: tuple[int, ...] = (), blockwise: tuple[int, ...] = ()
-) -> Callable[[ImportFunction], ImportFunction]:
-    """Decorate the function that imports the TFLite operators of these names.
-
-    Args:
-        scratch: their entry in `SCRATCH_INPUTS`.
-        blockwise: their entry in `BLOCKWISE_INPUTS`.
-
-    Raises:
-        ValueError: the format has no operator of such a name.
-    """
-    operator_names(*names)
-
-    def decorate(function: ImportFunction) -> ImportFunction:
-        for name in names:
-            IMPORTERS[name] = function
-            if scratch:
-                SCRATCH_INPUTS[name] = scratch
-            if blockwise:
-                BLOCKWISE_INPUTS[name] = blockwise
-        return function
-
-    return decorate
 
 
 class OperatorContext:

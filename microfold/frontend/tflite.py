@@ -13,8 +13,9 @@ from microfold.errors import Problem, TypeRuleError, UnsupportedModelError
 from microfold.frontend.bind_symbolic_vars import NO_SHAPES, Shapes, bind_symbolic_vars
 from microfold.frontend.bodies import Body
 from microfold.frontend.complex_numbers import COMPLEX, COMPLEX_NAME
-from microfold.frontend.context import BLOCKWISE_INPUTS, SCRATCH_INPUTS, ImportFunction, OperatorContext
+from microfold.frontend.context import OperatorContext
 from microfold.frontend.hints import CHANGE, unsupported_operator
+from microfold.frontend.importers import BLOCKWISE_INPUTS, SCRATCH_INPUTS, ImportFunction
 from microfold.frontend.list_writes import find_list_writes
 from microfold.frontend.operators import IMPORTERS
 from microfold.frontend.operators.movement.list_write import list_write

@@ -139,7 +139,7 @@ def _softmaxes(count: int) -> bytes:
 FILES: dict[str, Callable[[], bytes]] = {
     "channels": lambda: _chain("ADD", (MAX_ELEMENTS,), "i2", 4),
     "many sums": lambda: _chain("ADD", (1 << 18,), "i1", 200),
-    "many parts": lambda: _parts(1024),
+    "many parts": lambda: _parts(512),
     "many softmaxes": lambda: _softmaxes(600),
     "many channels": lambda: _chain("MUL", (1, 1 << 20), "i1", 8),
     "rows": lambda: one_operator("EXP", [(1, MAX_ELEMENTS, 1, 1)], options="ExpOptions"),

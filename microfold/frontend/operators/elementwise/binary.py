@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from microfold.frontend.context import MAX_LIST, OperatorContext, Unsupported, imports
+from microfold.frontend.context import MAX_LIST, OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.frontend.operators.signal.fourier import finish_product
 from microfold.ir.node import Value
 from microfold.ir.op import Op

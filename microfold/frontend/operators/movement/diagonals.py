@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.ops.elementwise.select import Select
 from microfold.ops.movement.pad import Pad
 from microfold.ops.movement.reshape import Reshape

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.frontend.raw import OperatorOptions
 from microfold.ir.limits import MAX_RANK
 from microfold.ir.node import Value

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.frontend.operators.movement.shapes import one
 from microfold.frontend.raw import OperatorOptions
 from microfold.ir.node import Value
