@@ -105,6 +105,12 @@ def pad(context: OperatorContext) -> None:
     if given is None:
         x = context.with_declared_scale(x)
     fill = float(context.zero_point(x))
+    if given is None and fill and x.type.dtype is DType.INT16:
+        raise Unsupported(
+            f"int16 zero points must be 0 where nothing else is filled in; it has {fill:g}: LiteRT fills "
+            "with it, TFLM with 0",
+            "quantise the model again",
+        )
     if given is not None:
         context.require_same_quantization(x)
         if given.type.size != 1 or given.type.dtype is not x.type.dtype:
@@ -178,7 +184,8 @@ def concatenation(context: OperatorContext) -> None:
     options = context.required_options("ConcatenationOptions")
     values = context.inputs()
     if values[0].type.dtype is DType.INT16:
-        values = [context.with_declared_scale(value) for value in values]
+        copied = [context.with_declared_scale(value) for value in values]
+        values = values if any(context.zero_point(value) for value in copied) else copied
     context.require_same_quantization(*values)
     axis = context.axis(int(options.Axis()), values[0].type.rank)
     (result,) = context.emit(Concatenate(axis), *values)
