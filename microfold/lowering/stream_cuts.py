@@ -153,7 +153,7 @@ class Cuts:
 
     @cached_property
     def whole_needs(self) -> WholeNeeds:
-        """What calls need that compute whole tensors."""
+        """Lower bounds from the calls that compute whole tensors."""
         return WholeNeeds(self.scope.graph, self._layers, self._elsewhere)
 
     def _needs(
