@@ -9,6 +9,7 @@ from typing import Any
 
 from microfold.codegen.declarations import Rendered, split
 from microfold.codegen.environment import environment, template_source
+from microfold.codegen.layout import without_comments
 from microfold.codegen.names import HELPERS, names_in
 from microfold.codegen.stack_size import compile_command
 from microfold.program import Program
@@ -124,7 +125,7 @@ def helper_names() -> list[str]:
 def helpers(code: Iterable[str]) -> list[Rendered]:
     """The helpers that the code uses, directly or through other helpers, in definition order.
 
-    It uses those that it names.
+    It uses those that it names outside of comments.
 
     Those that only stand in for assembly are hidden from compilers that have it: some warn of unused
     functions.
@@ -203,7 +204,7 @@ def _closure(code: Iterable[str], view: Callable[[str], str] = str) -> set[str]:
     used: set[str] = set()
     pending = list(code)
     while pending:
-        for name in names_in(view(pending.pop()), HELPERS) & _files().keys():
+        for name in names_in(without_comments(view(pending.pop())), HELPERS) & _files().keys():
             if name not in used:
                 used.add(name)
                 pending.append(_helper(name).text)

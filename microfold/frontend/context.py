@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tflite
@@ -18,7 +18,6 @@ from microfold.frontend.reader import type_name
 from microfold.frontend.schema import (
     NO_OPTIONS,
     activation_name,
-    operator_names,
     option_faults,
     options_code,
     options_name,
@@ -29,7 +28,7 @@ from microfold.frontend.zero_products import zero_product
 from microfold.ir.limits import shape_fault
 from microfold.ir.node import Node, Value, make_node
 from microfold.ir.op import Op
-from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
+from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.ops.elementwise.conversions.requantize import Requantize
@@ -37,15 +36,6 @@ from microfold.ops.elementwise.select import Select
 from microfold.ops.movement.bitcast import Bitcast
 from microfold.ops.movement.broadcast_to import BroadcastTo
 from microfold.ops.movement.reshape import Reshape
-
-ImportFunction = Callable[["OperatorContext"], None]
-IMPORTERS: dict[str, ImportFunction] = {}
-
-# Inputs that are only memory, so that nothing has to compute them; by operator.
-SCRATCH_INPUTS: dict[str, tuple[int, ...]] = {}
-
-# Inputs whose quantisation may be block-wise, which importers look for themselves; by operator.
-BLOCKWISE_INPUTS: dict[str, tuple[int, ...]] = {}
 
 _STATIC = "export the model with static shapes and constant operator attributes"
 
@@ -56,32 +46,6 @@ CLIPS = {
     tflite.ActivationFunctionType.RELU_N1_TO_1: (-1.0, 1.0),
     tflite.ActivationFunctionType.RELU6: (0.0, 6.0),
 }
-
-
-def imports(
-    *names: str, scratch: tuple[int, ...] = (), blockwise: tuple[int, ...] = ()
-) -> Callable[[ImportFunction], ImportFunction]:
-    """Decorate the function that imports the TFLite operators of these names.
-
-    Args:
-        scratch: their entry in `SCRATCH_INPUTS`.
-        blockwise: their entry in `BLOCKWISE_INPUTS`.
-
-    Raises:
-        ValueError: the format has no operator of such a name.
-    """
-    operator_names(*names)
-
-    def decorate(function: ImportFunction) -> ImportFunction:
-        for name in names:
-            IMPORTERS[name] = function
-            if scratch:
-                SCRATCH_INPUTS[name] = scratch
-            if blockwise:
-                BLOCKWISE_INPUTS[name] = blockwise
-        return function
-
-    return decorate
 
 
 class OperatorContext:
@@ -374,31 +338,38 @@ class OperatorContext:
             if value.type.dtype.is_float or given is None:
                 continue
             for index in range(len(self.raw.outputs)):
-                out = self._result_element(index)
-                if out.dtype is not value.type.dtype or out.quant is None:
-                    continue
-                if (given.scales, given.zero_points) == (out.quant.scales, out.quant.zero_points):
-                    continue
-                self.element(index)  # raises if the scale is 0
-                raise Unsupported(
-                    f"input and output must be quantised alike; "
-                    f"they are {describe(given)} and {describe(out.quant)}",
-                    "quantise the model with a converter that shares the scale across this operator",
-                )
+                found = self._other_quantization(value, index)
+                if found is not None:
+                    raise _quantized_otherwise(given, found)
 
-    def with_declared_scale(self, value: Value, name: str) -> Value:
-        """Return the integers of a value with the scale that the file has for output 0.
-
-        Operators use it that copy bytes in the references, whatever the scales of their operands are.
+    def _other_quantization(self, value: Value, index: int) -> Quant | None:
+        """Return the quantisation of an output that has another one than a value of its type.
 
         Raises:
             Unsupported: the scale in the file means nothing.
         """
-        result = self.scope.tensors[self.raw.outputs[0]]
-        if value.type.quant is None or (result.quant is None and not result.quant_fault):
+        given, out = value.type.quant, self._result_element(index)
+        if given is None or out.dtype is not value.type.dtype or out.quant is None:
+            return None
+        if (given.scales, given.zero_points) == (out.quant.scales, out.quant.zero_points):
+            return None
+        return self.element(index).quant  # raises if the scale is 0
+
+    def with_declared_scale(self, value: Value, index: int = 0) -> Value:
+        """Return the integers of a value with the scale that the file has for an output.
+
+        Operators use it that copy bytes in the references, whatever the scales of their operands are.
+
+        Raises:
+            Unsupported: the scale in the file means nothing, or there is one for each channel.
+        """
+        given, found = value.type.quant, self._other_quantization(value, index)
+        if given is None or found is None:
             return value
-        element = self.element()
-        return value if value.type.element == element else self.emit(Bitcast(element), value, names=[name])[0]
+        if given.axis is not None or found.axis is not None or value.type.dtype is DType.INT4:
+            raise _quantized_otherwise(given, found)
+        element = ElementType(value.type.dtype, found)
+        return self.emit(Bitcast(element), value, names=[f"{value.name}_bytes"])[0]
 
     def name(self, index: int = 0) -> str:
         """What the value for output `index` is called."""
@@ -601,3 +572,10 @@ class OperatorContext:
         return not all(array is None or is_ordinary(array) for array in arrays) or any(
             value in self.scope.large for value in operands
         )
+
+
+def _quantized_otherwise(given: Quant, found: Quant) -> Unsupported:
+    return Unsupported(
+        f"input and output must be quantised alike; they are {describe(given)} and {describe(found)}",
+        "quantise the model with a converter that shares the scale across this operator",
+    )

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from microfold.errors import InputError, MicrofoldError
-from microfold.frontend.context import IMPORTERS, ImportFunction, OperatorContext, Unsupported
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import IMPORTERS, ImportFunction
 from microfold.ir.types import TensorType
 from microfold.ops.external.custom_call import NAMES, CustomCall
 from microfold.support.frozen import frozen

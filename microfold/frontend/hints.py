@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from microfold.frontend.context import IMPORTERS, Unsupported
+from microfold.frontend.context import Unsupported
+from microfold.frontend.importers import IMPORTERS
 
 # Where nothing better is known.
 CHANGE = "change this part of the model, or replace it by other operators, and convert it again"

@@ -13,8 +13,9 @@ from microfold.errors import Problem, TypeRuleError, UnsupportedModelError
 from microfold.frontend.bind_symbolic_vars import NO_SHAPES, Shapes, bind_symbolic_vars
 from microfold.frontend.bodies import Body
 from microfold.frontend.complex_numbers import COMPLEX, COMPLEX_NAME
-from microfold.frontend.context import BLOCKWISE_INPUTS, SCRATCH_INPUTS, ImportFunction, OperatorContext
+from microfold.frontend.context import OperatorContext
 from microfold.frontend.hints import CHANGE, unsupported_operator
+from microfold.frontend.importers import BLOCKWISE_INPUTS, SCRATCH_INPUTS, ImportFunction
 from microfold.frontend.list_writes import find_list_writes
 from microfold.frontend.operators import IMPORTERS
 from microfold.frontend.operators.movement.list_write import list_write
@@ -239,13 +240,17 @@ class _Importer:
 
     def describe(self, raw: RawOperator, nodes: int, problems: int) -> Surveyed:
         """What came of an operator: the nodes and problems since these counts."""
-        values = {index: self.scope.in_graph(value) for index, value in self.scope.values.items()}
+        scope = self.scope
+
+        def types(tensors: Sequence[int]) -> tuple[TensorType, ...]:
+            return tuple(scope.in_graph(scope.values[i]).type for i in tensors if i in scope.values)
+
         return Surveyed(
             raw.name,
             self.subgraph.tensors[raw.outputs[0]].name if raw.outputs else "",
-            tuple(self.scope.nodes[nodes:]),
-            tuple(values[i].type for i in raw.inputs if i in values),
-            tuple(values[i].type for i in raw.outputs if i in values),
+            tuple(scope.nodes[nodes:]),
+            types(raw.inputs),
+            types(raw.outputs),
             self.problems[problems] if len(self.problems) > problems else None,
         )
 

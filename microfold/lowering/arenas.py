@@ -219,7 +219,7 @@ class Selected:
     def _whole(self) -> Whole:
         """What selection makes of whole tensors."""
         memory, order = self.schedule.memory, self.schedule.order
-        needs = {index: memory.need(position) for position, index in enumerate(order)}
+        needs = dict(zip(order, memory.needs, strict=True))
         layers = [needs[index] for index in range(len(order))]
         return Whole(self.rankings, self.chosen, layers, memory.size, self.flash)
 
@@ -274,7 +274,7 @@ class PlannedArenas:
             return self._by_rows(selected)
         if self.may_stream and selected.faster_by_rows:
             return self._by_rows(selected)
-        needs = [found.memory.need(position) for position in range(len(selected.own_calls))]
+        needs = found.memory.needs
         fullest = [position for position, need in enumerate(needs) if need == max(needs)]
         alive = {
             value

@@ -114,7 +114,11 @@ def _candidate(choice: Choice, ranking: Ranking) -> Candidate:
 
 
 def _refusal(
-    layers: Sequence[Ranking], selectors: Sequence[Selector], plans: SchedulePlanner | None, ram: int, state: int
+    layers: Sequence[Ranking],
+    selectors: Sequence[Selector],
+    plans: SchedulePlanner | None,
+    ram: int,
+    state: int,
 ) -> BudgetError:
     """Return the least arena that exists, with the layer that decides."""
     assert plans is not None

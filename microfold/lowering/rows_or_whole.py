@@ -21,6 +21,7 @@ from microfold.lowering.stream_layers import stream_buffers, stream_places
 from microfold.lowering.stream_search import Search
 from microfold.lowering.streamed import Streamed
 from microfold.options import Options
+from microfold.plan.stream.planner import StreamPlanner
 from microfold.support.frozen import frozen
 
 # Where whole tensors fit a limit of RAM, rows are taken if these take so many times as long: rows take code
@@ -80,7 +81,11 @@ def smaller_rows(whole: Whole, search: Search) -> Streamed | None:
     """
     options, most = search.options, most_arena(whole.arena)
     over = [index for index, need in enumerate(whole.needs) if need > most]
-    if most <= 0 or whole.arena > limits.STREAMED_BYTES or not over or not _takes_no_longer(whole, search.cuts, over):
+    if most <= 0 or whole.arena > limits.STREAMED_BYTES or not over or search.cuts.whole_needs.at_ends > most:
+        return None
+    if not _takes_no_longer(whole, search.cuts, over):
+        return None
+    if not any(_by_rows(planner, whole, over) for planner in search.cuts.promising):
         return None
     found = in_rows(search)
     if isinstance(found, Streamed) and whole.cost < found.cost <= NEARLY * whole.cost:
@@ -89,6 +94,12 @@ def smaller_rows(whole: Whole, search: Search) -> Streamed | None:
         return None
     size = found.memory.size
     return found if rows_pay(whole.arena, size, whole.flash, found.flash, options.optimize) else None
+
+
+def _by_rows(planner: StreamPlanner, whole: Whole, layers: Sequence[int]) -> bool:
+    """Return whether a cut computes all of some layers by rows."""
+    calls = {each.layer.node for each in planner.planned if each.call is not None}
+    return all(whole.rankings[index].layer.node not in calls for index in layers)
 
 
 def _takes_no_longer(whole: Whole, cuts: Cuts, layers: Sequence[int]) -> bool:

@@ -40,38 +40,26 @@ class ScopeMemory:
         direct: the graph's outputs that lie where whoever runs it wants them, by their indices, each with the
             value that owns the storage.
         inner: of the scopes that calls run, by the calls' indices in this scope.
-        calls: how many it has itself.
     """
 
     own: Memory
     direct: Mapping[int, Value]
     inner: Mapping[int, tuple[ScopeMemory, ...]]
-    calls: int
 
     @property
     def size(self) -> int:
         """Bytes of the arena."""
         return self.own.size
 
-    def need(self, index: int) -> int:
-        """Bytes of an arena for what is alive during one call; calls are counted as in `Scope.everything`."""
-        if not self.inner:
-            return self.own.need(index)
-        for call in range(index + 1):
-            if index == 0:
-                return self.own.need(call)
-            index -= 1
-            for scope in self.inner.get(call, ()):
-                count = scope.count
-                if index < count:
-                    return scope.need(index)
-                index -= count
-        raise IndexError(index)
-
     @property
-    def count(self) -> int:
-        """Calls, with those that others run."""
-        return self.calls + sum(scope.count for scopes in self.inner.values() for scope in scopes)
+    def needs(self) -> list[int]:
+        """Bytes of an arena for what is alive during each call, in the order of `Scope.everything`."""
+        found: list[int] = []
+        for call, need in enumerate(self.own.needs):
+            found.append(need)
+            for scope in self.inner.get(call, ()):
+                found += scope.needs
+        return found
 
 
 class Scope:
@@ -221,7 +209,7 @@ class Scope:
             elsewhere=elsewhere,
             alignment=self.options.align,
         )
-        return ScopeMemory(own, direct, inner, len(own_calls))
+        return ScopeMemory(own, direct, inner)
 
 
 def _parts(node: Node, count: int) -> tuple[str, ...]:

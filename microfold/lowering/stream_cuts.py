@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -20,6 +20,7 @@ from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates,
 from microfold.kernels.selection.policy import Policy
 from microfold.lowering.pixel_sums import means_of_sums, with_means_of_sums
 from microfold.lowering.scope import Scope
+from microfold.lowering.whole_needs import WholeNeeds
 from microfold.options import Options
 from microfold.plan.liveness import alive_between, storages
 from microfold.plan.stream.planner import StreamPlanner
@@ -105,7 +106,8 @@ class Cuts:
         graph = self.scope.graph
         found = self._needs_of_prefixes()
         if self.options.io != "rows":
-            found += self._needs([region] for region in self._around_peak(graph, self._first + 1))
+            regions = self._around_peak(graph, self._first + 1)
+            found += self._needs(([region] for region in regions), _most_of_promising(found))
         found.sort(key=lambda each: each[0])
         for need, planner in found[:FURTHER_LOOKS]:
             found += self._with_further_regions(need, planner)
@@ -116,12 +118,16 @@ class Cuts:
     def _needs_of_prefixes(self) -> list[tuple[int, StreamPlanner]]:
         """Return cuts after a first region, each with the bytes of its windows.
 
-        The search ends where longer regions need more than the best ones found, or have too many events.
+        The search ends where longer regions need no less than the best ones found, or have too many events.
         """
         found: list[tuple[int, StreamPlanner]] = []
         least = 0
-        for region in self.regions_from(self._first):
-            if least > last_of_first([need for need, _ in found], CLOSE_LOOKS):
+        behind = self.whole_needs.behind
+        regions = self._regions(
+            self.scope.graph, self._first, lambda end: behind[end] < _most_of_promising(found)
+        )
+        for region in regions:
+            if least >= _most_of_promising(found):
                 break
             if self._events > MOST_EVENTS_OF_PREFIXES:
                 break
@@ -138,19 +144,32 @@ class Cuts:
             if not planner.needs_most_behind:
                 break
             regions = self._around_peak(planner.whole, planner.regions[-1].end)
-            tried = self._needs([*planner.regions, region] for region in regions)
+            tried = self._needs(([*planner.regions, region] for region in regions), need)
             if not tried or min(tried, key=lambda each: each[0])[0] >= need:
                 break
             need, planner = min(tried, key=lambda each: each[0])
             found.append((need, planner))
         return found
 
-    def _needs(self, candidates: Iterable[Sequence[Region]]) -> list[tuple[int, StreamPlanner]]:
-        """Return planners of regions, with the bytes that their windows need."""
+    @cached_property
+    def whole_needs(self) -> WholeNeeds:
+        """Lower bounds from the calls that compute whole tensors."""
+        return WholeNeeds(self.scope.graph, self._layers, self._elsewhere)
+
+    def _needs(
+        self, candidates: Iterable[Sequence[Region]], most: float = math.inf
+    ) -> list[tuple[int, StreamPlanner]]:
+        """Return planners of regions, with the bytes that their windows need.
+
+        Args:
+            most: bytes; cuts are left out whose calls outside of the regions need as much.
+        """
         found: list[tuple[int, StreamPlanner]] = []
         for regions in candidates:
             if self._events > MOST_EVENTS:
                 break
+            if self.whole_needs.outside(regions) >= most:
+                continue
             planner = self.planner(regions)
             self._events += planner.end
             try:
@@ -161,11 +180,11 @@ class Cuts:
                 found.append((planner.least_need(kernels), planner))
         return found
 
-    def _regions(self, graph: Graph, start: int, ends: Collection[int] = ()) -> Iterator[Region]:
+    def _regions(self, graph: Graph, start: int, may_end: Callable[[int], bool] = bool) -> Iterator[Region]:
         """Those that begin with a node.
 
         Args:
-            ends: how many nodes come before those behind the region; none: any number.
+            may_end: whether a region may end behind so many nodes of the graph.
         """
         rows: list[RowNode] = []
         for index, node in enumerate(graph.nodes[start:], start):
@@ -178,7 +197,7 @@ class Cuts:
                 self.reason = self.reason or f"{node.op.name} %{node.outputs[0].brief}: {found}"
                 break
             rows.append(found)
-            if not ends or index + 1 in ends:
+            if may_end(index + 1):
                 region = self._region(graph, rows, start)
                 if region is not None:
                     yield region
@@ -223,7 +242,8 @@ class Cuts:
             ends = sorted((index for index in calls if index > peak), key=before)[:ENDS]
             # Up to the call before; between them are other shapes of its result.
             last = (max(each for each in calls if each < end) for end in ends)
-            yield from self._regions(graph, begin, {*(each + 1 for each in last), calls[-1] + 1})
+            wanted = {*(each + 1 for each in last), calls[-1] + 1}
+            yield from self._regions(graph, begin, wanted.__contains__)
 
     def planner(self, regions: Sequence[Region]) -> StreamPlanner:
         """Of a cut: the same one whenever searches come back to it."""
@@ -313,6 +333,11 @@ class Cuts:
                 )
             self._ranked[node, form] = Ranking(layer, found, runs=runs)
         return self._ranked[node, form]
+
+
+def _most_of_promising(found: Iterable[tuple[int, StreamPlanner]]) -> float:
+    """Return the bytes from which on a cut that comes behind these is none of the promising ones."""
+    return last_of_first((need for need, _ in found), CLOSE_LOOKS)
 
 
 def last_of_first(sizes: Iterable[int], count: int) -> float:

@@ -252,7 +252,7 @@ class TiledCuts(Cuts):
             tiles.append(region)
             start += len(tile)
         ends = {start + len(self.tiled.joins) + count for count in self.behind}
-        found = self._needs([*tiles, region] for region in self._regions(graph, start, ends))
+        found = self._needs([*tiles, region] for region in self._regions(graph, start, ends.__contains__))
         found.sort(key=lambda each: each[0])
         for need, planner in found[:1]:
             found += self._with_further_regions(need, planner)

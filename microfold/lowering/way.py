@@ -214,7 +214,7 @@ class Way:
         selected = self.selected
         found = selected.schedule if self.revise is None else selected.planner.schedule(kernels, self.calls)
         scope = self.scope.in_order(found.graph, found.order)
-        return Planned(found.order, scope, ScopeMemory(found.memory, {}, {}, len(kernels)))
+        return Planned(found.order, scope, ScopeMemory(found.memory, {}, {}))
 
     def with_fetched(self, fetched: Mapping[int, int]) -> Planned:
         """The same order of calls, with room for constants that are copied into the arena; see `plan_memory`.
@@ -234,7 +234,7 @@ class Way:
             fetched=fetched,
         )
         self._check_ram(memory.size, "with room for the constants that are prefetched")
-        return Planned(order, scope, ScopeMemory(memory, {}, {}, len(kernels)))
+        return Planned(order, scope, ScopeMemory(memory, {}, {}))
 
     def _check_ram(self, arena: int, how: str) -> None:
         """Raises InputError if this arena is larger than the options allow."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from microfold.ir.views import ALIGNMENT
 from microfold.plan.exact import solve
-from microfold.plan.liveness import Storage, alive
+from microfold.plan.liveness import Storage, alive, alive_during
 from microfold.plan.overlap import Overlap
 from microfold.plan.problem import problem_of, units
 
@@ -48,17 +48,19 @@ def shared(overlaps: Sequence[Overlap]) -> int:
     return saved
 
 
-def call_need(blocks: Sequence[Storage], overlaps: Sequence[Overlap], call: int) -> int:
-    """Bytes of the smallest arena for what is alive during one call, overlaps and scratch included."""
-    total = sum(units(block.size) for block in blocks if block.first <= call <= block.last)
-    return (total - shared([o for o in overlaps if o.target.first == call])) * ALIGNMENT
+def call_needs(blocks: Sequence[Storage], overlaps: Sequence[Overlap], calls: int) -> list[int]:
+    """Return the bytes of the smallest arena for what is alive during each call, from call 0 on.
+
+    Overlaps and scratch are included.
+    """
+    leave = _by_call(overlaps)
+    totals = alive_during(blocks, calls, lambda block: units(block.size))
+    return [(total - shared(leave.get(call, ()))) * ALIGNMENT for call, total in enumerate(totals)]
 
 
 def step_bound(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> int:
     """Bytes that no arena can go below: the largest exact need of one call, overlaps and scratch included."""
-    leave: dict[int, list[Overlap]] = {}
-    for overlap in overlaps:
-        leave.setdefault(overlap.target.first, []).append(overlap)
+    leave = _by_call(overlaps)
     bound = 0
     held = alive(blocks, lambda block: units(block.size))
     for moment, total in sorted(held.items(), key=lambda item: -item[1]):
@@ -66,6 +68,14 @@ def step_bound(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> int:
             break
         bound = max(bound, total - shared(leave.get(moment, ())))
     return bound * ALIGNMENT
+
+
+def _by_call(overlaps: Sequence[Overlap]) -> dict[int, list[Overlap]]:
+    """Return the overlaps by the call that computes their target."""
+    found: dict[int, list[Overlap]] = {}
+    for overlap in overlaps:
+        found.setdefault(overlap.target.first, []).append(overlap)
+    return found
 
 
 def window_bound(blocks: Sequence[Storage], overlaps: Sequence[Overlap], limit: int, bound: int) -> int:

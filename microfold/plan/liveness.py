@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from microfold.ir.graph import Graph
@@ -100,6 +102,15 @@ def alive(blocks: Sequence[Storage], size: Callable[[Storage], int]) -> dict[int
     return held
 
 
+def alive_during(blocks: Iterable[Storage], calls: int, size: Callable[[Storage], int]) -> list[int]:
+    """Return the sum of sizes that live during each call, from call 0 on."""
+    changes = [0] * (calls + 1)
+    for block in blocks:
+        changes[min(max(block.first, 0), calls)] += size(block)
+        changes[min(max(block.last + 1, 0), calls)] -= size(block)
+    return [*accumulate(changes[:calls])]
+
+
 class Held(NamedTuple):
     """Bytes of storage that live during each call, and that live both before and during it."""
 
@@ -109,9 +120,8 @@ class Held(NamedTuple):
 
 def alive_between(blocks: Iterable[Storage], calls: int) -> Held:
     """What storages hold whatever overlaps."""
-    during, before = [0] * (calls + 1), [0] * (calls + 1)
-    for block in blocks:
-        for call in range(max(block.first, 0), block.last + 1):
-            during[call] += block.size
-            before[call] += block.size if call > block.first else 0
-    return Held(during, before)
+    held, born = [*blocks], Counter[int]()
+    for block in held:
+        born[block.first] += block.size
+    during = alive_during(held, calls + 1, lambda block: block.size)
+    return Held(during, [size - born[call] for call, size in enumerate(during)])

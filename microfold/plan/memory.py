@@ -13,7 +13,7 @@ from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import overlap_of
 from microfold.plan.arena import ArenaPlan, plan_arena
-from microfold.plan.bound import call_need
+from microfold.plan.bound import call_needs
 from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage, storages
 from microfold.plan.overlap import Leave, Overlap
@@ -29,12 +29,14 @@ class Memory:
         scratch: that of calls which need it, by index.
         fetched: where constants of calls are copied to before, by index.
         overlaps: that the kernels allow.
+        calls: how many there are.
     """
 
     owners: Mapping[Value, Storage]
     scratch: Mapping[int, Storage]
     overlaps: list[Overlap]
     arena: ArenaPlan
+    calls: int
     fetched: Mapping[int, Storage] = field(default_factory=dict[int, Storage])
 
     @property
@@ -47,9 +49,10 @@ class Memory:
         """All storages."""
         return [*dict.fromkeys(self.owners.values()), *self.scratch.values(), *self.fetched.values()]
 
-    def need(self, index: int) -> int:
-        """Bytes of the smallest arena for what is alive during one call."""
-        return call_need(self.blocks, self.overlaps, index)
+    @property
+    def needs(self) -> list[int]:
+        """Bytes of the smallest arena for what is alive during each call."""
+        return call_needs(self.blocks, self.overlaps, self.calls)
 
 
 def plan_memory(
@@ -102,7 +105,7 @@ def place(
     }
     blocks = [*dict.fromkeys(owners.values()), *scratch.values(), *buffers.values()]
     arena = plan_coarsely(blocks, overlaps, alignment, wanted, plan_arena)
-    return Memory(owners, scratch, overlaps, arena, buffers)
+    return Memory(owners, scratch, overlaps, arena, len(calls), buffers)
 
 
 def overlaps_of_all(

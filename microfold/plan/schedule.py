@@ -16,7 +16,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.plan.arena import plan_arena
 from microfold.plan.bound import shared
 from microfold.plan.coarse import plan_coarsely
-from microfold.plan.liveness import Storage, computing_nodes, storages
+from microfold.plan.liveness import Storage, alive_during, computing_nodes, storages
 from microfold.plan.memory import Memory, leave_of, overlaps_of, overlaps_of_all, place
 from microfold.plan.order import CallNeeds, alive_in_any_order, better_order, shared_if_dying
 from microfold.plan.overlap import Overlap
@@ -196,10 +196,7 @@ class SchedulePlanner:
     def _alive(self) -> list[int]:
         """Units that are alive in each call, scratch aside."""
         blocks = dict.fromkeys(self._owners.values())
-        return [
-            sum(units(block.size) for block in blocks if block.first <= call <= block.last)
-            for call in range(len(self.order))
-        ]
+        return alive_during(blocks, len(self.order), lambda block: units(block.size))
 
     @cached_property
     def _always_alive(self) -> list[int]:

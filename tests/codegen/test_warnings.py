@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from microfold import target
+from microfold.codegen.names import HELPERS, names_in
+from microfold.codegen.requirements import closure_names, helper_names, helpers
 from microfold.compiler import compile_file, compile_graph
 from microfold.options import Options
 from microfold.program import Program
@@ -76,6 +78,27 @@ def test_constants_of_structs_with_arrays(
     program = compile_graph(graph, target.load("cortex-m4"), Options(optimize="speed"), name="winograd")
     assert program.layers[0].kernel.name == kernel
     check_core([program], "cortex-m4", tmp_path)
+
+
+@pytest.mark.parametrize("optimize", quick(["size", "speed"]))
+def test_sums_with_late_loads(optimize: str, tmp_path: Path) -> None:
+    """Clang warns of helpers that only a comment names."""
+    need_tools("arm-none-eabi-gcc", "clang")
+    model = sweep.MODELS / "made" / "cnn_int16x8.tflite"
+    program = compile_file(model, target.load("cortex-m33"), Options(optimize=optimize))
+    check_core([program], "cortex-m33", tmp_path)
+
+
+def test_comments_use_no_helpers() -> None:
+    assert not helpers(["/* As mf_sum_4x2_int16_4. */"])
+    assert helpers(["mf_sum_4x2_int16_4(&sums, weights, patches, end);"])
+
+
+def test_comments_of_helpers_name_what_is_there() -> None:
+    """A comment may speak of the helper itself and of those that are emitted with it."""
+    for name in helper_names():
+        text = "\n".join(each.text for each in helpers([name]))
+        assert names_in(text, HELPERS) & {*helper_names()} <= closure_names([name]), name
 
 
 @pytest.mark.slow

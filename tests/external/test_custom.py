@@ -16,7 +16,7 @@ from microfold.codegen.taps import BuildText
 from microfold.compiler import compile_file
 from microfold.errors import InputError, TypeRuleError, UnsupportedModelError
 from microfold.frontend import custom
-from microfold.frontend.context import IMPORTERS
+from microfold.frontend.importers import IMPORTERS
 from microfold.frontend.tflite import import_model
 from microfold.host.session import Session
 from microfold.ir.interpret import Interpreter

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from microfold.frontend.context import imports
 from microfold.frontend.half import WIDENED
+from microfold.frontend.importers import imports
 from microfold.frontend.legacy import MOVING, SHIFTED
 from microfold.frontend.operators import IMPORTERS
 from microfold.frontend.schema import operator_names

@@ -176,6 +176,14 @@ _chain("pad_rows", Pad(((0, 0), (0, 1), (0, 0), (0, 0)), 0.0), Pad(((0, 0), (1, 
 
 
 @family
+def splits(b: Builder) -> Graph:
+    """Parts of one value, each an output."""
+    x = b.input((b.size, 8), INT8)
+    parts = (b.emit(StridedSlice((index, 0), (1, 8), (1, 1)), x) for index in range(b.size))
+    return b.graph(*parts)
+
+
+@family
 def far_scales(b: Builder) -> Graph:
     """One that gets nowhere, which is known only where its way ends."""
     x = b.input()

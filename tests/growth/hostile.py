@@ -117,8 +117,30 @@ def _tiles() -> bytes:
     return writer.pack()
 
 
+def _parts(count: int) -> bytes:
+    writer = Writer()
+    x = writer.input((count, 8), "i1", 0.1)
+    results = [writer.tensor((8,), "i1", 0.1) for _ in range(count)]
+    writer.operator("UNPACK", [x], results, "UnpackOptions", Num=count, Axis=0)
+    return writer.pack()
+
+
+def _softmaxes(count: int) -> bytes:
+    """Operators of an image in a row, whose calls all need the same."""
+    writer = Writer()
+    x = writer.input((1, 9, 11, 6), "f4")
+    for number in range(count):
+        result = writer.tensor((1, 9, 11, 6), "f4")
+        writer.operator("SOFTMAX", [x], result, "SoftmaxOptions", inner=number < count - 1, Beta=1.0)
+        x = result
+    return writer.pack()
+
+
 FILES: dict[str, Callable[[], bytes]] = {
     "channels": lambda: _chain("ADD", (MAX_ELEMENTS,), "i2", 4),
+    "many sums": lambda: _chain("ADD", (1 << 18,), "i1", 200),
+    "many parts": lambda: _parts(512),
+    "many softmaxes": lambda: _softmaxes(600),
     "many channels": lambda: _chain("MUL", (1, 1 << 20), "i1", 8),
     "rows": lambda: one_operator("EXP", [(1, MAX_ELEMENTS, 1, 1)], options="ExpOptions"),
     "columns": lambda: one_operator("EXP", [(1, 1, MAX_ELEMENTS, 1)], options="ExpOptions"),

@@ -11,12 +11,16 @@ from pathlib import Path
 import pytest
 
 from microfold.codegen.names import Namer
+from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.parse import parse
 from microfold.lowering import stream_cuts
 from microfold.lowering.scope import Scope
 from microfold.options import Options
 from microfold.passes.context import PassContext
+from microfold.plan.bound import call_needs
+from microfold.plan.liveness import Storage
+from microfold.plan.stream.planner import StreamPlanner
 from microfold.target import load
 from microfold.transform.placement.slice_as_view import slice_as_view
 from tests.growth.families import FAMILIES, build
@@ -38,6 +42,7 @@ SLOW = (
     "fan",
     "outputs",
     "states",
+    "splits",
     "growing_concatenations",
     "views",
 )
@@ -75,6 +80,16 @@ def test_slices_grow_with_the_states() -> None:
     assert spent(192) <= GROWTH * spent(48)
 
 
+def test_needs_of_calls_grow_with_the_calls() -> None:
+    def spent(size: int) -> float:
+        counter, blocks = Steps(), [Storage(f"b{index}", 8, index, size) for index in range(size)]
+        with counter.counting():
+            call_needs(blocks, [], size)
+        return counter()
+
+    assert spent(192) <= GROWTH * spent(48)
+
+
 def test_cuts_of_streams_grow_with_the_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each prefix of a chain is a cut with events for all its rows; only so many events are looked at."""
     monkeypatch.setattr(stream_cuts, "MOST_EVENTS", 500)
@@ -90,6 +105,22 @@ def test_cuts_of_streams_grow_with_the_chain(monkeypatch: pytest.MonkeyPatch) ->
         return counter()
 
     assert spent(192) <= GROWTH * spent(48)
+
+
+def test_rows_are_not_searched_where_the_input_alone_needs_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arena holds the whole input, which is as large as any tensor: rows cannot make it smaller."""
+
+    def search(_: stream_cuts.Cuts) -> list[StreamPlanner]:
+        raise AssertionError("cuts are searched")
+
+    monkeypatch.setattr(stream_cuts.Cuts, "promising", property(search))
+    compile_graph(build("image_softmax", 24), load("cortex-m7"), Options())
+
+
+def test_cuts_that_need_as_much_as_others_are_not_planned() -> None:
+    """All prefixes of a chain whose calls are alike need as much: the first ones are as good as any."""
+    cuts = stream_cuts.Cuts(Scope(build("image_softmax", 48), load("cortex-m7"), Options()), Options())
+    assert len(cuts._needs_of_prefixes()) == stream_cuts.CLOSE_LOOKS
 
 
 def test_names_that_are_the_same_but_for_a_number() -> None:

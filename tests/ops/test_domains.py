@@ -149,8 +149,7 @@ def test_int16_zero_points_of_files(tensors: str) -> None:
             ]
             assert node.op.any_zero_point or all(v.type.dtype is not INT16 for v in odd), (name, node.op)
     assert counts["refused"] > 30
-    # Nothing gives results another zero point than its operands have, and that of results must be 0.
-    assert (counts["accepted"] > 0) == (tensors == "inputs")
+    assert counts["accepted"] > 0
 
 
 @pytest.mark.parametrize("exponent", [-45, -24, -12, 24, 45])

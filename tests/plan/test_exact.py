@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from microfold.ir.views import ALIGNMENT
 from microfold.plan.arena import ArenaPlan, plan_arena
-from microfold.plan.bound import call_need, step_bound, window_bound
+from microfold.plan.bound import call_needs, step_bound, window_bound
 from microfold.plan.check import check_plan
 from microfold.plan.exact import solve
 from microfold.plan.greedy import Conflicts, climb, place_greedily, place_in_order
@@ -81,11 +81,11 @@ def check(case: Case) -> None:
     found = solve(problem, sum(problem.sizes) + 1, 0, 1_000_000)
     assert found.size * ALIGNMENT == found.bound * ALIGNMENT == smallest
     bound = step_bound(blocks, overlaps)
-    needs = []
+    needs: list[int] = []
     for call in range(-1, 8):
         now = [block for block in blocks if block.first <= call <= block.last]
         needs.append(_smallest(now, overlaps))
-        assert call_need(blocks, overlaps, call) == needs[-1]
+    assert call_needs(blocks, overlaps, 8) == needs[1:]
     assert bound == max(needs)
     assert bound <= window_bound(blocks, overlaps, smallest, bound) <= smallest
 

@@ -16,7 +16,7 @@ from microfold.ir.node import Value
 from microfold.ops.elementwise.activations.leaky_relu import LeakyRelu
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.options import Options
-from microfold.plan.bound import call_need
+from microfold.plan.bound import call_needs
 from microfold.plan.liveness import Storage, computing_nodes
 from microfold.plan.order import CallNeeds, better_order
 from microfold.plan.overlap import Leave, Overlap
@@ -75,7 +75,7 @@ def _peak(calls: Sequence[CallNeeds], order: Sequence[int]) -> int:
             for leave in call.leave
             if moved[leave.source].last == moment
         ]
-    return max(call_need(blocks, overlaps, moment) for moment in range(len(order)))
+    return max(call_needs(blocks, overlaps, len(order)))
 
 
 @settings(max_examples=60)

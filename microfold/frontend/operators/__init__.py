@@ -3,7 +3,7 @@
 from importlib import import_module
 from pkgutil import walk_packages
 
-from microfold.frontend.context import IMPORTERS
+from microfold.frontend.importers import IMPORTERS
 
 __all__ = ["IMPORTERS"]
 

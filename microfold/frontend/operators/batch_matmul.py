@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
 from microfold.frontend.hybrid import is_hybrid, quantized
+from microfold.frontend.importers import imports
 from microfold.ir.node import Value
 from microfold.ir.types import DType, ElementType
 from microfold.ops.batch_matmul import BatchMatmul

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from flatbuffers import flexbuffers
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.ir.limits import MAX_INTEGER
 from microfold.ir.types import DType, ElementType, TensorType
 from microfold.ops.elementwise.add import Add

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import tflite
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.frontend.window import positive, strides_of
 from microfold.ir.node import Value
 from microfold.ir.types import Array, DType, ElementType

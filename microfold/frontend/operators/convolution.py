@@ -6,8 +6,9 @@ from typing import Any
 
 import tflite
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
 from microfold.frontend.hybrid import bias_of, is_hybrid, quantized, refuse_unsigned
+from microfold.frontend.importers import imports
 from microfold.frontend.operators.movement.rearrangement import spread
 from microfold.frontend.window import (
     check_weights,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.frontend.raw import RawTensor
 from microfold.ir.types import DType, TensorType
 from microfold.ops.external.ethos_u import EthosU

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.frontend.compression import decoded
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.ir.node import Value
 from microfold.ir.types import Array, ElementType
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from flatbuffers import flexbuffers
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.ir.types import DType
 from microfold.ops.detection_postprocess import DetectionPostprocess
 from microfold.ops.elementwise.conversions.dequantize import Dequantize

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tflite
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
 from microfold.frontend.hybrid import bias_of, is_hybrid, quantized
+from microfold.frontend.importers import imports
 from microfold.frontend.window import check_legacy_weights, check_weights, with_bias_type
 from microfold.ir.node import Value
 from microfold.ir.types import Array, DType

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.ir.limits import MAX_ELEMENTS
 from microfold.ir.node import Value
 from microfold.ir.types import Array, DType

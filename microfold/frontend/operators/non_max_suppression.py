@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.ir.node import Value
 from microfold.ops.movement.reshape import Reshape
 from microfold.ops.non_max_suppression import NonMaxSuppression

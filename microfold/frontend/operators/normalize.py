@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.frontend.window import image
 from microfold.ir.types import DType, ElementType
 from microfold.ops.convolution.conv2d import Conv2D

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.frontend.operators.movement.shapes import one
 from microfold.ir.node import Value
 from microfold.ir.types import DType
@@ -121,7 +122,7 @@ def top_k(context: OperatorContext) -> None:
         *_, count = context.static_shape("k", max(x.type.rank, 1))
     else:
         (count,) = one(context.integers(1, "k"), "k")
-    context.require_same_quantization(x)
+    x = context.with_declared_scale(x)
     if len(context.raw.outputs) != 2:
         raise Unsupported(f"it must have 2 outputs; it has {len(context.raw.outputs)}")
     op = TopK(count, context.element(1).dtype)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from microfold.frontend.context import MAX_LIST, OperatorContext, Unsupported, imports
+from microfold.frontend.context import MAX_LIST, OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.frontend.operators.movement.rearrangement import spread
 from microfold.frontend.operators.movement.shapes import exact_fill
 from microfold.ir.node import Value

@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.frontend.operators.movement.shapes import one
 from microfold.ir.node import Value
 from microfold.ir.op import Op

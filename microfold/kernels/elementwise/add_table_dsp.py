@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from microfold.ir.types import Array, DType, Tensor, TensorType
+from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.broadcast import BinaryKernel
@@ -14,12 +14,14 @@ from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize.linear_form import all_results
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.sub import Sub
 from microfold.support.frozen import frozen
 
 # The result is (table[a] + b * factor) >> SHIFT; results before saturation reach 2^(31 - SHIFT).
 SHIFTS = (22, 20, 18)
+_FAR = np.int64(1) << 40  # further than any sum
 
 
 @frozen(eq=False)
@@ -36,7 +38,7 @@ class Split:
     swapped: bool
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def find_split(op: Add | Sub, first: TensorType, second: TensorType, limits: tuple[int, int]) -> Split | None:
     """Constants that give the reference's result for all 65,536 pairs of operands; None if none were found.
 
@@ -44,12 +46,7 @@ def find_split(op: Add | Sub, first: TensorType, second: TensorType, limits: tup
         first, second: int8 types; their shapes do not matter.
         limits: the result's bounds after clamping.
     """
-    values = np.arange(-128, 128).astype(np.int8)
-    results = op.reference(
-        Tensor(first.with_shape((256, 1)), values[:, None]),
-        Tensor(second.with_shape((1, 256)), values[None, :]),
-    )
-    exact = np.clip(results.astype(np.int64), *limits)
+    exact = all_results(op, first, second, limits)
     assert op.out.quant is not None
     assert first.quant is not None
     assert second.quant is not None
@@ -66,24 +63,36 @@ def find_split(op: Add | Sub, first: TensorType, second: TensorType, limits: tup
 
 def _fit(exact: Array, slope: float, shift: int, limits: tuple[int, int]) -> tuple[Array, int] | None:
     """Table and factor for results [a, b] that change by about `slope` with b."""
-    b = np.arange(-128, 128, dtype=np.int64)
     unit = 1 << shift
-    far = np.int64(1) << 40
     # The nearest factors; then slightly larger ones, since halves of either sign are rounded away from zero.
     ideal = round(slope * unit)
     outward = [ideal + (1 if slope > 0 else -1) * (abs(ideal) >> k) for k in range(10, 17)]
+    # The operands `a` that stood in the way of other factors mostly stand in the way of the next ones, too.
+    obstacles: list[int] = []
     for factor in dict.fromkeys([ideal, *(ideal + d for n in range(1, 9) for d in (n, -n)), *outward]):
-        products = b * factor
-        # table[a] + products[b] must lie in [exact * unit, (exact + 1) * unit), or beyond if that is clamped.
-        low = np.where(exact == limits[0], -far, exact * unit - products).max(axis=1)
-        high = np.where(exact == limits[1], far, (exact + 1) * unit - 1 - products).min(axis=1)
-        if not bool(np.all(low <= high)):
+        low, high = _entries(exact[obstacles], factor, unit, limits)
+        if bool(np.any(low > high)):
             continue
-        middle = np.where(low == -far, high, np.where(high == far, low, (low + high) // 2))
-        extreme = np.abs(middle).max() + np.abs(products).max()
-        if extreme < 1 << 31 and bool(np.all(np.abs(middle) < far)):
+        low, high = _entries(exact, factor, unit, limits)
+        if bool(np.any(low > high)):
+            obstacles.append(int((low - high).argmax()))
+            continue
+        middle = np.where(low == -_FAR, high, np.where(high == _FAR, low, (low + high) // 2))
+        extreme = np.abs(middle).max() + 128 * abs(factor)
+        if extreme < 1 << 31 and bool(np.all(np.abs(middle) < _FAR)):
             return middle.astype(np.int32), factor
     return None
+
+
+def _entries(exact: Array, factor: int, unit: int, limits: tuple[int, int]) -> tuple[Array, Array]:
+    """Return the least and the largest table entry for each row of results [a, b]; least > largest: none.
+
+    ``entry + b * factor`` must lie in ``[exact * unit, (exact + 1) * unit)``, or beyond if that is clamped.
+    """
+    products = np.arange(-128, 128, dtype=np.int64) * factor
+    low = np.where(exact == limits[0], -_FAR, exact * unit - products).max(axis=1)
+    high = np.where(exact == limits[1], _FAR, (exact + 1) * unit - 1 - products).min(axis=1)
+    return low, high
 
 
 class _SumDsp(BinaryKernel):

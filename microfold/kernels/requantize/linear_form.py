@@ -88,26 +88,59 @@ def find_linear_form(
     want = all_results(op, first, second, limits)
     sign = -1 if isinstance(op, Sub) else 1
     scales = first.quant.scale / op.out.quant.scale, sign * second.quant.scale / op.out.quant.scale
-    # Clamping leaves the results at the bounds open to one side.
-    open_below, open_above = want == limits[0], want == limits[1]
+    first_values, second_values = np.meshgrid(_INT8, _INT8, indexing="ij")
+    pairs = _Pairs(first_values.reshape(-1), second_values.reshape(-1), want.reshape(-1))
+    # The pairs that stood in the way of other factors mostly stand in the way of the next ones, too.
+    obstacles: list[int] = []
     for shift in _SHIFTS:
         if 128 * (abs(scales[0]) + abs(scales[1])) * (1 << shift) >= 1 << 30:
             continue
-        at_least = np.where(open_below, -_OPEN, want << shift)
-        below = np.where(open_above, _OPEN, (want + 1) << shift)
         for growth in _GROWTHS:
-            factors = tuple(round(scale * (1 << shift) * (1 + growth)) for scale in scales)
-            sums = _INT8[:, None] * factors[0] + _INT8[None, :] * factors[1]
-            lowest, highest = int((at_least - sums).max()), int((below - sums).min()) - 1
+            unit = (1 << shift) * (1 + growth)
+            factors = round(scales[0] * unit), round(scales[1] * unit)
+            if obstacles:
+                at_least, below = pairs.of(obstacles).offsets(factors, shift, limits)
+                if at_least.max() >= below.min():
+                    continue
+            at_least, below = pairs.offsets(factors, shift, limits)
+            lowest, highest = int(at_least.max()), int(below.min()) - 1
+            if lowest > highest:
+                obstacles += [int(at_least.argmax()), int(below.argmin())]
+                continue
             offset = (lowest + highest) // 2
-            fits = abs(offset) + 128 * (abs(factors[0]) + abs(factors[1])) < 1 << 31
-            if lowest <= highest and fits:
-                return LinearForm((factors[0], factors[1]), offset, shift)
+            if abs(offset) + 128 * (abs(factors[0]) + abs(factors[1])) < 1 << 31:
+                return LinearForm(factors, offset, shift)
     return None
 
 
+class _Pairs(NamedTuple):
+    """Pairs of operands with the reference's results, each an int64 array [pairs]."""
+
+    first: Array
+    second: Array
+    results: Array
+
+    def of(self, indices: list[int]) -> _Pairs:
+        """Return some of the pairs."""
+        return _Pairs(self.first[indices], self.second[indices], self.results[indices])
+
+    def offsets(self, factors: tuple[int, int], shift: int, limits: tuple[int, int]) -> tuple[Array, Array]:
+        """Return for each pair the least offset that gives its result, and the least one that is too large.
+
+        Clamping leaves the results at the limits open to one side.
+        """
+        sums = self.first * factors[0] + self.second * factors[1]
+        at_least = np.where(self.results == limits[0], -_OPEN, self.results << shift)
+        below = np.where(self.results == limits[1], _OPEN, (self.results + 1) << shift)
+        return at_least - sums, below - sums
+
+
+@lru_cache(maxsize=4)
 def all_results(op: Add | Sub, first: TensorType, second: TensorType, limits: tuple[int, int]) -> Array:
-    """int64 [256, 256]: the reference's result, clamped, for operands -128 .. 127."""
+    """int64 [256, 256]: the reference's result, clamped, for operands -128 .. 127.
+
+    Several kernels of a layer ask for them, one after the other.
+    """
     x = _INT8.astype(np.int8)
     assert first.dtype is DType.INT8 and second.dtype is DType.INT8
     operands = (

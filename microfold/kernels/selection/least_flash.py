@@ -21,8 +21,9 @@ class Memory(Protocol):
         """Bytes of the arena."""
         ...
 
-    def need(self, index: int) -> int:
-        """Bytes of an arena for what is alive during one call."""
+    @property
+    def needs(self) -> Sequence[int]:
+        """Bytes of an arena for what is alive during each call."""
         ...
 
 
@@ -72,7 +73,8 @@ def select_least_flash(layers: Sequence[Ranking], plan: Planner) -> list[Candida
     choice = choose(free)
     while choice.memory.size > limit:
         changed = [i for i, option in choice.chosen.items() if option.candidate is not fastest[i]]
-        guilty = [i for i in changed if choice.memory.need(i) > limit]
+        needs = choice.memory.needs
+        guilty = [i for i in changed if needs[i] > limit]
         if guilty:
             choice = choose(_without(choice, guilty))
         elif changed:

@@ -1,10 +1,10 @@
 """The choice of a variant for each layer, as an integer program.
 
-A column stands for one variant of one layer. A variant whose function other layers could call has two columns:
-one that shares the function, and one with a copy of its own, which compilers specialise. Functions, helpers and
-constants are pieces that count once, however many layers use them; each has a column, which is 1 if a layer
-that is chosen so uses it. The arena is a staircase: a column for each size that a call may ask for, which is 1
-if some call asks for so much. Time, flash and arena are sums of columns.
+A column stands for one variant of one layer. A variant whose function other layers could call has two
+columns: one that shares the function, and one with a copy of its own, which compilers specialise. Functions,
+helpers and constants are pieces that count once, however many layers use them; each has a column, which is 1
+if a chosen variant uses it. The arena is a staircase: a column for each size that a call may ask for, which
+is 1 if some call asks for so much. Time, flash and arena are sums of columns.
 """
 
 from __future__ import annotations
@@ -235,7 +235,9 @@ class ChoiceProgram:
 
     def _add_staircase(self, windows: Sequence[Window]) -> Mapping[int, int]:
         """Add the steps of the arena, and return their columns by the sizes that they lead to."""
-        sizes = {variant.need for variants in self._layers for variant in variants} | {w.size for w in windows}
+        sizes = {variant.need for variants in self._layers for variant in variants} | {
+            w.size for w in windows
+        }
         levels = [self.least_arena, *sorted(size for size in sizes if size > self.least_arena)]
         steps: dict[int, int] = {}
         for low, high in zip(levels, levels[1:]):

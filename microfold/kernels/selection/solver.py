@@ -122,7 +122,14 @@ def _model(program: IntegerProgram, objective: Terms, extra: Sequence[Row]) -> h
     matrix.value_ = np.array([value for row in rows for value in row.terms.values()], float)
     solver = highspy.Highs()
     # One thread and one seed: the same answer each time. The gap is less than a unit.
-    settings = {"output_flag": False, "threads": 1, "random_seed": 0, "mip_rel_gap": 0.0, "mip_abs_gap": 0.5, "mip_allow_restart": False}
+    settings = {
+        "output_flag": False,
+        "threads": 1,
+        "random_seed": 0,
+        "mip_rel_gap": 0.0,
+        "mip_abs_gap": 0.5,
+        "mip_allow_restart": False,
+    }
     for name, value in settings.items():
         solver.setOptionValue(name, value)
     solver.passModel(model)

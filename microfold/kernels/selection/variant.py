@@ -173,7 +173,8 @@ def _constants(kernel: Kernel, layer: LayerContext, call: KernelCall) -> Mapping
     found: dict[Hashable, int] = {}
     for record, array in constant_arrays(kernel, layer, call):
         _, digest = layer.remembered(
-            (_constants, id(array)), lambda array=array: (array, blake2b(array.tobytes(), digest_size=16).digest())
+            (_constants, id(array)),
+            lambda array=array: (array, blake2b(array.tobytes(), digest_size=16).digest()),
         )
         found[record, array.dtype.str, digest] = array.nbytes
     return found

@@ -38,10 +38,12 @@ class StreamMemory:
         """Bytes of the arena."""
         return self.arena.size
 
-    def need(self, index: int) -> int:
-        """Bytes of an arena for what is alive during one call; with its scratch."""
-        found = self.scratch.get(index)
-        return (self.timeline.alive(index) + (units(found.size) if found else 0)) * ALIGNMENT
+    @property
+    def needs(self) -> list[int]:
+        """Bytes of an arena for what is alive during each layer's calls, with its scratch."""
+        scratch = {index: units(block.size) for index, block in self.scratch.items()}
+        layers = range(len(self.timeline.planned))
+        return [(self.timeline.alive(index) + scratch.get(index, 0)) * ALIGNMENT for index in layers]
 
     @cached_property
     def windows(self) -> Mapping[Value, int]:

@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.frontend import flexbuffer
-from microfold.frontend.context import OperatorContext, imports
+from microfold.frontend.context import OperatorContext
+from microfold.frontend.importers import imports
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.kernels import kernel

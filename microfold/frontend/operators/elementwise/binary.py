@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from microfold.frontend.context import MAX_LIST, OperatorContext, Unsupported, imports
+from microfold.frontend.context import MAX_LIST, OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.frontend.operators.signal.fourier import finish_product
 from microfold.ir.node import Value
 from microfold.ir.op import Op
@@ -152,21 +153,21 @@ def bucketize(context: OperatorContext) -> None:
 @imports("SELECT", "SELECT_V2")
 def select(context: OperatorContext) -> None:
     condition, first, second = (context.input(i) for i in range(3))
-    context.require_same_quantization(first, second)
+    first, second = (context.with_declared_scale(value) for value in (first, second))
     context.finish(*context.emit(Select(), condition, first, second))
 
 
 @imports("MAXIMUM")
 def maximum(context: OperatorContext) -> None:
     first, second = context.input(0), context.input(1)
-    context.require_same_quantization(first, second)
+    first, second = (context.with_declared_scale(value) for value in (first, second))
     context.finish(*context.emit(Maximum(), first, second))
 
 
 @imports("MINIMUM")
 def minimum(context: OperatorContext) -> None:
     first, second = context.input(0), context.input(1)
-    context.require_same_quantization(first, second)
+    first, second = (context.with_declared_scale(value) for value in (first, second))
     context.finish(*context.emit(Minimum(), first, second))
 
 

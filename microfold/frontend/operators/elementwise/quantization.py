@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from microfold.frontend.context import OperatorContext, imports
+from microfold.frontend.context import OperatorContext
+from microfold.frontend.importers import imports
 from microfold.frontend.operators.signal.fourier import finish_complex, part
 from microfold.ir.types import DType
 from microfold.ops.elementwise.conversions.cast import Cast

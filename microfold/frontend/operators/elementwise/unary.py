@@ -7,7 +7,8 @@ import math
 import numpy as np
 import tflite
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.ir.node import Value
 from microfold.ir.types import DType, ElementType, Quant
 from microfold.ops.elementwise.abs import Abs

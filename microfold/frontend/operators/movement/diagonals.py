@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.ops.elementwise.select import Select
 from microfold.ops.movement.pad import Pad
 from microfold.ops.movement.reshape import Reshape
@@ -15,7 +16,7 @@ from microfold.ops.movement.strided_slice import StridedSlice
 def matrix_diag(context: OperatorContext) -> None:
     """Vectors become diagonals: in a row of n + 1 behind each element, the next one stands a column on."""
     x, name = context.input(0), context.name()
-    context.require_same_quantization(x)
+    x = context.with_declared_scale(x)
     if x.type.rank < 1:
         raise Unsupported(f"needs an axis; its input is {x.type}")
     *outer, n = x.type.shape
@@ -33,7 +34,7 @@ def matrix_diag(context: OperatorContext) -> None:
 def matrix_set_diag(context: OperatorContext) -> None:
     """Matrices with other diagonals, chosen element by element."""
     x, diagonal, name = context.input(0), context.input(1), context.name()
-    context.require_same_quantization(x, diagonal)
+    x, diagonal = (context.with_declared_scale(value) for value in (x, diagonal))
     if x.type.rank < 2:
         raise Unsupported(f"needs matrices; its input is {x.type}")
     *outer, rows, columns = x.type.shape

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.frontend.operators.movement.shapes import one
 from microfold.ir.node import Value
 from microfold.ir.types import DType, ElementType
@@ -53,7 +54,7 @@ def gather(context: OperatorContext) -> None:
     x, indices = context.input(0), context.input(1)
     if indices.type.dtype is DType.INT16:
         (indices,) = context.emit(Cast(DType.INT32), indices, names=[f"{context.name()}_indices"])
-    context.require_same_quantization(x)
+    x = context.with_declared_scale(x)
     axis = context.axis(int(options.Axis()), x.type.rank)
     batched = int(options.BatchDims())
     batched += indices.type.rank if batched < 0 else 0
@@ -67,12 +68,12 @@ def gather(context: OperatorContext) -> None:
     if batched == 0:
         context.finish(*context.emit(Gather(axis), x, indices))
     else:
-        context.finish(_gathered_by_batch(context, axis, batched))
+        context.finish(_gathered_by_batch(context, x, axis, batched))
 
 
-def _gathered_by_batch(context: OperatorContext, axis: int, batched: int) -> Value:
+def _gathered_by_batch(context: OperatorContext, x: Value, axis: int, batched: int) -> Value:
     """Each element of the batch by indices of its own: pairs of its number and of one of them."""
-    x, indices, name = context.input(0), context.input(1), context.name()
+    indices, name = context.input(1), context.name()
     batch, outer, inner = x.type.shape[:batched], x.type.shape[batched:axis], x.type.shape[axis + 1 :]
     counted = indices.type.shape[batched:]
     number, count = math.prod(batch), math.prod(counted)
@@ -98,7 +99,7 @@ def _numbered(context: OperatorContext, places: Value, number: int, count: int) 
 @imports("GATHER_ND")
 def gather_nd(context: OperatorContext) -> None:
     x, indices = context.input(0), context.input(1)
-    context.require_same_quantization(x)
+    x = context.with_declared_scale(x)
     _require_positions(context, 1, x.type.shape)
     context.finish(*context.emit(GatherNd(), x, indices))
 
@@ -106,7 +107,7 @@ def gather_nd(context: OperatorContext) -> None:
 @imports("SCATTER_ND")
 def scatter_nd(context: OperatorContext) -> None:
     indices, updates = context.input(0), context.input(1)
-    context.require_same_quantization(updates)
+    updates = context.with_declared_scale(updates)
     shape = context.result_shape(2, "shape")
     _require_positions(context, 0, shape)
     context.finish(*context.emit(ScatterNd(shape), indices, updates))
@@ -115,7 +116,7 @@ def scatter_nd(context: OperatorContext) -> None:
 @imports("DYNAMIC_UPDATE_SLICE")
 def dynamic_update_slice(context: OperatorContext) -> None:
     x, update, start = (context.input(i) for i in range(3))
-    context.require_same_quantization(x, update)
+    x, update = (context.with_declared_scale(value) for value in (x, update))
     context.finish(*context.emit(DynamicUpdateSlice(), x, update, start))
 
 
@@ -130,7 +131,7 @@ def embedding_lookup(context: OperatorContext) -> None:
         )
     _require_in_range(context, 0, table.type.shape[0])
     if context.element().dtype is table.type.dtype:
-        context.require_same_quantization(table)
+        table = context.with_declared_scale(table)
         context.finish(*context.emit(Gather(0), table, indices))
         return
     context.finish(_scaled_rows(context, indices, table))
@@ -172,7 +173,7 @@ def one_hot(context: OperatorContext) -> None:
     if on.type.size != 1 or off.type.size != 1:
         raise Unsupported(f"its two values must be one element each; they are {on.type} and {off.type}")
     name, rank = context.name(), indices.type.rank
-    on, off = (context.with_declared_scale(v, f"{name}_{k}_bytes") for v, k in ((on, "on"), (off, "off")))
+    on, off = (context.with_declared_scale(value) for value in (on, off))
     axis = rank if axis == -1 else context.axis(axis, rank + 1)
     if context.known(1) is None:
         depth = context.static_shape("depth", rank + 1)[axis]
@@ -191,7 +192,7 @@ def one_hot(context: OperatorContext) -> None:
 def sparse_to_dense(context: OperatorContext) -> None:
     """A tensor of one number, with others at constant positions that no two of them share."""
     values, default, name = context.input(2), context.input(3), context.name()
-    context.require_same_quantization(values, default)
+    values, default = (context.with_declared_scale(value) for value in (values, default))
     positions, shape = context.constant(0, "positions"), context.result_shape(1, "shape")
     positions = positions.reshape(-1, 1) if positions.ndim < 2 else positions
     count = len(positions)
@@ -223,7 +224,7 @@ def reverse_sequence(context: OperatorContext) -> None:
     """The first elements of each sequence, backwards: gathered by pairs of batch and place."""
     options = context.required_options("ReverseSequenceOptions")
     x, lengths, name = context.input(0), context.input(1), context.name()
-    context.require_same_quantization(x)
+    x = context.with_declared_scale(x)
     along, batch = (context.axis(int(axis), x.type.rank) for axis in (options.SeqDim(), options.BatchDim()))
     if along == batch:
         raise Unsupported(f"sequences and batch must be different axes; both are {along}")

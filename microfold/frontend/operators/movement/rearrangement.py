@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.frontend.operators.movement.shapes import exact_fill, padding_pairs
 from microfold.ir.node import Value
 from microfold.ir.types import Shape
@@ -84,7 +85,7 @@ def batch_to_space_nd(context: OperatorContext) -> None:
 
 def _depth_block(context: OperatorContext, kind: str) -> tuple[Value, int]:
     x, block = context.input(0), int(context.required_options(kind).BlockSize())
-    context.require_same_quantization(x)
+    x = context.with_declared_scale(x)
     if x.type.rank != 4 or block < 1:
         raise Unsupported(f"needs an NHWC input and a positive block size; they are {x.type} and {block}")
     return x, block
@@ -116,7 +117,7 @@ def depth_to_space(context: OperatorContext) -> None:
 @imports("TILE")
 def tile(context: OperatorContext) -> None:
     x = context.input(0)
-    context.require_same_quantization(x)
+    x = context.with_declared_scale(x)
     if context.known(1) is None:
         shape = context.static_shape("multiples", x.type.rank)
         if any(n % own for n, own in zip(shape, x.type.shape, strict=True)):
@@ -139,7 +140,7 @@ def tile(context: OperatorContext) -> None:
 def dilate(context: OperatorContext) -> None:
     """Along each axis, a number of equal elements between two that were neighbours."""
     x, steps, array = context.input(0), context.integers(1, "dilations"), context.known(2)
-    context.require_same_quantization(x)
+    x = context.with_declared_scale(x)
     if array is None or array.size != 1 or len(steps) != x.type.rank or min(steps, default=1) < 1:
         raise Unsupported(
             f"its fill must be one constant, and its dilations positive, one for each axis of {x.type}; they "
@@ -198,7 +199,7 @@ def _mirrored(context: OperatorContext, x: Value, axis: int, start: int, count: 
 @imports("REVERSE_V2")
 def reverse_v2(context: OperatorContext) -> None:
     x = context.input(0)
-    context.require_same_quantization(x)
+    x = context.with_declared_scale(x)
     named = context.integers(1, "axes")
     axes = {context.axis(axis, x.type.rank) for axis in named}
     if len(axes) != len(named):
@@ -211,7 +212,7 @@ def reverse_v2(context: OperatorContext) -> None:
 @imports("BROADCAST_TO")
 def broadcast_to(context: OperatorContext) -> None:
     x = context.input(0)
-    context.require_same_quantization(x)
+    x = context.with_declared_scale(x)
     context.finish(*context.emit(BroadcastTo(context.result_shape(1, "shape")), x))
 
 

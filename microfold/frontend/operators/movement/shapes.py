@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.frontend.raw import OperatorOptions
 from microfold.ir.limits import MAX_RANK
 from microfold.ir.node import Value
@@ -50,7 +51,7 @@ def vector(options: OperatorOptions, field: str) -> tuple[int, ...]:
 
 def finish_reshaped(context: OperatorContext, x: Value, shape: Shape) -> None:
     """The operator's output is its input under another shape."""
-    context.require_same_quantization(x)
+    x = context.with_declared_scale(x)
     context.finish(*context.emit(Reshape(shape), x))
 
 
@@ -82,6 +83,7 @@ def squeeze(context: OperatorContext) -> None:
 @imports("EXPAND_DIMS")
 def expand_dims(context: OperatorContext) -> None:
     x = context.input(0)
+    context.require_same_quantization(x)
     if context.known(1) is None:
         finish_reshaped(context, x, context.static_shape("axis", x.type.rank + 1))
         return
@@ -99,10 +101,18 @@ def one(numbers: tuple[int, ...], what: str) -> tuple[int]:
 
 @imports("PAD", "PADV2")
 def pad(context: OperatorContext) -> None:
-    x = context.input(0)
-    context.require_same_quantization(x)
-    fill, given = float(context.zero_point(x)), context.optional(2)
+    x, given = context.input(0), context.optional(2)
+    if given is None:
+        x = context.with_declared_scale(x)
+    fill = float(context.zero_point(x))
+    if given is None and fill and x.type.dtype is DType.INT16:
+        raise Unsupported(
+            f"int16 zero points must be 0 where nothing else is filled in; it has {fill:g}: LiteRT fills "
+            "with it, TFLM with 0",
+            "quantise the model again",
+        )
     if given is not None:
+        context.require_same_quantization(x)
         if given.type.size != 1 or given.type.dtype is not x.type.dtype:
             raise Unsupported(f"its fill value must be one {x.type.dtype.value}; it is {given.type}")
         array = context.known(2)
@@ -173,6 +183,9 @@ def padding_pairs(context: OperatorContext, x: Value) -> tuple[Pair, ...]:
 def concatenation(context: OperatorContext) -> None:
     options = context.required_options("ConcatenationOptions")
     values = context.inputs()
+    if values[0].type.dtype is DType.INT16:
+        copied = [context.with_declared_scale(value) for value in values]
+        values = values if any(context.zero_point(value) for value in copied) else copied
     context.require_same_quantization(*values)
     axis = context.axis(int(options.Axis()), values[0].type.rank)
     (result,) = context.emit(Concatenate(axis), *values)
@@ -202,7 +215,7 @@ def pack(context: OperatorContext) -> None:
 def resize_nearest_neighbor(context: OperatorContext) -> None:
     options = context.required_options("ResizeNearestNeighborOptions")
     x = context.input(0)
-    context.require_same_quantization(x)
+    x = context.with_declared_scale(x)
     op = ResizeNearestNeighbor(
         image_size(context), bool(options.AlignCorners()), bool(options.HalfPixelCenters())
     )
@@ -213,7 +226,7 @@ def resize_nearest_neighbor(context: OperatorContext) -> None:
 def resize_bilinear(context: OperatorContext) -> None:
     options = context.required_options("ResizeBilinearOptions")
     x = context.input(0)
-    context.require_same_quantization(x)
+    x = context.with_declared_scale(x)
     op = ResizeBilinear(image_size(context), bool(options.AlignCorners()), bool(options.HalfPixelCenters()))
     context.finish(*context.emit(op, x))
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.frontend.operators.movement.shapes import one
 from microfold.frontend.raw import OperatorOptions
 from microfold.ir.node import Value
@@ -36,7 +37,7 @@ def slice_(context: OperatorContext) -> None:
         n - start if length == -1 else length
         for n, start, length in zip(x.type.shape, begin, size, strict=True)
     )
-    context.require_same_quantization(x)
+    x = context.with_declared_scale(x)
     context.finish(*context.emit(StridedSlice(begin, size, (1,) * x.type.rank), x))
 
 
@@ -55,7 +56,7 @@ def _slice_of_computed_place(context: OperatorContext, x: Value) -> None:
     shape, named = context.static_shape("begin or size", x.type.rank, hint=_OPEN_LENGTH), context.known(2)
     if named is not None and any(n not in (-1, m) for n, m in zip(named.reshape(-1), shape, strict=False)):
         raise Unsupported(f"its size must be that of its result, {list(shape)}; it is {named.tolist()}")
-    context.require_same_quantization(x)
+    x = context.with_declared_scale(x)
     context.finish(*context.emit(DynamicSlice(shape), x, context.input(1)))
 
 
@@ -64,7 +65,7 @@ def strided_slice(context: OperatorContext) -> None:
     """begin, end and strides as in Python's slices, with masks: one bit for each entry of the lists."""
     options = context.required_options("StridedSliceOptions")
     x = context.input(0)
-    context.require_same_quantization(x)
+    x = context.with_declared_scale(x)
     if any(context.known(i) is None for i in (1, 2, 3)):
         _strided_slice_of_computed_place(context, options, x)
         return
@@ -160,7 +161,6 @@ def _strided_slice_of_computed_place(context: OperatorContext, options: Operator
         (start,) = context.emit(Select(), mask, start, zero, names=[f"{name}_masked"])
     if entries < rank:
         (start,) = context.emit(Pad(((0, rank - entries),), 0.0), start, names=[f"{name}_start"])
-    context.require_same_quantization(x)
     names = [name if len(kept) == rank else f"{name}_slice"]
     (value,) = context.emit(DynamicSlice(size), x, start, names=names)
     if len(kept) < rank:
@@ -175,7 +175,7 @@ def finish_slices(context: OperatorContext, x: Value, slices: Sequence[Slice]) -
     """The operator's outputs are these slices of `x`, in order."""
     results: list[Value] = []
     for index, (begin, size, strides, shape) in enumerate(slices):
-        value = x
+        value = context.with_declared_scale(x, index)
         reshaped = shape != size
         if size != x.type.shape or strides != (1,) * x.type.rank or not reshaped:
             name = context.name(index)
@@ -196,7 +196,6 @@ def _part(x: Value, axis: int, begin: int, size: int) -> tuple[Shape, Shape, Sha
 def _split(context: OperatorContext, x: Value, axis: int, parts: Sequence[int]) -> None:
     if len(parts) != len(context.raw.outputs):
         raise Unsupported(f"{len(parts)} parts must be as many as its outputs, {len(context.raw.outputs)}")
-    context.require_same_quantization(x)
     slices: list[Slice] = []
     begin = 0
     for size in parts:

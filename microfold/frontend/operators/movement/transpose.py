@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.ir.node import Value
 from microfold.ir.types import DType, ElementType, Shape
 from microfold.ops.elementwise.add import Add
@@ -19,7 +20,7 @@ from microfold.ops.movement.transpose import Transpose
 @imports("TRANSPOSE")
 def transpose(context: OperatorContext) -> None:
     x = context.input(0)
-    context.require_same_quantization(x)
+    x = context.with_declared_scale(x)
     if context.known(1) is not None:
         named = context.integers(1, "permutation")
         permutation = tuple(context.axis(axis, x.type.rank) for axis in named)

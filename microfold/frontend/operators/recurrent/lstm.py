@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import tflite
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
 from microfold.frontend.hybrid import is_hybrid, real_values
+from microfold.frontend.importers import imports
 from microfold.frontend.operators.recurrent.directions import finish_directions, reversed_in_time
 from microfold.frontend.operators.recurrent.gates import is_present, stacked, stacked_vectors
 from microfold.frontend.raw import OperatorOptions

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tflite
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
 from microfold.frontend.hybrid import is_hybrid
+from microfold.frontend.importers import imports
 from microfold.frontend.operators.recurrent.directions import finish_directions, reversed_in_time
 from microfold.frontend.operators.recurrent.gates import is_present
 from microfold.frontend.raw import OperatorOptions

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import tflite
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
 from microfold.frontend.hybrid import is_hybrid, quantized, real_values
+from microfold.frontend.importers import imports
 from microfold.frontend.raw import OperatorOptions
 from microfold.ir.node import Value
 from microfold.ir.types import DType, ElementType

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from microfold.arithmetic.real_fft import MAX_LENGTH
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.ir.node import Value
 from microfold.ir.types import DType, ElementType
 from microfold.ops.elementwise.add import Add

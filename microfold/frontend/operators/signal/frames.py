@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.frontend.operators.signal import options
 from microfold.frontend.operators.signal.spectrum import require_type
 from microfold.ir.node import Value

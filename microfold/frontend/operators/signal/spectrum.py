@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.frontend.importers import imports
 from microfold.frontend.operators.signal import options
 from microfold.ir.types import DType
 from microfold.ops.signal.energy import SignalEnergy
