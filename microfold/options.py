@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from microfold.errors import InputError
@@ -18,6 +19,8 @@ MEMORY = ("context", "split", "parts")
 # Bytes: from what the widest elements need to the longest cache lines.
 ALIGN = (8, 16, 32, 64)
 NUMERICS = ("exact", "relaxed")
+# What objectives give a price.
+PRICED = ("cycles", "flash", "ram")
 MAX_ITERATIONS = (1 << 31) - 1
 # What is generated belongs to whoever generates it, see docs/licence.md.
 OWN_LICENSE = "LicenseRef-microfold-output"
@@ -33,6 +36,9 @@ class Options:
             whatever `optimize` says. None: no limit.
         ram: bytes that arena and state together may take; kernels are chosen among those that allow it. None:
             no limit.
+        objective: prices of one percent of the time, the flash and the RAM, e.g. ``cycles=3,flash=1,ram=1``:
+            kernels of whole tensors are chosen by them, and that no choice is better is proved. What is not
+            named has no price. Empty: the rules of `optimize` choose.
         io: inputs and outputs live in the ``arena``, or the ``caller`` hands them in; with ``rows``, the
             input is handed in row by row, and the first layers compute rows as they come.
         rows: ``auto``: within a run, layers are computed row by row where that pays; ``never``: all compute
@@ -68,6 +74,7 @@ class Options:
     optimize: str = "balanced"
     flash: int | None = None
     ram: int | None = None
+    objective: str = ""
     io: str = "arena"
     rows: str = BY_ROWS[0]
     align: int = ALIGN[0]
@@ -156,6 +163,10 @@ class Options:
         for name, size in (("flash", self.flash), ("ram", self.ram)):
             if size is not None and size < 0:
                 raise InputError(f"{name} must not be negative; it is {size}")
+        if self.objective:
+            parse_prices(self.objective)
+            if self.io == "rows":
+                raise InputError("with io=rows, optimize chooses kernels: leave objective away, or io")
         if self.max_iterations is not None and not 1 <= self.max_iterations <= MAX_ITERATIONS:
             raise InputError(f"max_iterations must be in [1, {MAX_ITERATIONS}]; it is {self.max_iterations}")
         for flag in self.external_flags:
@@ -210,6 +221,30 @@ def _placement(text: str) -> tuple[str, str]:
         raise InputError(f"a placement is LAYER=SECTION, e.g. conv1=.qspi; it is {text!r}")
     _check_section(section)
     return layer, section
+
+
+def parse_prices(text: str) -> dict[str, float]:
+    """Return the prices that an objective names.
+
+    Raises:
+        InputError: it is none.
+    """
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, number = part.partition("=")
+        try:
+            price = float(number)
+        except ValueError:
+            price = math.nan
+        if name not in PRICED or name in found or not 0 <= price < math.inf:
+            raise InputError(
+                f"an objective gives {', '.join(PRICED)} one finite price each that is not negative, e.g. "
+                f"cycles=3,flash=1,ram=1; in {text!r}, {part!r} does not"
+            )
+        found[name] = price
+    if not any(found.values()):
+        raise InputError(f"an objective must have a price above zero; {text!r} has none")
+    return found
 
 
 def check_pin(text: str) -> tuple[str, str]:

@@ -88,6 +88,18 @@ Ram = Annotated[
         show_default=False,
     ),
 ]
+Objective = Annotated[
+    str,
+    typer.Option(
+        "--objective",
+        metavar="PRICES",
+        help="Prices of one percent of the time, the flash and the RAM, e.g. cycles=3,flash=1,ram=1: takes "
+        "the best kernels for whole tensors, which is proved, instead of those by the rules of --optimize. A "
+        "hundred percent are the least possible for the model. What has a limit has no price; --flash then "
+        "counts code, too.",
+        show_default=False,
+    ),
+]
 External = Annotated[
     list[str] | None,
     typer.Option(
@@ -153,6 +165,7 @@ class CodeOptions:
     optimize: Optimize = "balanced"
     flash: Flash = None
     ram: Ram = None
+    objective: Objective = ""
     database: Database = None
     board: Board = ""
     io: Annotated[
@@ -311,6 +324,7 @@ class CodeOptions:
             optimize=self.optimize,
             flash=self.flash,
             ram=self.ram,
+            objective=self.objective,
             io=self.io,
             rows=self.rows,
             align=self.align,

@@ -25,10 +25,11 @@ def tradeoffs(
 ) -> None:
     """Show what less RAM, flash or time costs of the others: levels and budgets of which none is beaten."""
     free = CodeOptions()
-    if (code.optimize, code.flash, code.ram) != (free.optimize, free.flash, free.ram):
+    given = (code.optimize, code.flash, code.ram, code.objective)
+    if given != (free.optimize, free.flash, free.ram, free.objective):
         raise InputError(
-            "tradeoffs tries all levels and many budgets; it was given --optimize, --flash or --ram: "
-            "leave them away, or use `microfold build`"
+            "tradeoffs tries all levels and many budgets; it was given --optimize, --flash, --ram or "
+            "--objective: leave them away, or use `microfold build`"
         )
     target = choose_target(target, CORE, as_json)
     with working(f"compiling {model.name} in many ways", as_json):

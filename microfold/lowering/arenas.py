@@ -13,10 +13,11 @@ from microfold.kernels.selection.cheapest import Candidate, Ranking, why_none
 from microfold.kernels.selection.decide import decide, decide_with_nested
 from microfold.kernels.selection.flash_shares import flash_of
 from microfold.kernels.selection.measured import MeasuredCosts
-from microfold.kernels.selection.objective import Figures, objective_of
+from microfold.kernels.selection.objective import Figures, Objective, objective_of
 from microfold.kernels.selection.pins import NO_PINS, Pins
-from microfold.kernels.selection.smaller_arena import dearer_within_ram
-from microfold.lowering.choose import ChosenKernels, choose_kernels, given_kernels
+from microfold.kernels.selection.smaller_arena import dearer_within_ram, too_dear
+from microfold.lowering.callers import Callers
+from microfold.lowering.choose import ChosenKernels, choose_kernels
 from microfold.lowering.rows_or_whole import Whole, faster_rows, smaller_rows
 from microfold.lowering.scope import Scope, ScopeMemory
 from microfold.lowering.stream import in_rows, in_tiles
@@ -88,46 +89,46 @@ class Selected:
             UnsupportedModelError: some layers have none.
             InputError: none of them fit the flash or the RAM that the options allow.
         """
-        return [*self.selection.candidates]
+        self.require_kernels()
+        if self.exact is not None:
+            return [*self.exact.candidates]
+        state = self.scope.state_size
+        if self.scope.inner:
+            return decide_with_nested(self.rankings, self.scope.model, self.options, self.memory, state)
+        return decide(self.rankings, self.scope.model, self.options, self.planner, state)
 
     @cached_property
-    def least(self) -> Figures | None:
-        """The least figures that any choices of kernels have; None: there is no choice, or none fits."""
-        try:
-            return self.selection.least
-        except (InputError, UnsupportedModelError):
-            return None
-
-    @cached_property
-    def own_copy(self) -> Sequence[bool]:
-        """For each layer, whether its function is compiled for it alone."""
-        return self.selection.own_copy
-
-    @cached_property
-    def selection(self) -> ChosenKernels:
-        """The choice of kernels, with its figures.
+    def exact(self) -> ChosenKernels | None:
+        """The best choice by the objective; None: the options give no prices.
 
         Raises:
-            UnsupportedModelError: some layers have none.
+            UnsupportedModelError: some layers have no kernel.
             InputError: none of them fit the flash or the RAM that the options allow.
         """
-        self.require_kernels()
         options, state = self.options, self.scope.state_size
+        if not options.objective:
+            return None
+        self.require_kernels()
         plans = None if self.scope.inner else self.planner
-        if options.flash is not None:
-            return self._within_flash(plans, state)
         found = choose_kernels(self.rankings, self.scope.model, options, plans, state, self._reference)
         if plans is None and options.ram is not None:
             self._check_nested(found, options.ram)
         return found
 
-    def _within_flash(self, plans: SchedulePlanner | None, state: int) -> ChosenKernels:
-        """Return the fastest kernels whose constants fit the flash."""
-        if plans is None:
-            chosen = decide_with_nested(self.rankings, self.scope.model, self.options, self.memory, state)
-        else:
-            chosen = decide(self.rankings, self.scope.model, self.options, plans, state)
-        return given_kernels(self.rankings, chosen, plans)
+    @property
+    def least(self) -> Figures | None:
+        """The least figures that any choices of kernels have; None: no objective refers to them."""
+        try:
+            return self.exact.least if self.exact is not None else None
+        except (InputError, UnsupportedModelError):
+            return None
+
+    @property
+    def own_copy(self) -> Sequence[bool]:
+        """For each layer, whether its function is compiled for it alone."""
+        if self.exact is not None:
+            return self.exact.own_copy
+        return [self.options.functions_of_their_own] * len(self.rankings)
 
     def _check_nested(self, found: ChosenKernels, ram: int) -> None:
         """Raises BudgetError if the arena of layers that run others is too large."""
@@ -196,7 +197,8 @@ class Selected:
         """Whether layers may be computed by rows or whole. By rows, nothing is prefetched."""
         options = self.options
         prefetches = any(memory.prefetch for memory in self.target.memories)
-        return options.io != "rows" and not (options.why_whole or self.scope.inner or prefetches)
+        whole = options.why_whole or options.objective or self.scope.inner or prefetches
+        return options.io != "rows" and not whole
 
     @cached_property
     def smaller_by_rows(self) -> Streamed | None:
@@ -226,6 +228,8 @@ class Selected:
     @cached_property
     def flash(self) -> int:
         """Estimated bytes of constants, and of the functions' code."""
+        if self.exact is not None:
+            return self.exact.figures.flash
         return flash_of(self.rankings, self.chosen, self.own_calls)
 
     @cached_property
@@ -233,7 +237,7 @@ class Selected:
         """Where everything lies with these, if no call runs others."""
         kernels = [candidate.kernel for candidate in self.chosen]
         found = self.planner.schedule(kernels, self.own_calls)
-        plans = self.selection.plans
+        plans = self.exact.plans if self.exact is not None else None
         if plans is not None and plans.order != self.planner.order:
             # The choice was made in another order of the calls.
             other = plans.schedule(kernels, self.own_calls)
@@ -254,13 +258,17 @@ class PlannedArenas:
         self.limited = options.ram is not None
         self._selected: list[Selected] = []
 
+    @property
+    def reference(self) -> Figures | None:
+        """The least figures of the first graph, to which prices refer; None: without an objective."""
+        return self._selected[0].least if self._selected else None
+
     def selected(self, graph: Graph) -> Selected:
         """What selection makes of it."""
         for there in self._selected:
             if there.graph is graph:
                 return there
-        reference = self._selected[0].least if self._selected else None
-        found = Selected(graph, self.target, self.options, reference=reference)
+        found = Selected(graph, self.target, self.options, reference=self.reference)
         self._selected.append(found)
         return found
 
@@ -281,8 +289,16 @@ class PlannedArenas:
             for value, storage in found.memory.owners.items()
             if any(storage.first <= position <= storage.last for position in fullest)
         }
-        figures = selected.selection.figures
-        return ArenaEstimate(found.memory.size, figures.cycles, figures.flash, frozenset(alive))
+        cycles = self._cycles(selected)
+        return ArenaEstimate(found.memory.size, cycles, selected.flash, frozenset(alive))
+
+    def _cycles(self, selected: Selected) -> float:
+        """Of a run, with the functions that compilers make of those chosen."""
+        if selected.exact is not None:
+            return selected.exact.figures.cycles
+        callers = Callers(selected.own_calls)
+        layers = zip(selected.rankings, selected.chosen, selected.own_calls, strict=True)
+        return sum(callers.cycles(c.kernel, r.layer, call) * r.runs for r, c, call in layers)
 
     def _by_rows(self, selected: Selected) -> ArenaEstimate | None:
         if not self.may_stream:
@@ -303,14 +319,23 @@ class PlannedArenas:
             return None
         if self.limited:
             return dearer_within_ram(before, after)
-        objective, reference = objective_of(self.options), self._selected[0].least
-        now, then = (
-            objective.value(Figures(each.cycles, each.flash, each.arena), reference)
-            for each in (before, after)
-        )
-        if then < now:
-            return None
-        return (
-            f"it would take {after.cycles:.0f} cycles, {after.flash} bytes of flash and {after.arena} of arena, "
-            f"which is no better by the objective than {before.cycles:.0f}, {before.flash} and {before.arena}"
-        )
+        if self.reference is not None:
+            return worse(objective_of(self.options), self.reference, before, after)
+        if after.arena >= before.arena:
+            return f"the arena would have {after.arena} bytes; it has {before.arena}"
+        return too_dear(before, after, self.options.optimize)
+
+
+def worse(
+    objective: Objective, reference: Figures, before: ArenaEstimate, after: ArenaEstimate
+) -> str | None:
+    """Return why a graph is no better than another one by an objective; None: it is."""
+    now, then = (
+        objective.value(Figures(each.cycles, each.flash, each.arena), reference) for each in (before, after)
+    )
+    if then < now:
+        return None
+    return (
+        f"by the objective, {after.cycles:.0f} cycles, {after.flash} bytes of flash and {after.arena} of "
+        f"arena are no better than {before.cycles:.0f}, {before.flash} and {before.arena}"
+    )

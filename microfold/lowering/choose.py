@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,14 +10,12 @@ from microfold.errors import BudgetError
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.model import Model
 from microfold.kernels.selection.objective import Figures, Limits, Objective, objective_of
-from microfold.kernels.selection.program import Choice, figures_of
+from microfold.kernels.selection.program import Choice
 from microfold.kernels.selection.selector import Selection, Selector
 from microfold.kernels.selection.variant import Variant, variants_of
 from microfold.options import Options
 from microfold.plan.schedule import SchedulePlanner
 from microfold.support.frozen import frozen
-
-_LEAST_ARENA = Objective(arena=1.0)
 
 
 @frozen(eq=False)
@@ -55,7 +53,7 @@ def choose_kernels(
         reference: the figures that are a hundred percent; None: the least of this graph.
 
     Raises:
-        BudgetError: no choice fits the RAM; it says how far that is proved.
+        BudgetError: no choice fits the flash or the RAM; it says how far that is proved.
     """
     variants = [variants_of(i, r, plans, model.costs, model.pins) for i, r in enumerate(layers)]
     given = Selector(variants, plans, reference)
@@ -65,13 +63,15 @@ def choose_kernels(
         other = plans.reordered([v.kernel for v in leanest], [v.call for v in leanest])
         if other is not None:
             orders.append((other, Selector(_with_needs(variants, other), other, reference or given.least)))
-    limits = Limits() if options.ram is None or plans is None else Limits(arena=options.ram - state)
+    limits = Limits(
+        flash=math.inf if options.flash is None else options.flash,
+        arena=math.inf if options.ram is None or plans is None else options.ram - state,
+    )
     objective = objective_of(options)
     found = [(selector.best(objective, limits), selector, order) for order, selector in orders]
     fitting = [(best, selector, order) for best, selector, order in found if best is not None]
     if not fitting:
-        assert options.ram is not None
-        raise _refusal(layers, [selector for _, selector in orders], plans, options.ram, state)
+        raise _refusal(layers, [selector for _, selector in orders], plans, options, state)
     best, selector, order = min(fitting, key=lambda each: each[0].values)
     return ChosenKernels(
         [_candidate(choice, ranking) for choice, ranking in zip(best.chosen, layers, strict=True)],
@@ -81,19 +81,6 @@ def choose_kernels(
         selector.least,
         order,
     )
-
-
-def given_kernels(
-    layers: Sequence[Ranking], chosen: Sequence[Candidate], plans: SchedulePlanner | None
-) -> ChosenKernels:
-    """Return kernels that something else has chosen; functions are shared where they are equal."""
-    variants = [variants_of(i, r, plans) for i, r in enumerate(layers)]
-    taken = [next(v for v in vs if v.kernel is c.kernel) for vs, c in zip(variants, chosen, strict=True)]
-    callers = Counter(variant.function for variant in taken)
-    choices = [Choice(variant, own_copy=callers[variant.function] == 1) for variant in taken]
-    arena = plans.plan([v.kernel for v in taken], [v.call for v in taken]).size if plans is not None else 0
-    figures, least = figures_of(choices, arena), Selector(variants, plans).least
-    return ChosenKernels(chosen, [c.own_copy for c in choices], figures, False, least, plans)
 
 
 def _with_needs(layers: Sequence[Sequence[Variant]], plans: SchedulePlanner) -> list[list[Variant]]:
@@ -117,14 +104,39 @@ def _refusal(
     layers: Sequence[Ranking],
     selectors: Sequence[Selector],
     plans: SchedulePlanner | None,
+    options: Options,
+    state: int,
+) -> BudgetError:
+    """Return the least flash or RAM that would do, and how far that is proved."""
+    if plans is not None and options.ram is not None:
+        smallest = [_least_arena(selector) for selector in selectors]
+        if min(each.figures.arena for each in smallest) > options.ram - state:
+            return _refused_ram(layers, selectors[0].layers, smallest, plans, options.ram, state)
+    assert options.flash is not None
+    limits = Limits(arena=options.ram - state) if plans is not None and options.ram is not None else Limits()
+    found = [selector.best(Objective(flash=1.0), limits) for selector in selectors]
+    least = min(each.figures.flash for each in found if each is not None)
+    limited = " of those that fit the RAM" if options.ram is not None else ""
+    proof = (
+        "which is proved" if all(each is not None and each.proved for each in found) else "as far as known"
+    )
+    return BudgetError(
+        f"constants and code must fit {options.flash} bytes of flash",
+        [f"the smallest kernels{limited} take {least} by estimate, {proof}"],
+        [{"flash": least}],
+    )
+
+
+def _refused_ram(
+    layers: Sequence[Ranking],
+    variants: Sequence[Sequence[Variant]],
+    smallest: Sequence[Selection],
+    plans: SchedulePlanner,
     ram: int,
     state: int,
 ) -> BudgetError:
     """Return the least arena that exists, with the layer that decides."""
-    assert plans is not None
-    smallest = [_least_arena(selector) for selector in selectors]
-    least = min(smallest, key=lambda each: each.figures.arena)
-    variants = selectors[0].layers
+    least = min(each.figures.arena for each in smallest)
     leanest = [min(each, key=lambda v: (v.need, v.cycles)) for each in variants]
     fullest = max(leanest, key=lambda variant: variant.need)
     layer = layers[fullest.layer].layer
@@ -134,7 +146,7 @@ def _refusal(
     found = (
         f"the state takes {state}, layer {fullest.layer} ({layer.node.op.name}) "
         f"{layer.node.outputs[0].brief!r} alone needs {fullest.need} with the leanest kernel, "
-        f"{fullest.kernel.name}, and the smallest arena found has {least.figures.arena}"
+        f"{fullest.kernel.name}, and the smallest arena found has {least}"
     )
     if any_order > ram - state:
         proof = f"no order of the layers and no kernels need less than {any_order}, which is proved"
@@ -142,11 +154,10 @@ def _refusal(
         proof = "in this order of the layers none is smaller, which is proved; of other orders it is not"
     else:
         proof = "that none is smaller is not proved"
-    hint = "make this layer's tensors smaller"
-    return BudgetError.of_ram(ram, [found, proof], least.figures.arena + state, hint)
+    return BudgetError.of_ram(ram, [found, proof], least + state, "make this layer's tensors smaller")
 
 
 def _least_arena(selector: Selector) -> Selection:
-    found = selector.best(_LEAST_ARENA)
-    assert found is not None  # without a limit, there is always a choice
+    found = selector.best(Objective(arena=1.0))
+    assert found is not None  # without limits, there is always a choice
     return found

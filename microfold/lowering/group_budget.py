@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from microfold.codegen.group import arena_room, arena_size
 from microfold.codegen.shared_constants import constant_bytes
-from microfold.errors import BudgetError
+from microfold.errors import BudgetError, InputError
 from microfold.options import Options
 from microfold.program import Program
 from microfold.support.frozen import frozen
@@ -36,7 +36,12 @@ def build_within(builds: Sequence[tuple[str, Build]], options: Options) -> list[
 
     Raises:
         BudgetError: nothing that was found keeps the limits; names the model that decides, and what would do.
+        InputError: an objective and a limit of flash are given.
     """
+    if options.objective and options.flash is not None:
+        raise InputError(
+            "the flash of several models is shared out by optimize: leave objective away, or flash"
+        )
     models = [_Model(name, build) for name, build in builds]
     try:
         return _within(models, options)

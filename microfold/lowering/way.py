@@ -105,10 +105,12 @@ class Way:
         pins = NO_PINS
         if options.kernels:
             pins = resolve_pins(options.kernels, pinnable_layers(self._estimated))
-            self._estimated = Selected(self.graph, target, chosen_for, pins=pins)
+            self._estimated = Selected(
+                self.graph, target, chosen_for, pins=pins, reference=estimates.reference
+            )
         self.selected = self._estimated
         if costs is not None:
-            self.selected = Selected(self.graph, target, chosen_for, costs, pins)
+            self.selected = Selected(self.graph, target, chosen_for, costs, pins, estimates.reference)
         self.scope = self.selected.scope
 
     @property
@@ -133,7 +135,8 @@ class Way:
     @property
     def kernels_proved(self) -> bool:
         """Whether no choice of kernels for whole tensors is better, in this order of the calls."""
-        return self.revise is None and self.selected.selection.proved
+        exact = self.selected.exact
+        return self.revise is None and exact is not None and exact.proved
 
     @cached_property
     def streamed(self) -> Streamed:

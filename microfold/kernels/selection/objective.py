@@ -1,21 +1,14 @@
-"""What a build is optimised for: the prices of time, flash and RAM, and the limits.
+"""Prices of time, flash and RAM, and limits: all that an exact choice of kernels is asked for.
 
-The three levels are three lists of prices. A price is for one percent, where a hundred percent are the least
-that any choice of kernels has for this model:
-
-- `speed`: the fastest there is; of equally fast ones the smallest.
-- `balanced`: one percent of the time is worth three percent of the flash, or three percent of the RAM.
-- `size`: a tenth of that price for time.
-
-What has a limit has no price below it.
+A price is for one percent, where a hundred percent are the least that any choice of kernels has for this
+model: so prices mean the same for every model. What has a limit has no price below it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
-from microfold.options import Options
+from microfold.options import Options, parse_prices
 from microfold.support.frozen import frozen
 
 
@@ -65,12 +58,9 @@ class Limits:
     arena: float = math.inf
 
 
-# The price of time where flash and arena have a price of one each, by level. The two finite numbers are a
-# decision: docs/kernels.md shows what others lead to.
-TIME_PRICES: Mapping[str, float] = {"size": 0.3, "balanced": 3.0, "speed": math.inf}
-
-
 def objective_of(options: Options) -> Objective:
     """Return the objective that a build asks for."""
-    flash, arena = float(options.flash is None), float(options.ram is None)
-    return Objective(TIME_PRICES[options.optimize], flash, arena)
+    prices = parse_prices(options.objective)
+    flash = prices.get("flash", 0.0) if options.flash is None else 0.0
+    arena = prices.get("ram", 0.0) if options.ram is None else 0.0
+    return Objective(prices.get("cycles", 0.0), flash, arena)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from microfold.kernels.selection.objective import Figures
 from microfold.kernels.selection.solver import IntegerProgram, Row, Terms, at_most
@@ -180,8 +181,8 @@ class ChoiceProgram:
         """Whether another choice, which is no slower, takes no more flash and asks no more of the arena.
 
         Args:
-            used, pieces: those of both that other layers may use, too. The other choice may have to pay all of
-                its own.
+            used, pieces: those of both that other layers may use, too. The other choice may have to pay all
+                of its own.
         """
         paid = sum(size for key, size in pieces.items() if key not in used)
         if self._own_bytes(other) + paid > self._own_bytes(one):
@@ -240,7 +241,7 @@ class ChoiceProgram:
         }
         levels = [self.least_arena, *sorted(size for size in sizes if size > self.least_arena)]
         steps: dict[int, int] = {}
-        for low, high in zip(levels, levels[1:]):
+        for low, high in pairwise(levels):
             steps[high] = self.program.column(f"arena{high}")
             self._steps[steps[high]] = low, high
             if low in steps:

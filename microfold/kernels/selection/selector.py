@@ -1,9 +1,9 @@
 """The best choice of kernels for one model under an objective and limits, with its proof.
 
 The integer program knows what every call needs of the arena. A plan may need more, because calls share
-tensors, and each tensor lies in one place. Then the shortest runs of calls that show it become constraints, and
-the program is solved again, until the plan needs no more than the program knows. Every program on the way is a
-relaxation, so the last optimum holds for all choices in this order of the calls.
+tensors, and each tensor lies in one place. Then the shortest runs of calls that show it become constraints,
+and the program is solved again, until the plan needs no more than the program knows. Every program on the way
+is a relaxation, so the last optimum holds for all choices in this order of the calls.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from microfold.kernels.kernel import Kernel
 from microfold.kernels.selection.objective import Figures, Limits, Objective
 from microfold.kernels.selection.program import RANKS, Choice, ChoiceProgram, Prices, Window, figures_of
 from microfold.kernels.selection.solver import Row, at_most, solve
-from microfold.kernels.selection.variant import ArenaRequest, PeakMemory, Variant
+from microfold.kernels.selection.variant import PeakMemory, Variant
 from microfold.support.frozen import frozen
 
 # Programs that are solved for one question before its gap is stated instead. Real models take up to 30.
 MOST_ROUNDS = 100
-# Units of the value of a choice: prices times figures, as parts of the least figures, are counted in millionths.
+# Units of the value of a choice, which is prices times figures as parts of the least figures: millionths.
 VALUE_UNITS = 1_000_000
 
 

@@ -1,8 +1,8 @@
 """Integer programs, and HiGHS, which solves them to proved optimality.
 
 All data are whole numbers, so that no solution lies a rounding error above a limit, and a solution is optimal
-as soon as the gap to the bound is below one. There is no limit of time, which would make results depend on the
-machine.
+as soon as the gap to the bound is below one. There is no limit of time, which would make results depend on
+the machine.
 """
 
 from __future__ import annotations

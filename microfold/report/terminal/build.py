@@ -112,9 +112,7 @@ def _print_estimate(report: Report) -> None:
         text += "without wait states, caches and buses)"
     console.print(f"{text} for one run: estimates, nothing was run")
     if report["kernels_proved"]:
-        console.print(
-            "No choice of microfold's kernels is faster within this flash and arena: proved for these estimates"
-        )
+        console.print("No choice of microfold's kernels is faster within this flash and arena (proved)")
 
 
 def run_lines(program: Program, arena: str, holder: str, result: str) -> list[str]:
