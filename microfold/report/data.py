@@ -110,7 +110,6 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
                 "instructions": None,
                 "estimated_cycles": layer.estimated_cycles,
                 "least_cycles": None,
-                "kernels_proved": program.kernels_proved,
                 "measured_cycles": layer.measured_cycles,
                 "scratch": layer.call.scratch,
                 "fetched": fetched_bytes(program, layer),
