@@ -16,6 +16,7 @@ from microfold.ir.graph import Graph
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.measured import MeasuredCosts
+from microfold.lowering.choose import judged_by_objective
 from microfold.lowering.lower import find_way, lower
 from microfold.lowering.refusals import explained
 from microfold.lowering.regions import with_regions
@@ -161,7 +162,9 @@ def explain_kernels(
     layers: list[tuple[LayerContext, list[Candidate]]] = []
     for index in way.planned.order:
         ranking = way.rankings[index]
-        layers.append((ranking.layer, _chosen_first(ranking, way.chosen[index])))
+        found = _chosen_first(ranking, way.chosen[index])
+        by_objective = way.selected.exact is not None and not ranking.fixed
+        layers.append((ranking.layer, [*map(judged_by_objective, found)] if by_objective else found))
     return layers
 
 

@@ -18,6 +18,10 @@ from microfold.plan.schedule import SchedulePlanner
 from microfold.support.frozen import frozen
 
 
+# Why a variant is not taken that can compute a layer.
+NOT_CHOSEN = "another choice for the whole model is better by the objective"
+
+
 @frozen(eq=False)
 class ChosenKernels:
     """The kernels of all layers.
@@ -98,6 +102,17 @@ def _candidate(choice: Choice, ranking: Ranking) -> Candidate:
         return ranking.candidates[0]
     considered = next(c for c in ranking.candidates if c.kernel.name == kernel.name)
     return replace(considered, kernel=kernel, cost=choice.cycles / ranking.runs, reason=None)
+
+
+def judged_by_objective(candidate: Candidate) -> Candidate:
+    """Return a candidate whose variants were compared by the objective of the model, and by no rules."""
+    if not candidate.offers:
+        return candidate
+    best = min(candidate.offers, key=lambda offer: offer.case.cost)
+    chosen = candidate.cost is not None and any(o.case.kernel is candidate.kernel for o in candidate.offers)
+    offers = [replace(offer, reason=NOT_CHOSEN, worth_it=True) for offer in candidate.offers]
+    kernel, cost = (candidate.kernel, candidate.cost) if chosen else (best.case.kernel, best.case.cost)
+    return replace(candidate, kernel=kernel, cost=cost, reason=None, offers=offers)
 
 
 def _refusal(
