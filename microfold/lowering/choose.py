@@ -17,7 +17,6 @@ from microfold.options import Options
 from microfold.plan.schedule import SchedulePlanner
 from microfold.support.frozen import frozen
 
-
 # Why a variant is not taken that can compute a layer.
 NOT_CHOSEN = "another choice for the whole model is better by the objective"
 
