@@ -13,6 +13,7 @@ from typing import ClassVar, TypeVar
 from microfold.ir.node import Node
 from microfold.ir.op import Op
 from microfold.kernels.call import KernelCall
+from microfold.kernels.cost.code import CodeBytes, guessed
 from microfold.kernels.cost.coefficients import Row, closest, find_row
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Fields
@@ -187,6 +188,15 @@ class Kernel:
     def function_bytes(self) -> int:
         """Estimated bytes of code of one function of this variant: `code`, if they are all alike."""
         return self.code
+
+    def code_bytes(self, layer: LayerContext, call: KernelCall) -> CodeBytes:
+        """Return the estimated code of the function of a call, in bytes.
+
+        Args:
+            call: the kernel's call for this layer, or for some rows of it.
+        """
+        del layer, call
+        return guessed(self.name, self.code, self.function_bytes)
 
     def extra_memory(self, layer: LayerContext) -> int:
         """Bytes that the arena may need besides input and output; compared only between its variants."""
