@@ -1,0 +1,108 @@
+"""Code sizes of whole programs: what estimates say beside what the compiler makes of the generated C."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from microfold.codegen.emit import emit
+from microfold.codegen.functions import render_functions
+from microfold.compiler import compile_file
+from microfold.kernels.cost.code_rows import Levels, call_code, description_bytes, estimate
+from microfold.options import Options
+from microfold.program import Program
+from microfold.support.scratch import scratch_folder
+from microfold.target import Target
+from tests.kernels.calibration.code_sizes import compile_listing, read_listing
+
+# Sections of a model's file that hold the code around its kernels.
+_AROUND = re.compile(r"\.text\.\w+_(?:run|init|reset|input_\d+|output_\d+|stopped_loops|step)(?:\.\w+)*$")
+
+
+@dataclass(frozen=True)
+class ProgramCode:
+    """The code of one program, in bytes.
+
+    Attributes:
+        measured: of its sections in flash, without the weights.
+        estimated: the same by the data files.
+        around: measured bytes of the run function and the other functions that the firmware calls; kernels
+            with one caller are kept apart.
+        calls, pointers: of the run function: how many calls it makes, and what it hands them.
+        kernels: measured bytes of kernels and helpers.
+        estimated_kernels: the same by the data files.
+    """
+
+    name: str
+    level: str
+    measured: int
+    estimated: int
+    around: int
+    calls: int
+    pointers: int
+    kernels: int
+    estimated_kernels: int
+    descriptions: int
+    estimated_descriptions: int
+
+
+def program_code(path: Path, target: Target, level: str) -> ProgramCode:
+    """Compile a model at a level of `Options.optimize`, and compare its code with estimates."""
+    program = compile_file(path, target, Options(optimize=level))
+    flag = program.options.compiler_flag
+    whole = _sections(program, target, [flag])
+    apart = _sections(program, target, [flag, "-fno-inline-functions-called-once"])
+    small = level == "size"
+    callers = Counter(layer.call.function for layer in program.calls)
+    kernels, helpers = 0, dict[str, int]()
+    calls = {layer.call.function: layer.call for layer in program.calls}
+    for function, call in calls.items():
+        known = estimate(call, target.features, small=small)
+        if known is None:
+            continue
+        kernels += known.alone if callers[function] == 1 else known.shared
+        helpers |= known.helpers
+    kernels += sum(helpers.values())
+    pointers = sum(
+        len(layer.inputs) + len(layer.outputs) + (layer.scratch is not None) for layer in program.calls
+    )
+    count = len(list(program.calls))
+    descriptions = sum(
+        description_bytes(layer.call) for layer in program.calls if callers[layer.call.function] > 1
+    )
+    around = sum(size for name, size in apart.items() if _AROUND.match(name))
+    described = sum(size for name, size in apart.items() if name.endswith("_layer"))
+    return ProgramCode(
+        path.stem,
+        level,
+        sum(whole.values()),
+        round(kernels + descriptions + call_code(target.features, count, pointers, small=small)),
+        around,
+        count,
+        pointers,
+        sum(apart.values()) - around - described,
+        kernels,
+        described,
+        descriptions,
+    )
+
+
+def _sections(program: Program, target: Target, flags: Sequence[str]) -> dict[str, int]:
+    """Return the bytes in flash of the sections of a program's file."""
+    with scratch_folder() as folder:
+        for name, text in emit(program).items():
+            (folder / name).write_text(text, encoding="utf-8")
+        sizes, _ = read_listing(compile_listing(folder, f"{program.name}.c", target, flags))
+    return sizes
+
+
+def around_calls(programs: Sequence[ProgramCode]) -> tuple[float, float, float]:
+    """Return the bytes of a program's run function besides calls, of one call, and of a pointer to hand over."""
+    matrix = np.array([[1.0, each.calls, each.pointers] for each in programs])
+    found = np.linalg.lstsq(matrix, np.array([float(each.around) for each in programs]), rcond=None)[0]
+    return float(found[0]), float(found[1]), float(found[2])
