@@ -5,17 +5,16 @@ a function has a table::
 
     [core]
     provenance = "…"
-    functions = 1760                     # that were measured at -O2, and as many at -Os
-    median_error = 0.01                  # of functions that were held back from the fit
-    tail_error = 0.08                    # nine of ten of them are off by no more
+    functions = 1760                     # that were measured
+    known_errors = [0.004, 0.03]         # median and 90th percentile where all functions of a name are known
+    held_back_errors = [0.03, 0.15]      # the same of functions that were held back from the fit, elsewhere
     program = [60, 52]                   # code of a program without calls: its run function and others
-    call = [10, 9]                       # code of a call in the run function
-    pointer = [4, 4]                     # code of handing a tensor or scratch to a call
+    call = [27, 22]                      # code of a call in the run function
     helpers.mf_doubling_product = [20, 18]
 
     [s8_softmax__c]
     functions = 8
-    error = 0.05                         # nine of ten functions that were held back are off by no more
+    error = 0.03                         # nine of ten are off by no more; or held_back_error
     code.base = [364, 340, 240, 208]     # shared and alone at -O2, shared and alone at -Os
     code."rows=1" = [0, -48, 0, -24]     # a term, see `code_terms`
     helpers.mf_doubling_product = "base" # the term that is not 0 where the function calls the helper
@@ -41,12 +40,9 @@ from microfold.support.toml import parse_toml
 FOLDER = Path(__file__).parent / "code_data"
 # The least that a function takes, in bytes: a jump to another one, and its address.
 _LEAST = 8
-# From which error on a table needs a note.
-LARGEST_CODE_ERROR = 0.1
-
 # Shared and alone at -O2, shared and alone at -Os, in bytes.
 Columns = tuple[float, float, float, float]
-# At -O2 and at -Os, in bytes.
+# At -O2 and at -Os, in bytes; or two errors.
 Levels = tuple[float, float]
 
 
@@ -56,14 +52,16 @@ class CodeRow:
 
     Attributes:
         functions: how many were measured, of as many specifications.
-        error: the 90th percentile of the deviation of estimates from functions that were held back, as a part
-            of these; None if there were too few to hold any back.
+        complete: the layers of the calibration lead to no other functions.
+        error: the 90th percentile of the deviation of estimates, as a part of what was measured: of all
+            functions if they are complete, else of functions that were held back from the fit.
         code: bytes of each term.
         helpers: by name the term that is not 0 where the function calls it.
     """
 
     functions: int
-    error: float | None
+    complete: bool
+    error: float
     code: Mapping[str, Columns]
     helpers: Mapping[str, str]
 
@@ -75,10 +73,11 @@ class CodeFile:
     Attributes:
         name: a core's.
         provenance: how it was measured, for people.
-        functions, median_error, tail_error: of all functions, see the module.
+        functions: how many were measured.
+        known_errors, held_back_errors: median and 90th percentile of the deviation of estimates, of names
+            whose functions are all known, and of functions of other names that were held back from the fit.
         program: code of the run function, and others that the firmware calls, without calls of kernels.
-        call: code of a call in the run function.
-        pointer: code of handing an input, an output or scratch to a call.
+        call: code of a call in the run function, with its arguments.
         helpers: code of helper functions that the compiler keeps apart.
         rows: by name of the function.
     """
@@ -86,11 +85,10 @@ class CodeFile:
     name: str
     provenance: str
     functions: int
-    median_error: float
-    tail_error: float
+    known_errors: Levels
+    held_back_errors: Levels
     program: Levels
     call: Levels
-    pointer: Levels
     helpers: Mapping[str, Levels]
     rows: Mapping[str, CodeRow]
 
@@ -134,9 +132,10 @@ def read_code_file(path: Path) -> CodeFile:
         path.stem,
         head["provenance"],
         head["functions"],
-        head["median_error"],
-        head["tail_error"],
-        *(tuple(head[name]) for name in ("program", "call", "pointer")),
+        tuple(head["known_errors"]),
+        tuple(head["held_back_errors"]),
+        tuple(head["program"]),
+        tuple(head["call"]),
         {name: tuple(sizes) for name, sizes in head.get("helpers", {}).items()},
         Tables(text[rows:], _row),
     )
@@ -144,7 +143,9 @@ def read_code_file(path: Path) -> CodeFile:
 
 def _row(table: Mapping[str, Any]) -> CodeRow:
     code = {name: tuple(columns) for name, columns in table["code"].items()}
-    return CodeRow(table["functions"], table.get("error"), code, table.get("helpers", {}))
+    complete = "error" in table
+    error = table["error" if complete else "held_back_error"]
+    return CodeRow(table["functions"], complete, error, code, table.get("helpers", {}))
 
 
 @cache
@@ -168,24 +169,24 @@ def estimate(call: KernelCall, features: frozenset[str], *, small: bool) -> Code
     return None
 
 
-def call_code(features: frozenset[str], calls: int, pointers: int, *, small: bool) -> float:
+def around_calls(features: frozenset[str], calls: int, *, small: bool) -> float:
     """Return the code around a program's kernels: its run function, and what else the firmware calls; bytes.
 
     Args:
         features: of the target, closed under implication.
-        calls: how many the run function makes.
-        pointers: how many inputs, outputs and areas of scratch it hands to all of them.
+        calls: how many calls of kernels the run function makes.
         small: it is compiled for size.
     """
     file = _chain(features, False)[0]
-    return file.program[small] + calls * file.call[small] + pointers * file.pointer[small]
+    return file.program[small] + calls * file.call[small]
 
 
 def description_bytes(call: KernelCall) -> int:
     """Return the bytes of the layer description of a call: its fields, in types that are just large enough.
 
     Numbers that all calls of a function share are not in descriptions, so that this is the most; see
-    `codegen.common_fields`. `--optimize speed` has four bytes for each number.
+    `codegen.common_fields`. `--optimize speed` has four bytes for each number. A function that is made for
+    its only layer needs no description.
     """
     declared = {field.name for field in call.function.fields if field.c_type}
     size = 0

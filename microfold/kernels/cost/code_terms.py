@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
 Values = Mapping[str, object]
-_FORM = re.compile(r"(?P<name>\w+)(?:(?P<count>\.count)|=(?P<value>.*)|~(?P<word>.*))?")
+_FORM = re.compile(r"(?P<name>[\w.]+?)(?:(?P<count>\.count)|=(?P<value>.*)|~(?P<word>.*))?")
 _BASE = "base"
 
 
@@ -46,7 +46,7 @@ def _factor(text: str) -> Callable[[Values], float]:
         return lambda values: float(name in values and as_text(values[name]) == value)
     if word is not None:
         whole = re.compile(rf"(?<![\w.]){re.escape(word)}(?![\w.])")
-        return lambda values: float(len(whole.findall(str(values.get(name, "")))))
+        return lambda values: float(len(whole.findall(as_text(values.get(name, "")))))
     if match["count"]:
         return lambda values: _count(values.get(name, ()))
     return lambda values: _number(values.get(name, 0))

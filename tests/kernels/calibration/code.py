@@ -1,34 +1,37 @@
-"""Calibration of code sizes: measure the functions of a core's kernels, fit terms, and write the data file."""
+"""Calibration of code sizes: measures functions of a core's kernels, fits terms, writes the data file."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from microfold.kernels.cost.code_rows import FOLDER, CodeFile, CodeRow, Levels
-from microfold.kernels.cost.code_terms import term
+from microfold.kernels.cost.code_rows import FOLDER, CodeFile, CodeRow, Columns, Levels, code_files
+from microfold.kernels.cost.code_terms import Values, term
+from microfold.options import OPTIMIZE
 from microfold.support.tools import run_tool
 from microfold.target import Target
-from tests.kernels.calibration.code_cases import code_cases
+from tests.kernels.calibration.code_cases import MOST_FUNCTIONS, code_cases
 from tests.kernels.calibration.code_fit import (
     COLUMNS,
     CodeSample,
-    Fit,
-    candidates,
     errors_of,
+    find_terms,
     fit,
     held_back_errors,
+    scaled,
 )
+from tests.kernels.calibration.code_programs import ProgramCode, fit_around, program_code
 from tests.kernels.calibration.code_sizes import CodeCase, CodeSize, alone_sizes, shared_sizes
 from tests.kernels.calibration.data_file import number
 from tests.kernels.calibration.layers import layers
 
 LEVELS = ("-O2", "-Os")
-# Functions of a kernel from which on some are held back; of fewer all are known.
-FEWEST_FUNCTIONS = 6
+# Models whose run functions tell what a call takes.
+EXAMPLES = sorted(Path("examples").glob("*/*.tflite"))
 HEAD = """\
 # Bytes of code of kernel functions on this core, see microfold/kernels/cost/code_rows.py.
 # Written by `python -m tests.kernels.calibration --code`.
@@ -38,12 +41,12 @@ HEAD = """\
 Measured = Mapping[str, Sequence[CodeSize]]
 
 
-def measure_code(target: Target, wanted: str = "") -> dict[str, list[CodeSize]]:
-    """Return the sizes of all functions of a core's kernels, by `COLUMNS`."""
+def measure_code(target: Target, most: int, wanted: str = "") -> dict[str, list[CodeSize]]:
+    """Return the sizes of functions of a core's kernels, by `COLUMNS`; at most so many of one name."""
     graphs = layers()
     found: dict[str, list[CodeSize]] = {}
     for level in LEVELS:
-        cases: Sequence[CodeCase] = code_cases(graphs, target, small=level == "-Os", wanted=wanted)
+        cases: Sequence[CodeCase] = code_cases(graphs, target, small=level == "-Os", most=most, wanted=wanted)
         found[f"shared{level}"] = shared_sizes(cases, target, level)
         found[f"alone{level}"] = alone_sizes(cases, target, level)
     return found
@@ -77,61 +80,141 @@ def helper_sizes(measured: Measured) -> dict[str, Levels]:
     return {name: (levels[0], levels[1]) for name, levels in sorted(found.items())}
 
 
-def helper_terms(sizes: Sequence[CodeSize], samples: Sequence[CodeSample]) -> dict[str, str]:
-    """Return for each helper that functions of one name call the term that tells best which of them do."""
-    names = dict.fromkeys(name for size in sizes for name in size.helpers)
-    values = [dict(size.call.function.spec) for size in sizes]
-    terms = ["base", *(each for each in candidates(samples) if not _is_of_fields(each, values))]
-    found: dict[str, str] = {}
-    for name in sorted(names):
-        # A level at which no function calls it keeps its bytes at 0.
-        calls = np.array([name in size.helpers for size in sizes])
-        wrong = [int(np.sum(np.array([term(t)(v) != 0 for v in values]) != calls)) for t in terms]
-        found[name] = terms[int(np.argmin(wrong))]
-    return found
+def helper_terms(measured: Measured, function: str, samples: Sequence[CodeSample]) -> dict[str, str]:
+    """Return for each helper that functions of a name call the term that tells best which of them do.
+
+    Only levels of optimisation count at which the helper is kept apart.
+    """
+    calls: dict[str, list[tuple[Values, bool]]] = defaultdict(list)
+    for level in LEVELS:
+        sizes = [
+            size
+            for size in (*measured[f"shared{level}"], *measured[f"alone{level}"])
+            if size.call.function.name == function
+        ]
+        for name in {name for size in sizes for name in size.helpers}:
+            calls[name] += [(dict(size.call.function.spec), name in size.helpers) for size in sizes]
+    fields = {field for sample in samples for field in sample.fields}
+    terms = [name for name in find_terms(samples).names if name.partition("=")[0] not in fields]
+    return {name: _condition(terms, calls[name]) for name in sorted(calls)}
 
 
-def _is_of_fields(text: str, values: Iterable[Mapping[str, object]]) -> bool:
-    name = text.split("*")[0].partition("=")[0].partition("~")[0].removesuffix(".count")
-    return not any(name in each for each in values)
+def _condition(terms: Sequence[str], calls: Sequence[tuple[Values, bool]]) -> str:
+    def wrong(text: str) -> int:
+        of_term = term(text)
+        return sum((of_term(values) != 0) != called for values, called in calls)
+
+    return min(terms, key=wrong)
+
+
+def around_of(target: Target) -> tuple[Levels, Levels]:
+    """Return `CodeFile.program` and `CodeFile.call`, as the examples' models have them."""
+    normal, small = (
+        fit_around([program_code(path, target, level) for path in EXAMPLES]) for level in ("balanced", "size")
+    )
+    return (normal[0], small[0]), (normal[1], small[1])
+
+
+def run(target: Target, models: Sequence[Path], like: str) -> None:
+    """Measure a core's code sizes and write its data file; with models, compare estimates with their code.
+
+    Args:
+        like: a core whose terms, by a factor, may be nearer; of it a quarter of the functions suffices.
+    """
+    for path in models:
+        for level in OPTIMIZE:
+            show(program_code(path, target, level))
+    if not models:
+        most = MOST_FUNCTIONS // 4 if like else MOST_FUNCTIONS
+        measured, other = measure_code(target, most), code_files().get(like)
+        text = write_code_file(calibrate_code(target, measured, around_of(target), most, other))
+        (FOLDER / f"{target.name}.toml").write_text(text, encoding="utf-8")
+
+
+def show(found: ProgramCode) -> None:
+    """Print the bytes of a program's code, estimated and measured, their ratio, and that of its kernels."""
+    print(
+        f"{found.name:28s} {found.level:8s} {found.estimated:7,} {found.measured:7,} "
+        f"{found.estimated / found.measured:6.3f}  kernels {found.estimated_kernels / found.kernels:6.3f}"
+    )
 
 
 def calibrate_code(
-    name: str, target: Target, measured: Measured, program: Levels, call: Levels, pointer: Levels
+    target: Target, measured: Measured, around: tuple[Levels, Levels], most: int, like: CodeFile | None = None
 ) -> CodeFile:
     """Return the data file of a core.
 
     Args:
-        program, call, pointer: see `CodeFile`.
+        around: `CodeFile.program` and `CodeFile.call`.
+        most: functions of one name that were measured at most; of fewer, all are known.
+        like: the file of a core of which more functions were measured.
     """
     rows: dict[str, CodeRow] = {}
-    all_errors: list[float] = []
-    for function, samples in sorted(samples_of(measured).items()):
-        # The levels may differ in which helpers they call; only where both know a helper they must agree.
-        sizes = [size for column in measured.values() for size in column if size.call.function.name == function]
-        known = fit(samples)
-        count = len({sample.function for sample in samples})
-        error = None
-        if count >= FEWEST_FUNCTIONS:
-            errors = np.abs(held_back_errors(samples))
-            all_errors += errors.tolist()
-            error = float(np.quantile(errors, 0.9))
-        rows[function] = CodeRow(count, error, _columns(known), _helpers_at_levels(sizes, samples, measured))
+    known, held_back = list[float](), list[float]()
+    for name, samples in sorted(samples_of(measured).items()):
+        code, errors, complete = _row(samples, most, like.rows.get(name) if like is not None else None)
+        (known if complete else held_back).extend(errors)
+        functions = len({sample.function for sample in samples})
+        error = float(np.quantile(errors, 0.9))
+        rows[name] = CodeRow(functions, complete, error, code, helper_terms(measured, name, samples))
     version = run_tool([target.compiler, "--version"], Path.cwd(), 10.0, "asking for its version").stdout
-    made = f"{version.splitlines()[0]}, {' '.join(target.cpu_flags)}"
     return CodeFile(
-        name,
-        made,
+        target.name,
+        f"{version.splitlines()[0]}, {' '.join(target.cpu_flags)}",
         sum(row.functions for row in rows.values()),
-        float(np.median(all_errors)),
-        float(np.quantile(all_errors, 0.9)),
-        program,
-        call,
-        pointer,
+        _errors(known),
+        _errors(held_back),
+        *around,
         helper_sizes(measured),
         rows,
     )
 
 
-def _columns(known: Fit) -> dict[str, tuple[float, float, float, float]]:
-    return {name: (row[0], row[1], row[2], row[3]) for name, row in known.items()}
+def _row(
+    samples: Sequence[CodeSample], most: int, like: CodeRow | None
+) -> tuple[dict[str, Columns], list[float], bool]:
+    """Return the terms of functions with one name, how far off these are, and whether all are known.
+
+    Errors are those of the fit where all functions are known, else of functions that were held back from it.
+    The terms of another core, by a factor, are taken where these are nearer.
+    """
+    counts = [len({s.function for s in samples if s.column == column}) for column in range(len(COLUMNS))]
+    complete = max(counts) < most
+    found = fit(samples, complete=complete)
+    errors = np.abs(errors_of(found, samples) if complete else held_back_errors(samples))
+    if like is not None and not complete:
+        other = scaled(like.code, samples)
+        by_other = np.abs(errors_of(other, samples))
+        # The other core's terms may have been fitted to the same functions: its own error is the least.
+        by_other *= max(1.0, like.error / max(float(np.quantile(by_other, 0.9)), 1e-3))
+        if np.quantile(by_other, 0.9) < np.quantile(errors, 0.9):
+            found, errors = other, by_other
+    return {text: (c[0], c[1], c[2], c[3]) for text, c in found.items()}, errors.tolist(), complete
+
+
+def _errors(errors: Sequence[float]) -> Levels:
+    return (float(np.median(errors)), float(np.quantile(errors, 0.9))) if errors else (0.0, 0.0)
+
+
+def write_code_file(file: CodeFile) -> str:
+    """Return the text of a data file."""
+    lines = [HEAD, "[core]", f'provenance = "{file.provenance}"', f"functions = {file.functions}"]
+    for name, errors in (("known_errors", file.known_errors), ("held_back_errors", file.held_back_errors)):
+        lines.append(f"{name} = [{errors[0]:.3f}, {errors[1]:.3f}]")
+    for name, levels in (("program", file.program), ("call", file.call)):
+        lines.append(f"{name} = {_list(levels)}")
+    lines += [f"helpers.{name} = {_list(levels)}" for name, levels in file.helpers.items()]
+    for name, row in sorted(file.rows.items()):
+        lines += ["", f"[{name}]", f"functions = {row.functions}"]
+        lines.append(f"{'error' if row.complete else 'held_back_error'} = {row.error:.3f}")
+        lines += [f"code.{_key(text)} = {_list(columns)}" for text, columns in row.code.items()]
+        lines += [f"helpers.{helper} = {json.dumps(text)}" for helper, text in row.helpers.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _list(values: Sequence[float]) -> str:
+    return f"[{', '.join(number(value) for value in values)}]"
+
+
+def _key(text: str) -> str:
+    return text if text.replace("_", "").isalnum() else json.dumps(text, ensure_ascii=False)

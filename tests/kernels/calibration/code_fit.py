@@ -1,11 +1,11 @@
-"""Terms and coefficients that fit measured code sizes: terms are taken one after the other, the best first."""
+"""Terms and coefficients that fit measured code sizes: terms are taken one by one, the best one first."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations_with_replacement
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +15,19 @@ from tests.kernels.calibration.measure import spread
 
 Array = npt.NDArray[np.float64]
 
+# Words of texts, operators included; of names with numbers there are too many.
+_WORDS = re.compile(r"[A-Za-z_][\w.]*|[-+/<>?^]")
+_NUMBERED = re.compile(r"[A-Za-z]+\d+")
+
 # Columns of a data file: own code of a shared function and of one for its only layer, at -O2, then at -Os.
 COLUMNS = ("shared-O2", "alone-O2", "shared-Os", "alone-Os")
+# Terms up to which all products of two are tried.
+MOST_PAIRED = 60
 # Different values of a choice up to which each may have a term of its own.
 FEW_VALUES = 12
 # Terms of one kernel, besides its base; and functions for each of them.
-MOST_TERMS = 12
-FUNCTIONS_PER_TERM = 2.5
+MOST_TERMS = 14
+FUNCTIONS_PER_TERM = 2.2
 # A term is taken if the root mean square of relative errors falls by such a part of it.
 GAIN = 0.06
 # Below this root mean square of relative errors, no more terms are taken.
@@ -29,7 +35,7 @@ EXACT = 0.012
 # A product is taken if it gains so many times as much as a single choice.
 PRODUCT_WEIGHT = 0.7
 # One function of so many is held back from a fit, each of them once.
-HELD_BACK = 5
+HELD_BACK = 10
 # Bytes below which an error counts as one of so many: the smallest functions are off by an instruction.
 SMALLEST = 40
 
@@ -55,30 +61,40 @@ class CodeSample:
 Fit = dict[str, tuple[float, ...]]
 
 
-def candidates(samples: Sequence[CodeSample]) -> list[str]:
-    """Return the terms that may tell functions apart, each of them once."""
-    single: list[str] = []
+@dataclass(frozen=True)
+class Terms:
+    """Terms that may tell functions apart, and their values [samples, terms]; the first one is ``base``."""
+
+    names: tuple[str, ...]
+    values: Array
+
+
+def find_terms(samples: Sequence[CodeSample]) -> Terms:
+    """Return terms of single choices and fields, and products of two choices, each of other values."""
     fields = frozenset[str]().union(*(sample.fields for sample in samples))
-    names = dict.fromkeys(name for sample in samples for name in sample.values)
-    for name in names:
+    single: list[str] = []
+    for name in dict.fromkeys(name for sample in samples for name in sample.values):
         held = [sample.values[name] for sample in samples if name in sample.values]
         different = list(dict.fromkeys(map(as_text, held)))
-        if len(different) < 2 and len(held) == len(samples):
-            continue
         if name in fields:
             single += [f"{name}={text}" for text in ("0", "1") if text in different]
-        else:
+        elif len(different) > 1 or len(held) < len(samples):
             single += _terms_of(name, held, different)
-    alone = {name for name in single if name.partition("=")[0] in fields}
-    spec = [name for name in single if name not in alone]
-    columns: dict[bytes, str] = {}
-    pairs = [f"{a}*{b}" for a, b in combinations(spec, 2)] if len(spec) <= 60 else []
-    numeric = [name for name in spec if "=" not in name and "~" not in name]
-    for name in [*single, *pairs, *(f"{name}*{name}" for name in numeric)]:
-        column = np.array([_value(name, sample) for sample in samples])
-        if column.any() and column.min() != column.max():
-            columns.setdefault(column.tobytes(), name)
-    return list(columns.values())
+    found: dict[bytes, tuple[str, Array]] = {}
+
+    def add(name: str, column: Array) -> None:
+        if column.min() != column.max():
+            found.setdefault(column.tobytes(), (name, column))
+
+    columns = {name: np.array([term(name)(sample.values) for sample in samples]) for name in single}
+    for name, column in columns.items():
+        add(name, column)
+    choices = [name for name in single if name.partition("=")[0] not in fields]
+    if len(choices) <= MOST_PAIRED:
+        for one, other in combinations_with_replacement(choices, 2):
+            add(f"{one}*{other}", columns[one] * columns[other])
+    names, values = zip(*found.values(), strict=True) if found else ((), ())
+    return Terms(("base", *names), np.column_stack([np.ones(len(samples)), *values]))
 
 
 def _terms_of(name: str, held: Sequence[object], different: Sequence[str]) -> Iterator[str]:
@@ -88,8 +104,8 @@ def _terms_of(name: str, held: Sequence[object], different: Sequence[str]) -> It
     if all(isinstance(value, str) for value in held):
         if len(different) > FEW_VALUES or any(";" in text for text in different):
             yield f"{name}.count"
-            words = dict.fromkeys(w for value in held for w in re.findall(r"[\w.]+", str(value)))
-            yield from (f"{name}~{word}" for word in words if not re.match(r"[\d.]|[a-z]+\d+$", word))
+            words = dict.fromkeys(w for value in held for w in _WORDS.findall(as_text(value)))
+            yield from (f"{name}~{word}" for word in words if not _NUMBERED.fullmatch(word))
             return
     else:
         yield name
@@ -97,11 +113,6 @@ def _terms_of(name: str, held: Sequence[object], different: Sequence[str]) -> It
             yield f"{name}.count"
     if len(different) <= FEW_VALUES:
         yield from (f"{name}={text}" for text in different)
-
-
-def _value(text: str, sample: CodeSample) -> float:
-    """Return the value of a term: fields say nothing of functions that several layers call."""
-    return term(text)(sample.values)
 
 
 @dataclass
@@ -137,21 +148,24 @@ class _Column:
         return np.where(useful, (across.T @ self.rest) ** 2 / np.where(useful, lengths, 1.0), 0.0)
 
 
-def fit(samples: Sequence[CodeSample]) -> Fit:
-    """Return coefficients by terms, one for each of `COLUMNS`."""
-    names = ["base", *candidates(samples)]
-    columns = []
-    for index in range(len(COLUMNS)):
-        own = [sample for sample in samples if sample.column == index]
-        values = np.array([[_value(name, s) for name in names] for s in own]).reshape(len(own), len(names))
-        columns.append(_Column(values, np.array([float(max(s.size, 1)) for s in own])))
-    weights = np.array([PRODUCT_WEIGHT if "*" in name else 1.0 for name in names])
+def fit(samples: Sequence[CodeSample], terms: Terms | None = None, *, complete: bool = False) -> Fit:
+    """Return coefficients by terms, one for each of `COLUMNS`.
+
+    Args:
+        terms: those of the samples, if they are known.
+        complete: there are no other functions, so that each may have a term of its own.
+    """
+    terms = terms or find_terms(samples)
+    places = np.array([sample.column for sample in samples])
+    sizes = np.array([float(max(sample.size, 1)) for sample in samples])
+    columns = [_Column(terms.values[places == i], sizes[places == i]) for i in range(len(COLUMNS))]
+    weights = np.array([PRODUCT_WEIGHT if "*" in name else 1.0 for name in terms.names])
     chosen = [0]
     functions = len({sample.function for sample in samples})
-    most = min(MOST_TERMS, max(1, int(functions / FUNCTIONS_PER_TERM)) if functions > 5 else functions + 2)
+    most = min(MOST_TERMS, functions - 1 if complete else int(functions / FUNCTIONS_PER_TERM))
     while len(chosen) <= most:
         squares = sum(float(c.rest @ c.rest) for c in columns)
-        if squares <= EXACT**2 * sum(len(c.sizes) for c in columns):
+        if squares <= EXACT**2 * len(samples):
             break
         gains = np.sum([c.gains() for c in columns], axis=0) * weights
         best = int(np.argmax(gains))
@@ -161,7 +175,19 @@ def fit(samples: Sequence[CodeSample]) -> Fit:
         for column in columns:
             column.take(best)
     solved = [_solve(column.relative[:, chosen]) for column in columns]
-    return {names[i]: tuple(float(s[k]) for s in solved) for k, i in enumerate(chosen)}
+    return {terms.names[i]: tuple(float(s[k]) for s in solved) for k, i in enumerate(chosen)}
+
+
+def scaled(known: Mapping[str, Sequence[float]], samples: Sequence[CodeSample]) -> Fit:
+    """Return the coefficients of another core, each column by the factor that it needs for most samples."""
+    factors: list[float] = []
+    for column in range(len(COLUMNS)):
+        ratios = [s.size / max(_estimated(known, s), 1.0) for s in samples if s.column == column]
+        factors.append(float(np.median(ratios)) if ratios else 1.0)
+    return {
+        name: tuple(value * factor for value, factor in zip(row, factors, strict=True))
+        for name, row in known.items()
+    }
 
 
 def _solve(relative: Array) -> Array:
@@ -179,22 +205,24 @@ def _solve(relative: Array) -> Array:
     return solution / np.where(lengths > 0, lengths, 1.0)
 
 
-def estimated(known: Mapping[str, Sequence[float]], sample: CodeSample) -> float:
-    return sum(row[sample.column] * _value(name, sample) for name, row in known.items())
-
-
 def errors_of(known: Mapping[str, Sequence[float]], samples: Sequence[CodeSample]) -> Array:
     """Return by how much estimates are off, as a part of what was measured; with their sign."""
-    return np.array([(estimated(known, s) - s.size) / max(s.size, SMALLEST) for s in samples])
+    return np.array([(_estimated(known, s) - s.size) / max(s.size, SMALLEST) for s in samples])
+
+
+def _estimated(known: Mapping[str, Sequence[float]], sample: CodeSample) -> float:
+    return sum(row[sample.column] * term(name)(sample.values) for name, row in known.items())
 
 
 def held_back_errors(samples: Sequence[CodeSample]) -> Array:
     """Return how far estimates are off, each by a fit that has not seen its specification."""
     order = sorted({sample.function for sample in samples}, key=spread)
     turns = {function: place % HELD_BACK for place, function in enumerate(order)}
+    places = np.array([turns[sample.function] for sample in samples])
+    terms = find_terms(samples)
     found: list[Array] = []
     for turn in range(HELD_BACK):
-        own = [sample for sample in samples if turns[sample.function] == turn]
-        if own:
-            found.append(errors_of(fit([s for s in samples if turns[s.function] != turn]), own))
+        rest = [sample for sample, place in zip(samples, places, strict=True) if place != turn]
+        own = [sample for sample, place in zip(samples, places, strict=True) if place == turn]
+        found.append(errors_of(fit(rest, Terms(terms.names, terms.values[places != turn])), own))
     return np.concatenate(found)

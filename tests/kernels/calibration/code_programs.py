@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from microfold.codegen.emit import emit
-from microfold.codegen.functions import render_functions
 from microfold.compiler import compile_file
-from microfold.kernels.cost.code_rows import Levels, call_code, description_bytes, estimate
+from microfold.kernels.cost.code_rows import around_calls, description_bytes, estimate
 from microfold.options import Options
 from microfold.program import Program
 from microfold.support.scratch import scratch_folder
@@ -33,7 +32,7 @@ class ProgramCode:
         estimated: the same by the data files.
         around: measured bytes of the run function and the other functions that the firmware calls; kernels
             with one caller are kept apart.
-        calls, pointers: of the run function: how many calls it makes, and what it hands them.
+        calls: how many the run function makes.
         kernels: measured bytes of kernels and helpers.
         estimated_kernels: the same by the data files.
     """
@@ -44,7 +43,6 @@ class ProgramCode:
     estimated: int
     around: int
     calls: int
-    pointers: int
     kernels: int
     estimated_kernels: int
     descriptions: int
@@ -68,9 +66,6 @@ def program_code(path: Path, target: Target, level: str) -> ProgramCode:
         kernels += known.alone if callers[function] == 1 else known.shared
         helpers |= known.helpers
     kernels += sum(helpers.values())
-    pointers = sum(
-        len(layer.inputs) + len(layer.outputs) + (layer.scratch is not None) for layer in program.calls
-    )
     count = len(list(program.calls))
     descriptions = sum(
         description_bytes(layer.call) for layer in program.calls if callers[layer.call.function] > 1
@@ -81,10 +76,9 @@ def program_code(path: Path, target: Target, level: str) -> ProgramCode:
         path.stem,
         level,
         sum(whole.values()),
-        round(kernels + descriptions + call_code(target.features, count, pointers, small=small)),
+        round(kernels + descriptions + around_calls(target.features, count, small=small)),
         around,
         count,
-        pointers,
         sum(apart.values()) - around - described,
         kernels,
         described,
@@ -101,8 +95,8 @@ def _sections(program: Program, target: Target, flags: Sequence[str]) -> dict[st
     return sizes
 
 
-def around_calls(programs: Sequence[ProgramCode]) -> tuple[float, float, float]:
-    """Return the bytes of a program's run function besides calls, of one call, and of a pointer to hand over."""
-    matrix = np.array([[1.0, each.calls, each.pointers] for each in programs])
+def fit_around(programs: Sequence[ProgramCode]) -> tuple[float, float]:
+    """Return `CodeFile.program` and `CodeFile.call`, in bytes, as they fit programs of one level."""
+    matrix = np.array([[1.0, each.calls] for each in programs])
     found = np.linalg.lstsq(matrix, np.array([float(each.around) for each in programs]), rcond=None)[0]
-    return float(found[0]), float(found[1]), float(found[2])
+    return float(found[0]), float(found[1])

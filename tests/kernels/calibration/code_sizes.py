@@ -85,7 +85,7 @@ def _measured(calls: Sequence[_Compiled], target: Target, level: str, *, alone: 
         together = calls[start : start + TOGETHER]
         with scratch_folder() as folder:
             (folder / "code.c").write_text(source(together, alone=alone), encoding="utf-8")
-            listing = compile_listing(folder, "code.c", target, [level])
+            listing = compile_listing(folder, "code.c", target, [level, "-fno-ipa-icf"])
         found += _sizes([call for call, _ in together], *read_listing(listing))
     return found
 
