@@ -5,7 +5,8 @@ A term is text, so that data files can name it. It is a product of factors with 
 - ``base``: 1.
 - ``unroll``: the number itself; 1 for True; of a tuple the sum of its numbers.
 - ``taps.count``: how many numbers a tuple has, or how many statements a text has.
-- ``requantize=short``: 1 where the choice has this value, else 0. Layer fields are only compared so.
+- ``requantize=short``: 1 where the choice has this value, else 0.
+- ``channels%4``: 1 where 4 divides the number, else 0. Layer fields are only compared so, and with 0 and 1.
 - ``statements~expf``: how often a word stands in a text.
 """
 
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
 Values = Mapping[str, object]
-_FORM = re.compile(r"(?P<name>[\w.]+?)(?:(?P<count>\.count)|=(?P<value>.*)|~(?P<word>.*))?")
+_FORM = re.compile(r"(?P<name>[\w.]+?)(?:(?P<count>\.count)|%(?P<divisor>\d+)|=(?P<value>.*)|~(?P<word>.*))?")
 _BASE = "base"
 
 
@@ -47,6 +48,9 @@ def _factor(text: str) -> Callable[[Values], float]:
     if word is not None:
         whole = re.compile(rf"(?<![\w.]){re.escape(word)}(?![\w.])")
         return lambda values: float(len(whole.findall(as_text(values.get(name, "")))))
+    if match["divisor"]:
+        divisor = int(match["divisor"])
+        return lambda values: float(name in values and _number(values[name]) % divisor == 0)
     if match["count"]:
         return lambda values: _count(values.get(name, ()))
     return lambda values: _number(values.get(name, 0))

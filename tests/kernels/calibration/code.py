@@ -22,6 +22,7 @@ from tests.kernels.calibration.code_fit import (
     find_terms,
     fit,
     held_back_errors,
+    name_of,
     scaled,
 )
 from tests.kernels.calibration.code_programs import ProgramCode, fit_around, program_code
@@ -37,12 +38,12 @@ HEAD = """\
 # Written by `python -m tests.kernels.calibration --code`.
 """
 
-# The sizes of each of `COLUMNS`.
+# Sizes of functions for all layers and of ones for one layer, by ``shared`` or ``alone`` and the level.
 Measured = Mapping[str, Sequence[CodeSize]]
 
 
 def measure_code(target: Target, most: int, wanted: str = "") -> dict[str, list[CodeSize]]:
-    """Return the sizes of functions of a core's kernels, by `COLUMNS`; at most so many of one name."""
+    """Return the sizes of functions of a core's kernels; at most so many of one name."""
     graphs = layers()
     found: dict[str, list[CodeSize]] = {}
     for level in LEVELS:
@@ -56,14 +57,23 @@ def samples_of(measured: Measured) -> dict[str, list[CodeSample]]:
     """Return samples by the names of functions."""
     found: dict[str, list[CodeSample]] = defaultdict(list)
     numbers: dict[object, int] = {}
-    for column, name in enumerate(COLUMNS):
-        for size in measured[name]:
-            function, spec = size.call.function, dict(size.call.function.spec)
-            key = numbers.setdefault((function.name, function.spec), len(numbers))
+
+    def add(column: str, size: CodeSize, own: int, values: Values) -> None:
+        function, spec = size.call.function, dict(size.call.function.spec)
+        key = numbers.setdefault((function.name, function.spec), len(numbers))
+        fields = frozenset(values.keys() - spec.keys())
+        found[function.name].append(
+            CodeSample(key, COLUMNS.index(column), values, fields, own, max(size.own, own))
+        )
+
+    for level in LEVELS:
+        for size in measured[f"shared{level}"]:
             # What a layer holds says nothing of a function that others call, too.
-            values = {**size.call.parameters, **spec} if column % 2 else spec
-            sample = CodeSample(key, column, values, frozenset(values.keys() - spec.keys()), size.own)
-            found[function.name].append(sample)
+            add(f"shared{level}", size, size.own, dict(size.call.function.spec))
+        for size in measured[f"alone{level}"]:
+            spec = dict(size.call.function.spec)
+            add(f"alone{level}", size, size.own, {**size.call.parameters, **spec})
+            add(f"parts{level}", size, size.parts, spec)
     return found
 
 
@@ -95,7 +105,7 @@ def helper_terms(measured: Measured, function: str, samples: Sequence[CodeSample
         for name in {name for size in sizes for name in size.helpers}:
             calls[name] += [(dict(size.call.function.spec), name in size.helpers) for size in sizes]
     fields = {field for sample in samples for field in sample.fields}
-    terms = [name for name in find_terms(samples).names if name.partition("=")[0] not in fields]
+    terms = [name for name in find_terms(samples).names if name_of(name) not in fields]
     return {name: _condition(terms, calls[name]) for name in sorted(calls)}
 
 
@@ -189,7 +199,11 @@ def _row(
         by_other *= max(1.0, like.error / max(float(np.quantile(by_other, 0.9)), 1e-3))
         if np.quantile(by_other, 0.9) < np.quantile(errors, 0.9):
             found, errors = other, by_other
-    return {text: (c[0], c[1], c[2], c[3]) for text, c in found.items()}, errors.tolist(), complete
+    return {text: _columns(row) for text, row in found.items()}, errors.tolist(), complete
+
+
+def _columns(row: Sequence[float]) -> Columns:
+    return row[0], row[1], row[2], row[3], row[4], row[5]
 
 
 def _errors(errors: Sequence[float]) -> Levels:

@@ -19,8 +19,10 @@ Array = npt.NDArray[np.float64]
 _WORDS = re.compile(r"[A-Za-z_][\w.]*|[-+/<>?^]")
 _NUMBERED = re.compile(r"[A-Za-z]+\d+")
 
-# Columns of a data file: own code of a shared function and of one for its only layer, at -O2, then at -Os.
-COLUMNS = ("shared-O2", "alone-O2", "shared-Os", "alone-Os")
+# Columns of a data file, see `code_rows.CodeRow`.
+COLUMNS = ("shared-O2", "alone-O2", "parts-O2", "shared-Os", "alone-Os", "parts-Os")
+# Numbers that may divide those of a layer, so that no elements are left over.
+DIVISORS = (2, 4, 8)
 # Terms up to which all products of two are tried.
 MOST_PAIRED = 60
 # Different values of a choice up to which each may have a term of its own.
@@ -36,6 +38,8 @@ EXACT = 0.012
 PRODUCT_WEIGHT = 0.7
 # One function of so many is held back from a fit, each of them once.
 HELD_BACK = 10
+# Relative errors from which on a sample counts less (Huber).
+OUTLIER = 0.05
 # Bytes below which an error counts as one of so many: the smallest functions are off by an instruction.
 SMALLEST = 40
 
@@ -49,6 +53,8 @@ class CodeSample:
         column: index into `COLUMNS`.
         values: choices and, in columns of single layers, fields.
         fields: names of these that are fields.
+        size: what was measured.
+        whole: the bytes that errors are a part of.
     """
 
     function: int
@@ -56,6 +62,7 @@ class CodeSample:
     values: Values
     fields: frozenset[str]
     size: int
+    whole: int
 
 
 Fit = dict[str, tuple[float, ...]]
@@ -78,6 +85,8 @@ def find_terms(samples: Sequence[CodeSample]) -> Terms:
         different = list(dict.fromkeys(map(as_text, held)))
         if name in fields:
             single += [f"{name}={text}" for text in ("0", "1") if text in different]
+            if all(isinstance(value, int) for value in held):
+                single += [f"{name}%{divisor}" for divisor in DIVISORS]
         elif len(different) > 1 or len(held) < len(samples):
             single += _terms_of(name, held, different)
     found: dict[bytes, tuple[str, Array]] = {}
@@ -89,12 +98,17 @@ def find_terms(samples: Sequence[CodeSample]) -> Terms:
     columns = {name: np.array([term(name)(sample.values) for sample in samples]) for name in single}
     for name, column in columns.items():
         add(name, column)
-    choices = [name for name in single if name.partition("=")[0] not in fields]
+    choices = [name for name in single if name_of(name) not in fields]
     if len(choices) <= MOST_PAIRED:
         for one, other in combinations_with_replacement(choices, 2):
             add(f"{one}*{other}", columns[one] * columns[other])
     names, values = zip(*found.values(), strict=True) if found else ((), ())
     return Terms(("base", *names), np.column_stack([np.ones(len(samples)), *values]))
+
+
+def name_of(text: str) -> str:
+    """Return the choice or field of a term that is no product."""
+    return re.split("[=%~]", text, maxsplit=1)[0].removesuffix(".count")
 
 
 def _terms_of(name: str, held: Sequence[object], different: Sequence[str]) -> Iterator[str]:
@@ -117,15 +131,14 @@ def _terms_of(name: str, held: Sequence[object], different: Sequence[str]) -> It
 
 @dataclass
 class _Column:
-    """The samples of one column as equations: relative errors of ``values @ coefficients`` from 1."""
+    """The samples of one column as equations: ``relative @ coefficients`` are about `wanted`."""
 
-    values: Array
-    sizes: Array
+    relative: Array
+    wanted: Array
 
     def __post_init__(self) -> None:
-        self.relative = self.values / self.sizes[:, None]
-        self.basis = np.zeros((len(self.sizes), 0))
-        self.rest = np.ones(len(self.sizes))
+        self.basis = np.zeros((len(self.wanted), 0))
+        self.rest = self.wanted
         self.take(0)
 
     def take(self, index: int) -> None:
@@ -139,7 +152,7 @@ class _Column:
 
     def gains(self) -> Array:
         """Return by how much each term would lower the squared errors."""
-        if not len(self.sizes):
+        if not len(self.wanted):
             return np.zeros(self.relative.shape[1])
         across = self.relative - self.basis @ (self.basis.T @ self.relative)
         lengths = np.einsum("ij,ij->j", across, across)
@@ -157,8 +170,10 @@ def fit(samples: Sequence[CodeSample], terms: Terms | None = None, *, complete: 
     """
     terms = terms or find_terms(samples)
     places = np.array([sample.column for sample in samples])
-    sizes = np.array([float(max(sample.size, 1)) for sample in samples])
-    columns = [_Column(terms.values[places == i], sizes[places == i]) for i in range(len(COLUMNS))]
+    whole = np.array([float(max(sample.whole, SMALLEST)) for sample in samples])
+    relative = terms.values / whole[:, None]
+    wanted = np.array([float(sample.size) for sample in samples]) / whole
+    columns = [_Column(relative[places == i], wanted[places == i]) for i in range(len(COLUMNS))]
     weights = np.array([PRODUCT_WEIGHT if "*" in name else 1.0 for name in terms.names])
     chosen = [0]
     functions = len({sample.function for sample in samples})
@@ -174,7 +189,7 @@ def fit(samples: Sequence[CodeSample], terms: Terms | None = None, *, complete: 
         chosen.append(best)
         for column in columns:
             column.take(best)
-    solved = [_solve(column.relative[:, chosen]) for column in columns]
+    solved = [_solve(column.relative[:, chosen], column.wanted) for column in columns]
     return {terms.names[i]: tuple(float(s[k]) for s in solved) for k, i in enumerate(chosen)}
 
 
@@ -182,7 +197,8 @@ def scaled(known: Mapping[str, Sequence[float]], samples: Sequence[CodeSample]) 
     """Return the coefficients of another core, each column by the factor that it needs for most samples."""
     factors: list[float] = []
     for column in range(len(COLUMNS)):
-        ratios = [s.size / max(_estimated(known, s), 1.0) for s in samples if s.column == column]
+        own = [sample for sample in samples if sample.column == column and sample.size]
+        ratios = [sample.size / max(_estimated(known, sample), 1.0) for sample in own]
         factors.append(float(np.median(ratios)) if ratios else 1.0)
     return {
         name: tuple(value * factor for value, factor in zip(row, factors, strict=True))
@@ -190,24 +206,28 @@ def scaled(known: Mapping[str, Sequence[float]], samples: Sequence[CodeSample]) 
     }
 
 
-def _solve(relative: Array) -> Array:
+def _solve(relative: Array, wanted: Array) -> Array:
     """Return coefficients: least squares in which outliers count less; of equal ones the smallest."""
-    if not len(relative):
-        return np.zeros(relative.shape[1])
-    weights = np.ones(len(relative))
     solution = np.zeros(relative.shape[1])
+    if not wanted.any():
+        return solution
+    weights = np.ones(len(relative))
     lengths = np.linalg.norm(relative, axis=0)
-    scaled = relative / np.where(lengths > 0, lengths, 1.0)
+    scale = np.where(lengths > 0, lengths, 1.0)
     for _ in range(8):
         roots = np.sqrt(weights)
-        solution = np.linalg.lstsq(scaled * roots[:, None], roots, rcond=1e-9)[0]
-        weights = 0.05 / np.maximum(np.abs(scaled @ solution - 1), 0.05)
-    return solution / np.where(lengths > 0, lengths, 1.0)
+        solution = np.linalg.lstsq(relative / scale * roots[:, None], roots * wanted, rcond=1e-9)[0]
+        weights = OUTLIER / np.maximum(np.abs(relative / scale @ solution - wanted), OUTLIER)
+    return solution / scale
 
 
 def errors_of(known: Mapping[str, Sequence[float]], samples: Sequence[CodeSample]) -> Array:
-    """Return by how much estimates are off, as a part of what was measured; with their sign."""
-    return np.array([(_estimated(known, s) - s.size) / max(s.size, SMALLEST) for s in samples])
+    """Return by how much estimates are off, as a part of what was measured; with their sign.
+
+    Parts are not among it: they only say which bytes of a function are there once.
+    """
+    judged = [sample for sample in samples if not COLUMNS[sample.column].startswith("parts")]
+    return np.array([(_estimated(known, s) - s.size) / max(s.whole, SMALLEST) for s in judged])
 
 
 def _estimated(known: Mapping[str, Sequence[float]], sample: CodeSample) -> float:

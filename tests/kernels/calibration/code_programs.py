@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from microfold.codegen.emit import emit
+from microfold.codegen.functions import render_functions
 from microfold.compiler import compile_file
+from microfold.kernels.cost.code import guessed
 from microfold.kernels.cost.code_rows import around_calls, description_bytes, estimate
 from microfold.options import Options
 from microfold.program import Program
@@ -53,16 +55,16 @@ def program_code(path: Path, target: Target, level: str) -> ProgramCode:
     """Compile a model at a level of `Options.optimize`, and compare its code with estimates."""
     program = compile_file(path, target, Options(optimize=level))
     flag = program.options.compiler_flag
-    whole = _sections(program, target, [flag])
-    apart = _sections(program, target, [flag, "-fno-inline-functions-called-once"])
+    whole, apart = (_sections(program, target, flag, kept_apart=each) for each in (False, True))
     small = level == "size"
     callers = Counter(layer.call.function for layer in program.calls)
     kernels, helpers = 0, dict[str, int]()
     calls = {layer.call.function: layer.call for layer in program.calls}
+    kernels_of = {layer.call.function: layer.kernel for layer in program.calls}
     for function, call in calls.items():
+        kernel = kernels_of[function]
         known = estimate(call, target.features, small=small)
-        if known is None:
-            continue
+        known = known or guessed(kernel.name, kernel.code, kernel.function_bytes)
         kernels += known.alone if callers[function] == 1 else known.shared
         helpers |= known.helpers
     kernels += sum(helpers.values())
@@ -86,12 +88,19 @@ def program_code(path: Path, target: Target, level: str) -> ProgramCode:
     )
 
 
-def _sections(program: Program, target: Target, flags: Sequence[str]) -> dict[str, int]:
-    """Return the bytes in flash of the sections of a program's file."""
+def _sections(program: Program, target: Target, level: str, *, kept_apart: bool) -> dict[str, int]:
+    """Return the bytes in flash of the sections of a program's file.
+
+    Args:
+        kept_apart: no kernel becomes a part of the run function.
+    """
+    names = "|".join(re.escape(each.name) for each in render_functions(program).values())
+    head = re.compile(rf"^static (?=void (?:{names})\()", re.MULTILINE)
     with scratch_folder() as folder:
         for name, text in emit(program).items():
-            (folder / name).write_text(text, encoding="utf-8")
-        sizes, _ = read_listing(compile_listing(folder, f"{program.name}.c", target, flags))
+            apart = head.sub("static __attribute__((noinline)) ", text) if kept_apart else text
+            (folder / name).write_text(apart, encoding="utf-8")
+        sizes, _ = read_listing(compile_listing(folder, f"{program.name}.c", target, [level]))
     return sizes
 
 

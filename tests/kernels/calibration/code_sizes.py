@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from microfold.codegen import requirements
 from microfold.codegen.functions import RenderedFunction, render_function
-from microfold.codegen.heads import kept_apart
+from microfold.codegen.heads import heads, kept_apart
 from microfold.codegen.literals import c_type, literal
 from microfold.codegen.structs import Struct
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
@@ -51,12 +51,15 @@ class CodeSize:
     Attributes:
         call: whose numbers the function was made for; of a shared function the first one of its case.
         own: its own code, with that of its parts.
+        parts: the code among it that does not depend on the layer's type: compilers merge it with that of
+            other functions of one specification.
         helpers: helper functions that it refers to, directly or through others, with their bytes.
         library: functions that it refers to and the file lacks.
     """
 
     call: KernelCall
     own: int
+    parts: int = 0
     helpers: Mapping[str, int] = field(default_factory=dict[str, int])
     library: frozenset[str] = frozenset()
 
@@ -82,26 +85,35 @@ _Compiled = tuple[KernelCall, Sequence[KernelCall]]
 def _measured(calls: Sequence[_Compiled], target: Target, level: str, *, alone: bool) -> list[CodeSize]:
     found: list[CodeSize] = []
     for start in range(0, len(calls), TOGETHER):
-        together = calls[start : start + TOGETHER]
+        together = [call for call, _ in calls[start : start + TOGETHER]]
+        functions = [
+            # A single call: no field that all have in common is put into the code.
+            render_function(f"f{n}", "F", [call if alone else _widest(call, same)], narrow=True)
+            for n, (call, same) in enumerate(calls[start : start + TOGETHER])
+        ]
         with scratch_folder() as folder:
-            (folder / "code.c").write_text(source(together, alone=alone), encoding="utf-8")
+            (folder / "code.c").write_text(source(together, functions, alone=alone), encoding="utf-8")
+            # Equal functions of different kernels must not be merged: each is to count.
             listing = compile_listing(folder, "code.c", target, [level, "-fno-ipa-icf"])
-        found += _sizes([call for call, _ in together], *read_listing(listing))
+        parts = {name for function in functions for name in mergeable(function)}
+        found += _sizes(together, parts, *read_listing(listing))
     return found
 
 
-def source(calls: Sequence[_Compiled], *, alone: bool) -> str:
-    """Return a C file with the functions of calls and a caller of all of them.
+def mergeable(function: RenderedFunction) -> Iterator[str]:
+    """Yield the functions within a function whose types are the same for all layers."""
+    for head in heads(function.code):
+        if head.name != function.name and f"{function.name}_" not in head.text.replace(head.name, ""):
+            yield head.name
+
+
+def source(calls: Sequence[KernelCall], functions: Sequence[RenderedFunction], *, alone: bool) -> str:
+    """Return a C file with functions, one for each call, and a caller of all of them.
 
     Args:
         alone: the compiler sees what the layers hold.
     """
-    functions: list[RenderedFunction] = []
-    for number, (call, same) in enumerate(calls):
-        # A single call: no field that all have in common is put into the code.
-        kept = [call] if alone else _widest(call, same)
-        functions.append(render_function(f"f{number}", "F", kept, narrow=True))
-    constants = [(n, c) for n, (call, _) in enumerate(calls) for c in call.constants.items()]
+    constants = [(n, c) for n, call in enumerate(calls) for c in call.constants.items()]
     records = requirements.helpers(
         sorted({constant.record for _, (_, constant) in constants if constant.record})
     )
@@ -117,7 +129,7 @@ def source(calls: Sequence[_Compiled], *, alone: bool) -> str:
         kind = constant.record or c_type(constant.array)
         lines.append(f"extern const {kind} {_constant(number, name)}[1];")
     body: list[str] = []
-    for number, ((call, _), function) in enumerate(zip(calls, functions, strict=True)):
+    for number, (call, function) in enumerate(zip(calls, functions, strict=True)):
         arguments = [f"({kind})(void *)(arena + {_APART * i})" for i, kind in enumerate(function.parameters)]
         if function.structs:
             layer = f"layer_{number}"
@@ -129,7 +141,7 @@ def source(calls: Sequence[_Compiled], *, alone: bool) -> str:
     return "\n".join([*lines, "void use(uint8_t *arena)", "{", *body, "}", ""])
 
 
-def _widest(call: KernelCall, same: Sequence[KernelCall]) -> list[KernelCall]:
+def _widest(call: KernelCall, same: Sequence[KernelCall]) -> KernelCall:
     """Return the call alone, with numbers that need types as wide as those of all calls."""
     values: dict[str, Parameter] = dict(call.parameters)
     for name, value in values.items():
@@ -137,7 +149,7 @@ def _widest(call: KernelCall, same: Sequence[KernelCall]) -> list[KernelCall]:
         numbers = [other for other in others if isinstance(other, int)]
         if isinstance(value, int) and numbers:
             values[name] = max(numbers, key=abs)
-    return [KernelCall(call.function, values, call.scratch)]
+    return KernelCall(call.function, values, call.scratch)
 
 
 def _constant(number: int, name: str) -> str:
@@ -189,14 +201,24 @@ def read_listing(listing: str) -> tuple[dict[str, int], dict[str, set[str]]]:
 
 
 def _sizes(
-    calls: Sequence[KernelCall], sizes: Mapping[str, int], references: Mapping[str, Iterable[str]]
+    calls: Sequence[KernelCall],
+    parts: Collection[str],
+    sizes: Mapping[str, int],
+    references: Mapping[str, Iterable[str]],
 ) -> list[CodeSize]:
-    """Return the sizes of the functions of one file."""
+    """Return the sizes of the functions of one file.
+
+    Args:
+        parts: names of functions within these that are merged with equal ones.
+    """
+    merged: dict[str, int] = defaultdict(int)
     own: dict[str, int] = defaultdict(int)
     refers: dict[str, set[str]] = defaultdict(set)
     for section, size in sizes.items():
         if section.startswith(".text."):
             own[_owner(section)] += size
+            if _base(section) in parts:
+                merged[_owner(section)] += size
             refers[_owner(section)] |= {_owner(symbol) for symbol in references.get(section, ())}
     for section, size in sizes.items():
         if section.startswith(".rodata."):
@@ -213,17 +235,23 @@ def _sizes(
         helpers = {name: own[name] for name in used if name.startswith("mf_") and name in own}
         library = {name for name in used if name not in own and f".rodata.{name}" not in sizes}
         library = {name for name in library if not name.startswith(("constant_", "layer_", "."))}
-        found.append(CodeSize(call, own[f"f{number}"], helpers, frozenset(library)))
+        name = f"f{number}"
+        found.append(CodeSize(call, own[name], merged[name], helpers, frozenset(library)))
     return found
 
 
 def _owner(symbol: str) -> str:
     """Return what a symbol or section is a part of: ``f3`` of ``f3_row.isra.0``, the name of others."""
-    for kind in _KINDS:
-        symbol = symbol.removeprefix(kind)
-    base = _PARTS.sub("", symbol)
+    base = _base(symbol)
     match = re.match(r"f\d+(?=_|$)", base)
     return match[0] if match else base
+
+
+def _base(symbol: str) -> str:
+    """Return the function that a symbol or a section is of, whatever the compiler has made of it."""
+    for kind in _KINDS:
+        symbol = symbol.removeprefix(kind)
+    return _PARTS.sub("", symbol)
 
 
 def _closure(name: str, refers: Mapping[str, set[str]]) -> Iterator[str]:
