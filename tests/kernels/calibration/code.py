@@ -25,7 +25,7 @@ from tests.kernels.calibration.code_fit import (
     name_of,
     scaled,
 )
-from tests.kernels.calibration.code_programs import ProgramCode, fit_around, program_code
+from tests.kernels.calibration.code_programs import ProgramCode, around_code, fit_around, program_code
 from tests.kernels.calibration.code_sizes import CodeCase, CodeSize, alone_sizes, shared_sizes
 from tests.kernels.calibration.data_file import number
 from tests.kernels.calibration.layers import layers
@@ -120,7 +120,7 @@ def _condition(terms: Sequence[str], calls: Sequence[tuple[Values, bool]]) -> st
 def around_of(target: Target) -> tuple[Levels, Levels]:
     """Return `CodeFile.program` and `CodeFile.call`, as the examples' models have them."""
     normal, small = (
-        fit_around([program_code(path, target, level) for path in EXAMPLES]) for level in ("balanced", "size")
+        fit_around([around_code(path, target, level) for path in EXAMPLES]) for level in ("balanced", "size")
     )
     return (normal[0], small[0]), (normal[1], small[1])
 

@@ -20,6 +20,7 @@ from microfold.program import Program
 from microfold.support.scratch import scratch_folder
 from microfold.target import Target
 from tests.kernels.calibration.code_sizes import compile_listing, read_listing
+from tests.kernels.calibration.fit import non_negative
 
 # Sections of a model's file that hold the code around its kernels.
 _AROUND = re.compile(r"\.text\.\w+_(?:run|init|reset|input_\d+|output_\d+|stopped_loops|step)(?:\.\w+)*$")
@@ -104,8 +105,19 @@ def _sections(program: Program, target: Target, level: str, *, kept_apart: bool)
     return sizes
 
 
-def fit_around(programs: Sequence[ProgramCode]) -> tuple[float, float]:
-    """Return `CodeFile.program` and `CodeFile.call`, in bytes, as they fit programs of one level."""
-    matrix = np.array([[1.0, each.calls] for each in programs])
-    found = np.linalg.lstsq(matrix, np.array([float(each.around) for each in programs]), rcond=None)[0]
+def around_code(path: Path, target: Target, level: str) -> tuple[int, int]:
+    """Return how many calls a model's run function makes, and the bytes of code around its kernels."""
+    program = compile_file(path, target, Options(optimize=level))
+    sections = _sections(program, target, program.options.compiler_flag, kept_apart=True)
+    return len(list(program.calls)), sum(size for name, size in sections.items() if _AROUND.match(name))
+
+
+def fit_around(programs: Sequence[tuple[int, int]]) -> tuple[float, float]:
+    """Return `CodeFile.program` and `CodeFile.call`, in bytes, as they fit programs of one level.
+
+    Args:
+        programs: of each its calls, and the bytes of code around its kernels.
+    """
+    matrix = np.array([[1.0, calls] for calls, _ in programs])
+    found = non_negative(matrix, np.array([float(size) for _, size in programs]))
     return float(found[0]), float(found[1])

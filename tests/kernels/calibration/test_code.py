@@ -138,8 +138,4 @@ OFFSET   TYPE              VALUE
 
 
 def test_around_calls_is_a_line() -> None:
-    class Program:
-        def __init__(self, calls: int, around: int):
-            self.calls, self.around = calls, around
-
-    assert fit_around([Program(2, 70), Program(10, 270)]) == pytest.approx((20, 25))  # pyright: ignore
+    assert fit_around([(2, 70), (10, 270)]) == pytest.approx((20, 25))
