@@ -22,6 +22,7 @@ from tests.kernels.calibration.code_fit import (
     find_terms,
     fit,
     held_back_errors,
+    limits,
     name_of,
     scaled,
 )
@@ -166,7 +167,16 @@ def calibrate_code(
         (known if complete else held_back).extend(errors)
         functions = len({sample.function for sample in samples})
         error = float(np.quantile(errors, 0.9))
-        rows[name] = CodeRow(functions, complete, error, code, helper_terms(measured, name, samples))
+        within = limits(samples)
+        rows[name] = CodeRow(
+            functions,
+            complete,
+            error,
+            code,
+            _columns(within.least),
+            _columns(within.most),
+            helper_terms(measured, name, samples),
+        )
     version = run_tool([target.compiler, "--version"], Path.cwd(), 10.0, "asking for its version").stdout
     return CodeFile(
         target.name,
@@ -222,6 +232,8 @@ def write_code_file(file: CodeFile) -> str:
         lines += ["", f"[{name}]", f"functions = {row.functions}"]
         lines.append(f"{'error' if row.complete else 'held_back_error'} = {row.error:.3f}")
         lines += [f"code.{_key(text)} = {_list(columns)}" for text, columns in row.code.items()]
+        if len(row.code) > 1:
+            lines += [f"least = {_list(row.least)}", f"most = {_list(row.most)}"]
         lines += [f"helpers.{helper} = {json.dumps(text)}" for helper, text in row.helpers.items()]
     return "\n".join(lines) + "\n"
 

@@ -23,6 +23,10 @@ _NUMBERED = re.compile(r"[A-Za-z]+\d+")
 COLUMNS = ("shared-O2", "alone-O2", "parts-O2", "shared-Os", "alone-Os", "parts-Os")
 # Numbers that may divide those of a layer, so that no elements are left over.
 DIVISORS = (2, 4, 8)
+# Fields with larger numbers are multipliers and the like, whose values no code depends on.
+LARGEST_FIELD = 32767
+# Samples that a term of a field must hold for, and not: chance makes any number tell a few functions apart.
+FEWEST_SAMPLES = 4
 # Terms up to which all products of two are tried.
 MOST_PAIRED = 60
 # Different values of a choice up to which each may have a term of its own.
@@ -85,7 +89,7 @@ def find_terms(samples: Sequence[CodeSample]) -> Terms:
         different = list(dict.fromkeys(map(as_text, held)))
         if name in fields:
             single += [f"{name}={text}" for text in ("0", "1") if text in different]
-            if all(isinstance(value, int) for value in held):
+            if all(isinstance(value, int) and 0 <= value <= LARGEST_FIELD for value in held):
                 single += [f"{name}%{divisor}" for divisor in DIVISORS]
         elif len(different) > 1 or len(held) < len(samples):
             single += _terms_of(name, held, different)
@@ -96,8 +100,11 @@ def find_terms(samples: Sequence[CodeSample]) -> Terms:
             found.setdefault(column.tobytes(), (name, column))
 
     columns = {name: np.array([term(name)(sample.values) for sample in samples]) for name in single}
+    places = np.array([sample.column for sample in samples])
     for name, column in columns.items():
-        add(name, column)
+        held = column[places == COLUMNS.index("alone-O2")]
+        if name_of(name) not in fields or FEWEST_SAMPLES <= held.sum() <= len(held) - FEWEST_SAMPLES:
+            add(name, column)
     choices = [name for name in single if name_of(name) not in fields]
     if len(choices) <= MOST_PAIRED:
         for one, other in combinations_with_replacement(choices, 2):
@@ -221,13 +228,37 @@ def _solve(relative: Array, wanted: Array) -> Array:
     return solution / scale
 
 
-def errors_of(known: Mapping[str, Sequence[float]], samples: Sequence[CodeSample]) -> Array:
+@dataclass(frozen=True)
+class Limits:
+    """The smallest and the largest sizes of samples by `COLUMNS`: no estimate goes beyond them."""
+
+    least: tuple[float, ...]
+    most: tuple[float, ...]
+
+
+def limits(samples: Sequence[CodeSample]) -> Limits:
+    sizes = [
+        [float(s.size) for s in samples if s.column == column] or [0.0] for column in range(len(COLUMNS))
+    ]
+    return Limits(tuple(map(min, sizes)), tuple(map(max, sizes)))
+
+
+def errors_of(
+    known: Mapping[str, Sequence[float]], samples: Sequence[CodeSample], within: Limits | None = None
+) -> Array:
     """Return by how much estimates are off, as a part of what was measured; with their sign.
 
     Parts are not among it: they only say which bytes of a function are there once.
     """
     judged = [sample for sample in samples if not COLUMNS[sample.column].startswith("parts")]
-    return np.array([(_estimated(known, s) - s.size) / max(s.whole, SMALLEST) for s in judged])
+    within = within or limits(samples)
+    return np.array(
+        [
+            (min(max(_estimated(known, s), within.least[s.column]), within.most[s.column]) - s.size)
+            / max(s.whole, SMALLEST)
+            for s in judged
+        ]
+    )
 
 
 def _estimated(known: Mapping[str, Sequence[float]], sample: CodeSample) -> float:
@@ -244,5 +275,6 @@ def held_back_errors(samples: Sequence[CodeSample]) -> Array:
     for turn in range(HELD_BACK):
         rest = [sample for sample, place in zip(samples, places, strict=True) if place != turn]
         own = [sample for sample, place in zip(samples, places, strict=True) if place == turn]
-        found.append(errors_of(fit(rest, Terms(terms.names, terms.values[places != turn])), own))
+        known = fit(rest, Terms(terms.names, terms.values[places != turn]))
+        found.append(errors_of(known, own, limits(rest)))
     return np.concatenate(found)

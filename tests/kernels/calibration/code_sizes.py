@@ -101,9 +101,13 @@ def _measured(calls: Sequence[_Compiled], target: Target, level: str, *, alone: 
 
 
 def mergeable(function: RenderedFunction) -> Iterator[str]:
-    """Yield the functions within a function whose types are the same for all layers."""
+    """Yield the functions within a function that are the same for all layers: none reads a layer."""
     for head in heads(function.code):
-        if head.name != function.name and f"{function.name}_" not in head.text.replace(head.name, ""):
+        body = function.code[head.start : function.code.find("\n}", head.start)]
+        other = body.replace(head.name, "").replace(f"{function.name}_layer *layer", "")
+        reads = "layer" in re.sub(r"\(void\)layer;|/\*.*?\*/", "", other, flags=re.DOTALL)
+        assembly = "(void)layer;" in body
+        if head.name != function.name and (assembly or not reads):
             yield head.name
 
 
