@@ -211,8 +211,8 @@ def description_bytes(call: KernelCall) -> int:
     declared = {field.name for field in call.function.fields if field.c_type}
     size = 0
     for name, value in call.parameters.items():
-        is_open = isinstance(value, int) and name not in declared and "." not in name
-        size += 4 if not is_open else _number_bytes(value)
+        is_open = name not in declared and "." not in name
+        size += _number_bytes(value) if isinstance(value, int) and is_open else 4
     return -(-size // 4) * 4
 
 

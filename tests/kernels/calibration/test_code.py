@@ -99,7 +99,7 @@ def _file() -> CodeFile:
         0.01,
         {"base": columns, "kind=short": columns},
         columns,
-        tuple(2 * x for x in columns),
+        (200.0, 160.0, 60.0, 120.0, 100.0, 0.0),
         {"mf_power": "kind=short"},
     )
     return CodeFile(
