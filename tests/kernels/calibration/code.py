@@ -18,7 +18,9 @@ from tests.kernels.calibration.code_cases import MOST_FUNCTIONS, code_cases
 from tests.kernels.calibration.code_fit import (
     COLUMNS,
     CodeSample,
+    Limits,
     errors_of,
+    factors,
     find_terms,
     fit,
     held_back_errors,
@@ -163,11 +165,12 @@ def calibrate_code(
     rows: dict[str, CodeRow] = {}
     known, held_back = list[float](), list[float]()
     for name, samples in sorted(samples_of(measured).items()):
-        code, errors, complete = _row(samples, most, like.rows.get(name) if like is not None else None)
+        code, within, errors, complete = _row(
+            samples, most, like.rows.get(name) if like is not None else None
+        )
         (known if complete else held_back).extend(errors)
         functions = len({sample.function for sample in samples})
         error = float(np.quantile(errors, 0.9))
-        within = limits(samples)
         rows[name] = CodeRow(
             functions,
             complete,
@@ -192,24 +195,29 @@ def calibrate_code(
 
 def _row(
     samples: Sequence[CodeSample], most: int, like: CodeRow | None
-) -> tuple[dict[str, Columns], list[float], bool]:
-    """Return the terms of functions with one name, how far off these are, and whether all are known.
+) -> tuple[dict[str, Columns], Limits, list[float], bool]:
+    """Return the terms of functions with one name, their limits, how far off they are, and if all are known.
 
     Errors are those of the fit where all functions are known, else of functions that were held back from it.
     The terms of another core, by a factor, are taken where these are nearer.
     """
     counts = [len({s.function for s in samples if s.column == column}) for column in range(len(COLUMNS))]
     complete = max(counts) < most
-    found = fit(samples, complete=complete)
+    found, within = fit(samples, complete=complete), limits(samples)
     errors = np.abs(errors_of(found, samples) if complete else held_back_errors(samples))
     if like is not None and not complete:
-        other = scaled(like.code, samples)
-        by_other = np.abs(errors_of(other, samples))
+        by = factors(like.code, samples)
+        other = {name: scaled(row, by) for name, row in like.code.items()}
+        within = Limits(
+            tuple(map(min, within.least, scaled(like.least, by))),
+            tuple(map(max, within.most, scaled(like.most, by))),
+        )
+        by_other = np.abs(errors_of(other, samples, within))
         # The other core's terms may have been fitted to the same functions: its own error is the least.
         by_other *= max(1.0, like.error / max(float(np.quantile(by_other, 0.9)), 1e-3))
         if np.quantile(by_other, 0.9) < np.quantile(errors, 0.9):
             found, errors = other, by_other
-    return {text: _columns(row) for text, row in found.items()}, errors.tolist(), complete
+    return {text: _columns(row) for text, row in found.items()}, within, errors.tolist(), complete
 
 
 def _columns(row: Sequence[float]) -> Columns:

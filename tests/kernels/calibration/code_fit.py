@@ -200,17 +200,19 @@ def fit(samples: Sequence[CodeSample], terms: Terms | None = None, *, complete: 
     return {terms.names[i]: tuple(float(s[k]) for s in solved) for k, i in enumerate(chosen)}
 
 
-def scaled(known: Mapping[str, Sequence[float]], samples: Sequence[CodeSample]) -> Fit:
-    """Return the coefficients of another core, each column by the factor that it needs for most samples."""
-    factors: list[float] = []
+def factors(known: Mapping[str, Sequence[float]], samples: Sequence[CodeSample]) -> tuple[float, ...]:
+    """Return by what factor most samples of each column differ from another core's estimates."""
+    found: list[float] = []
     for column in range(len(COLUMNS)):
         own = [sample for sample in samples if sample.column == column and sample.size]
         ratios = [sample.size / max(_estimated(known, sample), 1.0) for sample in own]
-        factors.append(float(np.median(ratios)) if ratios else 1.0)
-    return {
-        name: tuple(value * factor for value, factor in zip(row, factors, strict=True))
-        for name, row in known.items()
-    }
+        found.append(float(np.median(ratios)) if ratios else 1.0)
+    return tuple(found)
+
+
+def scaled(row: Sequence[float], by: Sequence[float]) -> tuple[float, ...]:
+    """Return a row with each column by its factor."""
+    return tuple(value * factor for value, factor in zip(row, by, strict=True))
 
 
 def _solve(relative: Array, wanted: Array) -> Array:

@@ -12,7 +12,15 @@ from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.cost.code_rows import CodeFile, CodeRow, read_code_file
 from microfold.kernels.cost.code_terms import term
 from tests.kernels.calibration.code import write_code_file
-from tests.kernels.calibration.code_fit import COLUMNS, CodeSample, errors_of, fit, held_back_errors, scaled
+from tests.kernels.calibration.code_fit import (
+    COLUMNS,
+    CodeSample,
+    errors_of,
+    factors,
+    fit,
+    held_back_errors,
+    scaled,
+)
 from tests.kernels.calibration.code_programs import fit_around
 from tests.kernels.calibration.code_sizes import read_listing
 
@@ -88,7 +96,10 @@ def test_few_functions_are_known_one_by_one() -> None:
 def test_another_core_is_a_factor_off() -> None:
     samples = _samples()
     other = {name: tuple(2 * value for value in row) for name, row in fit(samples).items()}
-    assert np.abs(errors_of(scaled(other, samples), samples)).max() < 0.02
+    by = factors(other, samples)
+    assert by == pytest.approx((0.5,) * len(COLUMNS), rel=0.02)
+    known = {name: scaled(row, by) for name, row in other.items()}
+    assert np.abs(errors_of(known, samples)).max() < 0.02
 
 
 def _file() -> CodeFile:
