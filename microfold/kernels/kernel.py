@@ -14,6 +14,7 @@ from microfold.ir.node import Node
 from microfold.ir.op import Op
 from microfold.kernels.call import KernelCall
 from microfold.kernels.cost.code import CodeBytes, guessed
+from microfold.kernels.cost.code_rows import estimate
 from microfold.kernels.cost.coefficients import Row, closest, find_row
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Fields
@@ -192,11 +193,15 @@ class Kernel:
     def code_bytes(self, layer: LayerContext, call: KernelCall) -> CodeBytes:
         """Return the estimated code of the function of a call, in bytes.
 
+        Functions that no data file has, and those of libraries, count what the kernel guesses.
+
         Args:
             call: the kernel's call for this layer, or for some rows of it.
         """
-        del layer, call
-        return guessed(self.name, self.code, self.function_bytes)
+        known = None
+        if call.function.library is None:
+            known = estimate(call, layer.target.features, small=layer.compiled_for_size)
+        return known or guessed(self.name, self.code, self.function_bytes)
 
     def extra_memory(self, layer: LayerContext) -> int:
         """Bytes that the arena may need besides input and output; compared only between its variants."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from microfold.errors import BudgetError
+from microfold.kernels.cost.code_rows import around_calls
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.model import Model
 from microfold.kernels.selection.objective import Figures, Limits, Objective, objective_of
@@ -59,13 +60,16 @@ def choose_kernels(
         BudgetError: no choice fits the flash or the RAM; it says how far that is proved.
     """
     variants = [variants_of(i, r, plans, model.costs, model.pins) for i, r in enumerate(layers)]
-    given = Selector(variants, plans, reference)
+    target, small = layers[0].layer.target, layers[0].layer.compiled_for_size
+    fixed = round(around_calls(target.features, len(layers), small=small))
+    given = Selector(variants, plans, reference, fixed)
     orders = [(plans, given)]
     if plans is not None:
         leanest = [min(each, key=lambda v: (v.need, v.cycles)) for each in variants]
         other = plans.reordered([v.kernel for v in leanest], [v.call for v in leanest])
         if other is not None:
-            orders.append((other, Selector(_with_needs(variants, other), other, reference or given.least)))
+            moved = _with_needs(variants, other)
+            orders.append((other, Selector(moved, other, reference or given.least, fixed)))
     limits = Limits(
         flash=math.inf if options.flash is None else options.flash,
         arena=math.inf if options.ram is None or plans is None else options.ram - state,

@@ -21,7 +21,8 @@ class CodeBytes:
         shared: own code of a function that several layers call.
         alone: own code of a function made for its only layer: the compiler puts the layer's numbers into it.
         helpers: code of the helper functions that it calls, by name. Each is in flash once, whatever number
-            of functions call it.
+            of functions call it. Parts of the function that the compiler merges with those of others with the
+            same specification are among them.
     """
 
     shared: int

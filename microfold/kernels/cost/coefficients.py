@@ -17,13 +17,14 @@ has the files in the order of `distance`, and of each kernel the first row found
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from microfold.kernels.cost.tables import Tables
 from microfold.support.frozen import frozen
 from microfold.support.toml import parse_toml
 
@@ -106,31 +107,8 @@ def read_core(path: Path) -> Core:
         head["provenance"],
         head["cycles_source"],
         head["cycles_per_instruction"],
-        _Rows(path.stem, text[rows:]),
+        Tables(text[rows:], lambda table: _row(path.stem, table)),
     )
-
-
-class _Rows(Mapping[str, Row]):
-    """The rows of a file, each parsed once it is asked for: most builds need few of one core."""
-
-    def __init__(self, core: str, text: str):
-        self._core = core
-        self._texts = dict(part.split("]\n", 1) for part in text.split("\n[")[1:])
-        self._parsed: dict[str, Row] = {}
-
-    def __getitem__(self, kernel: str) -> Row:
-        if kernel not in self._parsed:
-            self._parsed[kernel] = _row(self._core, parse_toml(self._texts[kernel]))
-        return self._parsed[kernel]
-
-    def __contains__(self, kernel: object) -> bool:
-        return kernel in self._texts
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._texts)
-
-    def __len__(self) -> int:
-        return len(self._texts)
 
 
 def _row(core: str, table: Mapping[str, Any]) -> Row:

@@ -208,7 +208,7 @@ class ChoiceProgram:
         """Return the bytes of flash that no other layer can use."""
         variant, users = choice.variant, self._users
         own = sum(size for key, size in _shareable(variant) if users[key] == 1)
-        return variant.description + own + (variant.code.alone if choice.own_copy else 0)
+        return own + (variant.code.alone if choice.own_copy else variant.description)
 
     def _add_pieces(self) -> None:
         """Add a column for all pieces that the same choices use."""
@@ -272,7 +272,7 @@ def figures_of(chosen: Sequence[Choice], arena: int) -> Figures:
     """Return what a choice takes; functions, helpers and equal constants count once."""
     once = {key: size for choice in chosen for key, size in _shareable(choice.variant)}
     once |= {("function", c.variant.function): c.variant.code.shared for c in chosen if not c.own_copy}
-    own = sum(c.variant.description + (c.variant.code.alone if c.own_copy else 0) for c in chosen)
+    own = sum(c.variant.code.alone if c.own_copy else c.variant.description for c in chosen)
     return Figures(sum(choice.cycles for choice in chosen), own + sum(once.values()), arena)
 
 

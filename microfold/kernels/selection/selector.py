@@ -85,6 +85,7 @@ class Selector:
         layers: the variants of each layer, at least one of each.
         plans: of the arena; None: it has no part in the choice.
         reference: the figures that are a hundred percent; None: the least of these layers.
+        fixed_flash: bytes of flash that every choice takes besides.
     """
 
     def __init__(
@@ -92,8 +93,10 @@ class Selector:
         layers: Sequence[Sequence[Variant]],
         plans: ArenaPlans | None = None,
         reference: Figures | None = None,
+        fixed_flash: int = 0,
     ):
         self.layers = layers
+        self._fixed_flash = fixed_flash
         self._plans = plans
         self._windows: list[Window] = []
         self._program = ChoiceProgram(layers)
@@ -106,7 +109,7 @@ class Selector:
         fastest = sum(min(min(v.cycles, v.cycles_alone) for v in variants) for variants in self.layers)
         smallest = solve(self._program.program, self._program.sum_of(Prices(flash=1.0)))
         assert smallest is not None  # every layer has a variant
-        return Figures(fastest, smallest.value, self._program.least_arena)
+        return Figures(fastest, smallest.value + self._fixed_flash, self._program.least_arena)
 
     def best(self, objective: Objective, limits: Limits | None = None) -> Selection | None:
         """Return the best choice whose plan keeps the limits; None: none does.
@@ -127,7 +130,9 @@ class Selector:
             return None
         floor = self._program.least_arena  # sums count the arena above it
         values = (*(value + round(p.arena * floor) for p, value in minima if p is not RANKS),)
-        return Selection(best.chosen, figures_of(best.chosen, best.arena), values, self.proved)
+        figures = figures_of(best.chosen, best.arena)
+        figures = replace(figures, flash=figures.flash + self._fixed_flash)
+        return Selection(best.chosen, figures, values, self.proved)
 
     def _minimum(
         self, prices: Prices, minima: Sequence[tuple[Prices, int]], limits: Limits, arena_counts: bool
@@ -159,7 +164,8 @@ class Selector:
         if math.isfinite(limits.cycles):
             rows.append(program.cycles_below(limits.cycles))
         if math.isfinite(limits.flash):
-            rows.append(at_most(math.floor(limits.flash), program.sum_of(Prices(flash=1.0))))
+            left = math.floor(limits.flash) - self._fixed_flash
+            rows.append(at_most(left, program.sum_of(Prices(flash=1.0))))
         if math.isfinite(limits.arena):
             left = math.floor(limits.arena) - program.least_arena
             rows.append(at_most(left, program.sum_of(Prices(arena=1.0))))

@@ -11,6 +11,7 @@ from microfold.ir.types import Array
 from microfold.kernels.band import lowered, offered
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.cost.code import CodeBytes
+from microfold.kernels.cost.code_rows import description_bytes
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.loading import load_kernels
@@ -68,7 +69,7 @@ class Variant:
         layer: its index.
         cycles: of all its calls in an inference, by a function that several layers call.
         cycles_alone: the same by a function that is compiled for this layer only.
-        description: bytes of flash that no other layer shares: the layer's struct and its call.
+        description: bytes of the layer's struct; a function that is compiled for this layer needs none.
         constants: bytes by contents; equal ones are in flash once.
         code: bytes of its function, and of the helpers that it calls.
         need: bytes of the smallest arena for all that is alive in its call.
@@ -139,15 +140,6 @@ def variants_of(
             cycles = costs.cycles(kernel, layer)
             found.append(of(kernel, cycles, cycles))
     return found
-
-
-# Bytes of a layer's struct for each of its fields: numbers are mostly of 8 or 16 bits, some of 32.
-FIELD_BYTES = 2
-
-
-def description_bytes(call: KernelCall) -> int:
-    """Return the estimated bytes of a layer's struct."""
-    return FIELD_BYTES * len(call.parameters)
 
 
 def _computing(layer: LayerContext, pins: Pins) -> Iterator[Kernel]:

@@ -29,6 +29,7 @@ from microfold.simulate.program import simulator
 from microfold.support.tools import run_tool
 from microfold.target import Target
 from microfold.verification import verify
+from tests.kernels.calibration import code
 from tests.kernels.calibration.data_file import write_core
 from tests.kernels.calibration.fit import FEWEST_SAMPLES, errors_of, keep, refit, stays
 from tests.kernels.calibration.layers import layers
@@ -176,11 +177,20 @@ def main() -> int:
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail where a stated error is too small"
     )
+    parser.add_argument(
+        "--code",
+        action="store_true",
+        help="code sizes instead: nothing is run; with models: estimated and measured, at every level",
+    )
+    parser.add_argument("--like", default="", metavar="CORE", help="with --code: whose terms may be nearer")
     parser.add_argument("--optimize", choices=OPTIMIZE, default="balanced", help="for models")
     parser.add_argument("models", nargs="*", type=Path)
     arguments = parser.parse_args()
     load_all_kernels()
     loaded = target.load(arguments.target)
+    if arguments.code:
+        code.run(loaded, arguments.models, arguments.like)
+        return 0
     if arguments.models:
         for path in arguments.models:
             show(path, loaded, Options(optimize=arguments.optimize))

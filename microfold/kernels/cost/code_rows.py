@@ -1,0 +1,220 @@
+"""Code sizes of kernel functions: one data file for each core whose code was measured.
+
+Files lie in ``code_data``. The head has what all kernels share, in bytes at -O2 and at -Os; then each name of
+a function has a table::
+
+    [core]
+    provenance = "…"
+    functions = 1760                     # that were measured
+    known_errors = [0.004, 0.03]         # median and 90th percentile where all functions of a name are known
+    held_back_errors = [0.03, 0.15]      # the same of functions that were held back from the fit, elsewhere
+    program = [60, 52]                   # code of a program without calls: its run function and others
+    call = [27, 22]                      # code of a call in the run function
+    helpers.mf_doubling_product = [20, 18]
+
+    [s8_softmax__c]
+    functions = 8
+    error = 0.03                         # nine of ten are off by no more; or held_back_error
+    code.base = [364, 340, 0, 240, 208, 0]  # shared, alone, parts of both; at -O2, then at -Os
+    code."rows=1" = [0, -48, 0, 0, -24, 0]  # a term, see `code_terms`
+    least = [364, 290, 0, 240, 160, 0]   # the smallest and the largest that were measured
+    most = [364, 340, 0, 240, 208, 0]
+    helpers.mf_doubling_product = "base" # the term that is not 0 where the function calls the helper
+
+Parts are functions within a function that do not read its layer. Compilers merge equal ones before they put
+numbers of layers into them: they are in flash once for all functions with one name whose terms give them as
+many bytes.
+
+A function that is missing in the file of the closest core is taken from the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from microfold.kernels.call import KernelCall
+from microfold.kernels.cost.code import CodeBytes
+from microfold.kernels.cost.code_terms import Values, term
+from microfold.kernels.cost.coefficients import chain
+from microfold.kernels.cost.tables import Tables
+from microfold.support.frozen import frozen
+from microfold.support.toml import parse_toml
+
+FOLDER = Path(__file__).parent / "code_data"
+# Functions that several layers call are measured for layers that differ in every number. Layers of a program
+# have many in common, which are put into the code. Source: 50 such functions of 13 models on the M4, at -O2
+# and -Os: measured sizes times this are off by 5 % (median), 14 % (four of five), 31 % (nine of ten).
+IN_PROGRAMS = 0.9
+# The least that a function takes, in bytes: a jump to another one, and its address.
+_LEAST = 8
+# Shared, alone and parts at -O2, then at -Os, in bytes.
+Columns = tuple[float, float, float, float, float, float]
+# At -O2 and at -Os, in bytes; or two errors.
+Levels = tuple[float, float]
+
+
+@frozen
+class CodeRow:
+    """The code of the functions with one name.
+
+    Attributes:
+        functions: how many were measured, of as many specifications.
+        complete: the layers of the calibration lead to no other functions.
+        error: the 90th percentile of the deviation of estimates, as a part of what was measured: of all
+            functions if they are complete, else of functions that were held back from the fit.
+        code: bytes of each term.
+        least, most: bytes of the smallest and the largest function that was measured; no estimate is beyond.
+        helpers: by name the term that is not 0 where the function calls it.
+    """
+
+    functions: int
+    complete: bool
+    error: float
+    code: Mapping[str, Columns]
+    least: Columns
+    most: Columns
+    helpers: Mapping[str, str]
+
+    def size(self, column: int, values: Values) -> float:
+        """Return the bytes of a column for a function's choices, and for the fields of its layer."""
+        found = sum(code[column] * term(name)(values) for name, code in self.code.items())
+        return min(max(found, self.least[column]), self.most[column])
+
+
+@frozen
+class CodeFile:
+    """A data file.
+
+    Attributes:
+        name: a core's.
+        provenance: how it was measured, for people.
+        functions: how many were measured.
+        known_errors, held_back_errors: median and 90th percentile of the deviation of estimates, of names
+            whose functions are all known, and of functions of other names that were held back from the fit.
+        program: code of the run function, and others that the firmware calls, without calls of kernels.
+        call: code of a call in the run function, with its arguments.
+        helpers: code of helper functions that the compiler keeps apart.
+        rows: by name of the function.
+    """
+
+    name: str
+    provenance: str
+    functions: int
+    known_errors: Levels
+    held_back_errors: Levels
+    program: Levels
+    call: Levels
+    helpers: Mapping[str, Levels]
+    rows: Mapping[str, CodeRow]
+
+    def estimate(self, call: KernelCall, *, small: bool) -> CodeBytes | None:
+        """Return the code of the function of a call, or None if the file lacks it.
+
+        Args:
+            small: it is compiled for size.
+        """
+        row = self.rows.get(call.function.name)
+        if row is None:
+            return None
+        spec = dict(call.function.spec)
+        values = {**call.parameters, **spec}
+        shared, alone, parts = (
+            row.size(3 * small + column, values if column == 1 else spec) for column in range(3)
+        )
+        shared, alone = max(shared * IN_PROGRAMS, _LEAST), max(alone, _LEAST)
+        merged = min(max(round(parts), 0), round(shared) - _LEAST, round(alone) - _LEAST)
+        called = (name for name, condition in row.helpers.items() if term(condition)(values))
+        helpers = {name: round(self.helpers[name][small]) for name in called}
+        # Parts of another specification are the same where all terms say so.
+        helpers[f"{call.function.name} with parts of {parts:.1f} bytes"] = merged
+        return CodeBytes(
+            round(shared) - merged,
+            round(alone) - merged,
+            {name: size for name, size in helpers.items() if size > 0},
+        )
+
+
+@cache
+def code_files() -> Mapping[str, CodeFile]:
+    """Return all data files by the names of their cores."""
+    return {path.stem: read_code_file(path) for path in sorted(FOLDER.glob("*.toml"))}
+
+
+def read_code_file(path: Path) -> CodeFile:
+    text = path.read_text(encoding="utf-8")
+    rows = text.index("\n\n[", text.index("[core]"))
+    head = parse_toml(text[:rows])["core"]
+    return CodeFile(
+        path.stem,
+        head["provenance"],
+        head["functions"],
+        tuple(head["known_errors"]),
+        tuple(head["held_back_errors"]),
+        tuple(head["program"]),
+        tuple(head["call"]),
+        {name: tuple(sizes) for name, sizes in head.get("helpers", {}).items()},
+        Tables(text[rows:], _row),
+    )
+
+
+def _row(table: Mapping[str, Any]) -> CodeRow:
+    code = {name: tuple(columns) for name, columns in table["code"].items()}
+    complete = "error" in table
+    error = table["error" if complete else "held_back_error"]
+    least, most = (tuple(table.get(name, code["base"])) for name in ("least", "most"))
+    return CodeRow(table["functions"], complete, error, code, least, most, table.get("helpers", {}))
+
+
+@cache
+def _chain(features: frozenset[str], floats: bool) -> tuple[CodeFile, ...]:
+    files = code_files()
+    return tuple(files[core.name] for core in chain(features, floats) if core.name in files)
+
+
+def estimate(call: KernelCall, features: frozenset[str], *, small: bool) -> CodeBytes | None:
+    """Return the code of the function of a call on the closest core that has it; None if none has.
+
+    Args:
+        features: of the target, closed under implication.
+        small: it is compiled for size.
+    """
+    name = call.function.name
+    for file in _chain(features, name.startswith("f")):
+        found = file.estimate(call, small=small)
+        if found is not None:
+            return found
+    return None
+
+
+def around_calls(features: frozenset[str], calls: int, *, small: bool) -> float:
+    """Return the code around a program's kernels: its run function, and what else the firmware calls; bytes.
+
+    Args:
+        features: of the target, closed under implication.
+        calls: how many calls of kernels the run function makes.
+        small: it is compiled for size.
+    """
+    file = _chain(features, False)[0]
+    return file.program[small] + calls * file.call[small]
+
+
+def description_bytes(call: KernelCall) -> int:
+    """Return the bytes of the layer description of a call: its fields, in types that are just large enough.
+
+    Numbers that all calls of a function share are not in descriptions, so that this is the most; see
+    `codegen.common_fields`. `--optimize speed` has four bytes for each number. A function that is made for
+    its only layer needs no description.
+    """
+    declared = {field.name for field in call.function.fields if field.c_type}
+    size = 0
+    for name, value in call.parameters.items():
+        is_open = name not in declared and "." not in name
+        size += _number_bytes(value) if isinstance(value, int) and is_open else 4
+    return -(-size // 4) * 4
+
+
+def _number_bytes(value: int) -> int:
+    return 1 if -128 <= value <= 255 else 2 if -32768 <= value <= 65535 else 4
