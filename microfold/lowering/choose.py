@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from microfold.errors import BudgetError
 from microfold.kernels.cost.code_rows import around_calls
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.model import Model
 from microfold.kernels.selection.objective import Figures, Limits, Objective, objective_of
@@ -60,8 +61,7 @@ def choose_kernels(
         BudgetError: no choice fits the flash or the RAM; it says how far that is proved.
     """
     variants = [variants_of(i, r, plans, model.costs, model.pins) for i, r in enumerate(layers)]
-    target, small = layers[0].layer.target, layers[0].layer.compiled_for_size
-    fixed = round(around_calls(target.features, len(layers), small=small))
+    fixed = _around_calls([ranking.layer for ranking in layers])
     given = Selector(variants, plans, reference, fixed)
     orders = [(plans, given)]
     if plans is not None:
@@ -88,6 +88,14 @@ def choose_kernels(
         selector.least,
         order,
     )
+
+
+def _around_calls(layers: Sequence[LayerContext]) -> int:
+    """Return the bytes of code that call the functions of all layers."""
+    if not layers:
+        return 0
+    small = layers[0].compiled_for_size
+    return round(around_calls(layers[0].target.features, len(layers), small=small))
 
 
 def _with_needs(layers: Sequence[Sequence[Variant]], plans: SchedulePlanner) -> list[list[Variant]]:

@@ -89,7 +89,7 @@ def solve(program: IntegerProgram, objective: Terms, rows: Sequence[Row] = ()) -
     status = solver.getModelStatus()
     if status == highspy.HighsModelStatus.kInfeasible:
         return None
-    if status != highspy.HighsModelStatus.kOptimal:
+    if status not in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kModelEmpty):
         raise RuntimeError(f"HiGHS must solve an integer program or refute it; it ended with {status}")
     taken = [value > 0.5 for value in solver.getSolution().col_value]
     return Solution(taken, sum(price for column, price in objective.items() if taken[column]))
