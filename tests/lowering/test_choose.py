@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,9 @@ from microfold.lowering.lower import find_way
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.program import Program
+from microfold.report.data import build_report
 from microfold.report.kernels import describe_candidates
+from microfold.report.terminal.build import print_build
 from tests.frontend.models import MADE
 from tests.kernels.cores import assert_exact
 from tests.needs import CROSS_TOOLS, need_tools
@@ -127,3 +130,16 @@ def test_kernels_that_are_not_taken_say_so() -> None:
         reasons = [v["reason"] for each in (first, *others) for v in each["variants"]]
         assert reasons.count(None) == 1 + sum(each["reason"] is None for each in others)
         assert {*reasons} <= {None, NOT_CHOSEN}
+
+
+def test_a_limit_that_estimates_kept_and_code_did_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = Options(objective=FASTEST, flash=5000)
+    program = compile_graph(graph_of("cnn_int8"), target.load("host"), options)
+    report = build_report(program, None)
+    for code, over in ((10, False), (9000, True), (None, False)):
+        report["flash"] |= {"code": code, "weights": 100}
+        print_build(program, report, tmp_path)
+        said = "9,100 bytes, over the limit of 5,000" in " ".join(capsys.readouterr().out.split())
+        assert said == over

@@ -66,6 +66,7 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
     for library in report["libraries"]:
         functions = ", ".join(library["functions"])
         console.print(f"\nLink {library['name']}, for {functions}.")
+    _print_excess(program, report)
     _print_unmeasured(program, report)
 
 
@@ -75,7 +76,21 @@ def print_export(program: Program, report: Report, folder: Path, files: Sequence
     console.print(f"\nWritten to {folder}; its README.md says how a project adds it:\n")
     for name in files:
         console.print(f"    {name}", soft_wrap=True)
+    _print_excess(program, report)
     _print_unmeasured(program, report)
+
+
+def _print_excess(program: Program, report: Report) -> None:
+    """Print how far constants and measured code are over a limit that was kept by estimates."""
+    limit, code = program.options.flash, report["flash"]["code"]
+    if not program.options.objective or limit is None or code is None:
+        return
+    size = report["flash"]["weights"] + code
+    if size > limit:
+        console.print(
+            f"\nConstants and code have {size:,} bytes, over the limit of {limit:,}: its code was estimated. "
+            f"To stay below, build again with --flash {max(2 * limit - size, 0)}."
+        )
 
 
 def _print_unmeasured(program: Program, report: Report) -> None:
