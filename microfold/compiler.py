@@ -9,7 +9,7 @@ from pathlib import Path
 from microfold.analysis.pruning_proof import PruningProof
 from microfold.analysis.relaxation import Relaxation
 from microfold.codegen.names import Namer, model_identifier
-from microfold.errors import BudgetError
+from microfold.errors import BudgetError, InputError
 from microfold.frontend import text_form, tflite
 from microfold.frontend.labels import NO_LABELS, Labels, labels_of_model
 from microfold.ir.graph import Graph
@@ -143,6 +143,7 @@ def explain_kernels(
     *,
     context: PassContext | None = None,
     costs: MeasuredCosts | None = None,
+    dump_model: Path | None = None,
 ) -> list[tuple[LayerContext, list[Candidate]]]:
     """Every layer with every kernel considered for it, the one that `compile_graph` chooses first.
 
@@ -154,6 +155,11 @@ def explain_kernels(
         InputError: as `compile_graph`.
     """
     way = find_way(graph, target, options, context, costs=costs)
+    if dump_model is not None:
+        if not options.objective or way.by_rows:
+            raise InputError("dump_model is for kernels of whole tensors that an objective chooses: give one")
+        assert way.selected.exact is not None
+        way.selected.exact.write_model(dump_model)
     if way.by_rows:
         ranked = zip(way.streamed.rankings, way.streamed.chosen, strict=True)
         return [(ranking.layer, _chosen_first(ranking, chosen)) for ranking, chosen in ranked]

@@ -19,7 +19,7 @@ MEMORY = ("context", "split", "parts")
 # Bytes: from what the widest elements need to the longest cache lines.
 ALIGN = (8, 16, 32, 64)
 NUMERICS = ("exact", "relaxed")
-# What objectives give a price.
+# The figures to which an objective gives prices.
 PRICED = ("cycles", "flash", "ram")
 MAX_ITERATIONS = (1 << 31) - 1
 # What is generated belongs to whoever generates it, see docs/licence.md.

@@ -203,7 +203,12 @@ def say_name(given: str, quiet: bool) -> None:
 
 
 def explain_model(
-    model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool
+    model: Path,
+    target: str,
+    code: CodeOptions,
+    passes: PassOptions,
+    quiet: bool,
+    dump_model: Path | None = None,
 ) -> list[tuple[LayerContext, list[Candidate]]]:
     """Every layer of the model of a file, with every kernel considered for it on a target."""
     with working(f"compiling {model.name}", quiet):
@@ -212,7 +217,7 @@ def explain_model(
         with _prepared(model, target, code, passes) as (graph, _, core, options, context):
             costs = measured_costs(code, core, options)
             context = with_plan(context, measured_plan(code, graph, core, options, context))
-            return explain_kernels(graph, core, options, context=context, costs=costs)
+            return explain_kernels(graph, core, options, context=context, costs=costs, dump_model=dump_model)
 
 
 def measured_costs(code: CodeOptions, target: Target, options: Options) -> MeasuredCosts | None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from microfold.cli.common import explain_model, print_json
 from microfold.cli.default_target import CORE, choose_target
 from microfold.cli.options import CodeOptions, Json, Model, TargetName
@@ -14,10 +19,19 @@ def kernels(
     passes: PassOptions,
     target: TargetName = None,
     as_json: Json = False,
+    dump_model: Annotated[
+        Path | None,
+        typer.Option(
+            "--dump-model",
+            metavar="FILE",
+            help="With --objective: write the integer program of the choice to a .lp or .mps file.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Show all kernels considered for every layer, and their variants: what each takes, and why not."""
     target = choose_target(target, CORE, as_json)
-    explained = explain_model(model, target, code, passes, as_json)
+    explained = explain_model(model, target, code, passes, as_json, dump_model)
     from microfold.compiler import layer_names
     from microfold.report.kernels import describe_candidates
     from microfold.report.terminal.lists import print_kernels

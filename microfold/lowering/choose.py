@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from microfold.errors import BudgetError
 from microfold.kernels.cost.code_rows import around_calls
@@ -31,6 +32,7 @@ class ChosenKernels:
         own_copy: for each layer, whether its function is compiled for it alone.
         least: the least figures that any choice for this graph has: a hundred percent each.
         plans: for the order of calls in which the choice was made; None: layers run others.
+        selector: found it, for this objective and these limits.
     """
 
     candidates: Sequence[Candidate]
@@ -39,6 +41,13 @@ class ChosenKernels:
     proved: bool
     least: Figures
     plans: SchedulePlanner | None
+    selector: Selector
+    objective: Objective
+    limits: Limits
+
+    def write_model(self, path: Path) -> None:
+        """Write the integer program of the choice, see `Selector.write_model`."""
+        self.selector.write_model(path, self.objective, self.limits)
 
 
 def choose_kernels(
@@ -87,6 +96,9 @@ def choose_kernels(
         best.proved,
         selector.least,
         order,
+        selector,
+        objective,
+        limits,
     )
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 # Lengths of runs that are tried, in calls; the last one tried is the whole model.
 LENGTHS = (2, 3, 4, 6, 9)
-# Runs of the shortest sufficient length that are returned: those that need most.
+# The number of runs that are returned, all of the shortest length at which there are any.
 MOST_RUNS = 4
 
 

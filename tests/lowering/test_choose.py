@@ -23,6 +23,7 @@ from microfold.program import Program
 from microfold.report.data import build_report
 from microfold.report.kernels import describe_candidates
 from microfold.report.terminal.build import print_build
+from tests.command_line import refuse, succeed
 from tests.frontend.models import MADE
 from tests.kernels.cores import assert_exact
 from tests.needs import CROSS_TOOLS, need_tools
@@ -143,3 +144,16 @@ def test_a_limit_that_estimates_kept_and_code_did_not(
         print_build(program, report, tmp_path)
         said = "9,100 bytes, over the limit of 5,000" in " ".join(capsys.readouterr().out.split())
         assert said == over
+
+
+def test_a_program_for_other_solvers(tmp_path: Path) -> None:
+    file = tmp_path / "choice.lp"
+    model = MADE / "cnn_int8.tflite"
+    succeed("kernels", model, "-t", "cortex-m4", "--objective", BALANCED, "--ram", "4K", "--dump-model", file)
+    assert "layer0_s8_conv2d__dsp_4x2" in file.read_text()
+    for path, options, why in (
+        (file, (), "that an objective chooses"),
+        (tmp_path / "choice.txt", ("--objective", FASTEST), "a .lp or .mps file"),
+        (tmp_path / "nowhere" / "choice.lp", ("--objective", FASTEST), "No such file"),
+    ):
+        assert why in refuse("kernels", model, "-t", "cortex-m4", *options, "--dump-model", path)

@@ -14,7 +14,7 @@ from microfold.support.frozen import frozen
 
 @frozen
 class Figures:
-    """What a choice of kernels takes in one inference.
+    """Time and memory of a choice of kernels, for one inference.
 
     Attributes:
         cycles: estimated, or measured where `tune` has measured.

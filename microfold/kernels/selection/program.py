@@ -140,7 +140,7 @@ class ChoiceProgram:
 
     @property
     def _ranks(self) -> Terms:
-        """Numbers of which equal sums are unlikely: exchanges of two layers do not cancel out."""
+        """A number for each choice, so that hardly any two choices for all layers have the same sum."""
         return {
             column: place * 997 + (layer * 7919 + place * 104729) % 991
             for layer, columns in enumerate(self._columns)
@@ -283,7 +283,7 @@ def _shareable(variant: Variant) -> Iterator[tuple[Hashable, int]]:
 
 
 class _Users:
-    """How many layers could use each piece."""
+    """Counts of the layers that could use each piece."""
 
     def __init__(self, layers: Sequence[Sequence[Variant]]):
         self._layers: dict[Hashable, set[int]] = {}

@@ -12,13 +12,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Protocol
 
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.selection.objective import Figures, Limits, Objective
 from microfold.kernels.selection.program import RANKS, Choice, ChoiceProgram, Prices, Window, figures_of
-from microfold.kernels.selection.solver import Row, at_most, solve
+from microfold.kernels.selection.solver import Row, at_most, solve, write_model
 from microfold.kernels.selection.variant import PeakMemory, Variant
 from microfold.support.frozen import frozen
 
@@ -133,6 +134,14 @@ class Selector:
         figures = figures_of(best.chosen, best.arena)
         figures = replace(figures, flash=figures.flash + self._fixed_flash)
         return Selection(best.chosen, figures, values, self.proved)
+
+    def write_model(self, path: Path, objective: Objective, limits: Limits) -> None:
+        """Write the integer program of the latest question for another solver, see `solver.write_model`.
+
+        Its objective is the first sum to be minimised, in units of value, without that of `least_arena`.
+        """
+        first = self._stages(objective)[0]
+        write_model(path, self._program.program, self._program.sum_of(first), self._limit_rows(limits))
 
     def _minimum(
         self, prices: Prices, minima: Sequence[tuple[Prices, int]], limits: Limits, arena_counts: bool

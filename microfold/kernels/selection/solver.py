@@ -14,6 +14,7 @@ from pathlib import Path
 import highspy
 import numpy as np
 
+from microfold.errors import InputError
 from microfold.support.frozen import frozen
 
 # Coefficients of a sum, by the numbers of columns.
@@ -96,7 +97,17 @@ def solve(program: IntegerProgram, objective: Terms, rows: Sequence[Row] = ()) -
 
 
 def write_model(path: Path, program: IntegerProgram, objective: Terms, rows: Sequence[Row] = ()) -> None:
-    """Write a program for another solver: in the format that the suffix names, ``.lp`` or ``.mps``."""
+    """Write a program for another solver: in the format that the suffix names, ``.lp`` or ``.mps``.
+
+    Raises:
+        InputError: it has another suffix, or the file cannot be written.
+    """
+    if path.suffix not in (".lp", ".mps"):
+        raise InputError(f"an integer program is written to a .lp or .mps file; the path is {path}")
+    try:
+        path.touch()  # HiGHS does not say that it cannot
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
     solver = _model(program, objective, rows)
     for number, name in enumerate(program.names):
         solver.passColName(number, f"{name}#{number}")

@@ -173,7 +173,7 @@ def _constants(kernel: Kernel, layer: LayerContext, call: KernelCall) -> Mapping
 
 
 def constant_arrays(kernel: Kernel, layer: LayerContext, call: KernelCall) -> Sequence[tuple[str, Array]]:
-    """Return a call's own constants with their C types, and those that it reads as the model has them."""
+    """Return the arrays that a call reads, each with its C type: packed ones, and some of the model's own."""
     own = [(constant.record, constant.array) for constant in call.constants.values()]
     plain = (layer.array(index) for index in kernel.data_inputs(layer))
     return [*own, *(("", array) for array in plain if array is not None)]
