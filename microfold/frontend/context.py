@@ -363,7 +363,8 @@ class OperatorContext:
         Raises:
             Unsupported: the scale in the file means nothing, or there is one for each channel.
         """
-        given, found = value.type.quant, self._other_quantization(value, index)
+        given = value.type.quant
+        found = self._other_quantization(value, index) if given is not None else None
         if given is None or found is None:
             return value
         if given.axis is not None or found.axis is not None or value.type.dtype is DType.INT4:

@@ -229,7 +229,7 @@ def test_wrong_choices_are_refused() -> None:
         microfold.compile(CNN, "cortex-m4")
     with pytest.raises(TargetError, match="unknown target 'pdp11'"):
         microfold.compile(CNN, "pdp11")
-    with pytest.raises(InputError, match="unknown option speed; known are optimize, flash, ram, io"):
+    with pytest.raises(InputError, match="unknown option speed; known are optimize, flash, ram, objective"):
         microfold.compile(CNN, speed=True)
     with pytest.raises(InputError, match="unknown pass fold_padding; known are"):
         microfold.compile(CNN, disabled=["fold_padding"])
