@@ -60,6 +60,8 @@ def split_grouped_conv2d(graph: Graph, context: PassContext) -> Graph:
             parts, costs = _best(site, image, groups, context)
         if reason is None and context.node_cost is None:
             reason = f"{groups} groups as one: what kernels take is not known"
+        elif reason is None and 1 not in costs:
+            reason = f"{groups} groups as one: no kernel computes them"
         elif reason is None and parts == 1:
             taken = ", ".join(f"{cost:.0f} in {count}" for count, cost in costs.items() if count > 1)
             reason = f"{groups} groups as one take about {costs[1]:.0f} cycles; {taken} parts"

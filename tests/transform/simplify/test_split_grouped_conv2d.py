@@ -137,6 +137,18 @@ def _convolutions(program: Program) -> int:
     return sum(isinstance(node.op, Conv2D) for node in program.graph.nodes)
 
 
+def test_groups_that_no_kernel_computes() -> None:
+    """Sums of this bias leave the integers of every kernel."""
+    text = f"""
+        graph @g(%x: int16[1,2,2,6] q(0.1, 0)) -> (%y) {{
+          %w = constant {_weights(8, 3, 3)}
+          %b = constant int64[8] q(0.05, 0) {[-(1 << 56), *[0] * 7]}
+          %y: int16[1,2,2,8] q(9.0, 0) = conv2d(%x, %w, %b) {SAME}
+        }}
+    """
+    check_declined(split_grouped_conv2d, text, "2 groups as one: no kernel computes them", M4)
+
+
 def test_groups_of_one_channel_are_depthwise() -> None:
     text = f"""
         graph @g(%x: int8[1,2,2,64] q(0.1, 3)) -> (%y) {{
