@@ -74,7 +74,7 @@ def choose_kernels(
     given = Selector(variants, plans, reference, fixed)
     orders = [(plans, given)]
     if plans is not None:
-        leanest = [min(each, key=lambda v: (v.need, v.cycles)) for each in variants]
+        leanest = _leanest(variants)
         other = plans.reordered([v.kernel for v in leanest], [v.call for v in leanest])
         if other is not None:
             moved = _with_needs(variants, other)
@@ -100,6 +100,11 @@ def choose_kernels(
         objective,
         limits,
     )
+
+
+def _leanest(layers: Sequence[Sequence[Variant]]) -> list[Variant]:
+    """Return the variants whose calls need least of the arena, the fastest of equal ones."""
+    return [min(variants, key=lambda v: (v.need, v.cycles)) for variants in layers]
 
 
 def _around_calls(layers: Sequence[LayerContext]) -> int:
@@ -175,8 +180,7 @@ def _refused_ram(
 ) -> BudgetError:
     """Return the least arena that exists, with the layer that decides."""
     least = min(each.figures.arena for each in smallest)
-    leanest = [min(each, key=lambda v: (v.need, v.cycles)) for each in variants]
-    fullest = max(leanest, key=lambda variant: variant.need)
+    fullest = max(_leanest(variants), key=lambda variant: variant.need)
     layer = layers[fullest.layer].layer
     any_order = max(
         min(plans.need_in_any_order(v.layer, v.kernel, v.call) for v in each) for each in variants

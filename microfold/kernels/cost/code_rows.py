@@ -39,9 +39,8 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.cost.code import CodeBytes
 from microfold.kernels.cost.code_terms import Values, term
 from microfold.kernels.cost.coefficients import chain
-from microfold.kernels.cost.tables import Tables
+from microfold.kernels.cost.tables import Tables, read_file
 from microfold.support.frozen import frozen
-from microfold.support.toml import parse_toml
 
 FOLDER = Path(__file__).parent / "code_data"
 # Functions that several layers call are measured for layers that differ in every number. Layers of a program
@@ -144,9 +143,7 @@ def code_files() -> Mapping[str, CodeFile]:
 
 
 def read_code_file(path: Path) -> CodeFile:
-    text = path.read_text(encoding="utf-8")
-    rows = text.index("\n\n[", text.index("[core]"))
-    head = parse_toml(text[:rows])["core"]
+    head, rows = read_file(path)
     return CodeFile(
         path.stem,
         head["provenance"],
@@ -156,7 +153,7 @@ def read_code_file(path: Path) -> CodeFile:
         tuple(head["program"]),
         tuple(head["call"]),
         {name: tuple(sizes) for name, sizes in head.get("helpers", {}).items()},
-        Tables(text[rows:], _row),
+        Tables(rows, _row),
     )
 
 

@@ -24,9 +24,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from microfold.kernels.cost.tables import Tables
+from microfold.kernels.cost.tables import Tables, read_file
 from microfold.support.frozen import frozen
-from microfold.support.toml import parse_toml
 
 FOLDER = Path(__file__).parent / "data"
 # Of kernels of floats, how many other features a floating-point unit is worth.
@@ -98,16 +97,14 @@ def cores() -> tuple[Core, ...]:
 
 def read_core(path: Path) -> Core:
     """One data file, whose head comes first."""
-    text = path.read_text(encoding="utf-8")
-    rows = text.index("\n\n[", text.index("[core]"))
-    head = parse_toml(text[:rows])["core"]
+    head, rows = read_file(path)
     return Core(
         path.stem,
         frozenset[str](head["features"]),
         head["provenance"],
         head["cycles_source"],
         head["cycles_per_instruction"],
-        Tables(text[rows:], lambda table: _row(path.stem, table)),
+        Tables(rows, lambda table: _row(path.stem, table)),
     )
 
 

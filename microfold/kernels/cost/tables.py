@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from microfold.support.toml import parse_toml
 
 _Row = TypeVar("_Row")
+
+
+def read_file(path: Path) -> tuple[Mapping[str, Any], str]:
+    """Return the table ``core`` of a data file, which comes first, and the text of all others."""
+    text = path.read_text(encoding="utf-8")
+    rows = text.index("\n\n[", text.index("[core]"))
+    return parse_toml(text[:rows])["core"], text[rows:]
 
 
 class Tables(Mapping[str, _Row]):

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
 
-from microfold.ir.types import Array
 from microfold.kernels.band import lowered
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
@@ -19,6 +17,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, candidates
 from microfold.kernels.selection.model import Model
 from microfold.kernels.selection.policy import Policy
+from microfold.kernels.selection.variant import constant_arrays, constants_of
 from microfold.options import OPTIMIZE
 from microfold.support.frozen import frozen
 
@@ -198,24 +197,9 @@ def _own_choices(index: int, layer: LayerContext, runs: int, considered: Conside
 def _constants(choice: Choice, layer: LayerContext) -> _Constants:
     """What the choice for one layer reads."""
     (candidate,) = choice.candidates.values()
-    kernel = candidate.kernel
-
-    def find() -> _Constants:
-        return {
-            (record, array.dtype.str, blake2b(array.tobytes(), digest_size=16).digest()): array.nbytes
-            for record, array in _arrays(kernel, layer, lowered(kernel, layer))
-        }
-
-    return layer.remembered((_constants, kernel), find)
-
-
-def _arrays(kernel: Kernel, layer: LayerContext, call: KernelCall) -> Iterator[tuple[str, Array]]:
-    """A call's own constants, with their C types, and those that its kernel takes as the model has them."""
-    yield from ((constant.record, constant.array) for constant in call.constants.values())
-    plain = (layer.array(index) for index in kernel.data_inputs(layer))
-    yield from (("", array) for array in plain if array is not None)
+    return constants_of(candidate.kernel, layer, lowered(candidate.kernel, layer))
 
 
 def constant_bytes(kernel: Kernel, layer: LayerContext, call: KernelCall) -> int:
     """Of a call's own constants, and of those that its kernel takes as the model has them."""
-    return sum(array.nbytes for _, array in _arrays(kernel, layer, call))
+    return sum(array.nbytes for _, array in constant_arrays(kernel, layer, call))

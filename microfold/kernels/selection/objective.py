@@ -51,9 +51,8 @@ class Objective:
 
 @frozen
 class Limits:
-    """Upper limits: cycles of an inference, and bytes. Infinite: there is none."""
+    """Upper limits, in bytes. Infinite: there is none."""
 
-    cycles: float = math.inf
     flash: float = math.inf
     arena: float = math.inf
 

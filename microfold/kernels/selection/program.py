@@ -9,17 +9,13 @@ is 1 if some call asks for so much. Time, flash and arena are sums of columns.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from microfold.kernels.selection.objective import Figures
-from microfold.kernels.selection.solver import IntegerProgram, Row, Terms, at_most
+from microfold.kernels.selection.solver import IntegerProgram, Terms
 from microfold.kernels.selection.variant import ArenaRequest, Variant
 from microfold.support.frozen import frozen
-
-# Units in which a limit of time is counted: millionths of the least time.
-TIME_UNITS = 1_000_000
 
 
 @frozen
@@ -59,12 +55,10 @@ class Window:
     Attributes:
         requests: by layer; variants that ask no less need no less.
         size: bytes of the smallest arena for all of them.
-        is_needed: the needs of the single calls are less.
     """
 
     requests: Mapping[int, ArenaRequest]
     size: int
-    is_needed: bool
 
     def covers(self, variant: Variant) -> bool:
         """Whether a variant asks for at least as much as the window knows of its layer."""
@@ -146,13 +140,6 @@ class ChoiceProgram:
             for layer, columns in enumerate(self._columns)
             for place, column in enumerate(columns)
         }
-
-    def cycles_below(self, limit: float) -> Row:
-        """Return the constraint that a choice takes no more cycles, up to the rounding of each layer."""
-        least = sum(min(self.choices[column].cycles for column in columns) for columns in self._columns)
-        price = TIME_UNITS / max(least, 1.0)
-        slack = (len(self._columns) + 1) / 2
-        return at_most(math.floor(limit * price + slack), self.sum_of(Prices(cycles=price)))
 
     def _add(self, choice: Choice) -> int:
         variant = choice.variant

@@ -170,8 +170,6 @@ class Selector:
     def _limit_rows(self, limits: Limits) -> list[Row]:
         program = self._program
         rows: list[Row] = []
-        if math.isfinite(limits.cycles):
-            rows.append(program.cycles_below(limits.cycles))
         if math.isfinite(limits.flash):
             left = math.floor(limits.flash) - self._fixed_flash
             rows.append(at_most(left, program.sum_of(Prices(flash=1.0))))
@@ -198,7 +196,7 @@ class Selector:
         if not found:
             # That this plan is the smallest is not proved.
             self.proved = False
-            found = [Window({c.variant.layer: c.variant.request for c in chosen}, planned, is_needed=True)]
+            found = [Window({c.variant.layer: c.variant.request for c in chosen}, planned)]
         for window in found:
             if not any(other.implies(window) for other in self._windows):
                 self._windows = [w for w in self._windows if not window.implies(w)] + [window]
@@ -207,7 +205,8 @@ class Selector:
     def _windows_of(self, chosen: Sequence[Variant], run: Sequence[int]) -> list[Window]:
         """Return the window of a run of calls, and those with one other request that ask for less.
 
-        Windows that ask for more are implied, but for their size.
+        Windows that ask for more are implied, but for their size. Those that need no more than their single
+        calls are known anyway.
         """
         found: list[Window] = []
         own = self._window(run, chosen)
@@ -215,14 +214,16 @@ class Selector:
             now = chosen[place]
             for other in {variant.request: variant for variant in self.layers[layer]}.values():
                 if other.request != now.request and not other.request.asks_no_less(now.request):
-                    found.append(self._window(run, [*chosen[:place], other, *chosen[place + 1 :]]))
-        return [own, *(each for each in found if each.size <= own.size and each.is_needed)]
+                    variants = [*chosen[:place], other, *chosen[place + 1 :]]
+                    window = self._window(run, variants)
+                    if max(variant.need for variant in variants) < window.size <= own.size:
+                        found.append(window)
+        return [own, *found]
 
     def _window(self, run: Sequence[int], variants: Sequence[Variant]) -> Window:
         assert self._plans is not None
         size = self._plans.run_bound(run, [v.kernel for v in variants], [v.call for v in variants])
-        requests = {layer: variant.request for layer, variant in zip(run, variants, strict=True)}
-        return Window(requests, size, is_needed=size > max(variant.need for variant in variants))
+        return Window({variant.layer: variant.request for variant in variants}, size)
 
     def _stages(self, objective: Objective) -> list[Prices]:
         """Return the sums to be minimised one after the other, in units of value."""

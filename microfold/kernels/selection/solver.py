@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import highspy
 import numpy as np
 
 from microfold.errors import InputError
 from microfold.support.frozen import frozen
+
+if TYPE_CHECKING:
+    import highspy
 
 # Coefficients of a sum, by the numbers of columns.
 Terms = Mapping[int, int]
@@ -85,6 +88,8 @@ def solve(program: IntegerProgram, objective: Terms, rows: Sequence[Row] = ()) -
     Args:
         rows: to be satisfied besides the program's own.
     """
+    import highspy  # few builds solve a program
+
     solver = _model(program, objective, rows)
     solver.run()
     status = solver.getModelStatus()
@@ -116,6 +121,8 @@ def write_model(path: Path, program: IntegerProgram, objective: Terms, rows: Seq
 
 def _model(program: IntegerProgram, objective: Terms, extra: Sequence[Row]) -> highspy.Highs:
     """Return a solver that has been given a program."""
+    import highspy
+
     columns, rows = len(program.names), [*program.rows, *extra]
     model = highspy.HighsLp()
     model.num_col_, model.num_row_ = columns, len(rows)

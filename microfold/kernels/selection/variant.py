@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from functools import cached_property
 from hashlib import blake2b
 from typing import Protocol
 
@@ -90,10 +89,6 @@ class Variant:
     def function(self) -> CFunction:
         return self.call.function
 
-    @cached_property
-    def constant_bytes(self) -> int:
-        return sum(self.constants.values())
-
 
 def variants_of(
     index: int,
@@ -123,7 +118,7 @@ def variants_of(
             cycles * ranking.runs,
             cycles_alone * ranking.runs,
             description_bytes(call),
-            _constants(kernel, layer, call),
+            constants_of(kernel, layer, call),
             kernel.code_bytes(layer, call),
             needs[request],
             request,
@@ -160,12 +155,12 @@ def _request(kernel: Kernel, layer: LayerContext, call: KernelCall) -> ArenaRequ
     return ArenaRequest(call.scratch, leave, tuple(kernel.replaces(layer)))
 
 
-def _constants(kernel: Kernel, layer: LayerContext, call: KernelCall) -> Mapping[Hashable, int]:
+def constants_of(kernel: Kernel, layer: LayerContext, call: KernelCall) -> Mapping[Hashable, int]:
     """Return the bytes of all constants that a call reads, by their contents."""
     found: dict[Hashable, int] = {}
     for record, array in constant_arrays(kernel, layer, call):
         _, digest = layer.remembered(
-            (_constants, id(array)),
+            (constants_of, id(array)),
             lambda array=array: (array, blake2b(array.tobytes(), digest_size=16).digest()),
         )
         found[record, array.dtype.str, digest] = array.nbytes
