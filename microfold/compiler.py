@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +13,10 @@ from microfold.errors import BudgetError, InputError
 from microfold.frontend import text_form, tflite
 from microfold.frontend.labels import NO_LABELS, Labels, labels_of_model
 from microfold.ir.graph import Graph
+from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.measured import MeasuredCosts
-from microfold.lowering.choose import judged_by_objective
 from microfold.lowering.lower import find_way, lower
 from microfold.lowering.refusals import explained
 from microfold.lowering.regions import with_regions
@@ -26,7 +26,21 @@ from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.passes.kinds import Pass
 from microfold.program import Origin, Program, origin_of
+from microfold.support.frozen import frozen
 from microfold.target import Target
+
+
+@frozen(eq=False)
+class ExplainedLayer:
+    """A layer with the kernels considered for it, the chosen one first.
+
+    Attributes:
+        why_not: for variants that are not chosen, as far as it is known.
+    """
+
+    layer: LayerContext
+    candidates: Sequence[Candidate]
+    why_not: Mapping[Kernel, str]
 
 
 def compile_file(
@@ -144,7 +158,7 @@ def explain_kernels(
     context: PassContext | None = None,
     costs: MeasuredCosts | None = None,
     dump_model: Path | None = None,
-) -> list[tuple[LayerContext, list[Candidate]]]:
+) -> list[ExplainedLayer]:
     """Every layer with every kernel considered for it, the one that `compile_graph` chooses first.
 
     The layers are in the order in which they are computed.
@@ -156,29 +170,32 @@ def explain_kernels(
     """
     way = find_way(graph, target, options, context, costs=costs)
     if dump_model is not None:
-        if not options.objective or way.by_rows:
-            raise InputError("dump_model is for kernels of whole tensors that an objective chooses: give one")
-        assert way.selected.exact is not None
+        if way.by_rows:
+            raise InputError("dump_model is for kernels of whole tensors; this model is computed by rows")
         way.selected.exact.write_model(dump_model)
     if way.by_rows:
-        ranked = zip(way.streamed.rankings, way.streamed.chosen, strict=True)
-        return [(ranking.layer, _chosen_first(ranking, chosen)) for ranking, chosen in ranked]
-    if not all(r.candidates and r.candidates[0].cost is not None for r in way.rankings):
-        return [(ranking.layer, [*ranking.candidates]) for ranking in way.rankings]
-    layers: list[tuple[LayerContext, list[Candidate]]] = []
-    for index in way.planned.order:
-        ranking = way.rankings[index]
-        found = _chosen_first(ranking, way.chosen[index])
-        by_objective = way.selected.exact is not None and not ranking.fixed
-        layers.append((ranking.layer, [*map(judged_by_objective, found)] if by_objective else found))
-    return layers
+        found = way.streamed
+        layers = zip(found.rankings, found.chosen, found.selection.why_not(), strict=True)
+        return [ExplainedLayer(r.layer, _chosen_first(r, chosen), why) for r, chosen, why in layers]
+    if way.selected.problems:
+        return [ExplainedLayer(ranking.layer, [*ranking.candidates], {}) for ranking in way.rankings]
+    why_not = way.selected.exact.why_not()
+    return [
+        ExplainedLayer(
+            way.rankings[index].layer,
+            _chosen_first(way.rankings[index], way.chosen[index]),
+            why_not[index],
+        )
+        for index in way.planned.order
+    ]
 
 
 def _chosen_first(ranking: Ranking, chosen: Candidate) -> list[Candidate]:
     return [chosen, *(c for c in ranking.candidates if c.kernel.name != chosen.kernel.name)]
 
 
-def layer_names(layers: Iterable[tuple[LayerContext, Sequence[Candidate]]]) -> list[str]:
+def layer_names(layers: Iterable[ExplainedLayer]) -> list[str]:
     """What `compile_graph` calls the layers: `Layer.name`."""
     namer = Namer()
-    return [claim_name(namer, layer, found[0].kernel if found else None) for layer, found in layers]
+    firsts = ((each.layer, next(iter(each.candidates), None)) for each in layers)
+    return [claim_name(namer, layer, first.kernel if first else None) for layer, first in firsts]

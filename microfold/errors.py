@@ -89,8 +89,8 @@ class BudgetError(InputError):
 
     @classmethod
     def of_flash(cls, limit: int, found: Sequence[str], least: int) -> BudgetError:
-        """Constants are too large; with `least` bytes they are not."""
-        return cls(f"constants must fit {limit} bytes of flash", found, [{"flash": least}])
+        """Constants and code are too large; with `least` bytes they are not."""
+        return cls(f"constants and code must fit {limit} bytes of flash", found, [{"flash": least}])
 
     def least(self, name: str) -> int | None:
         """The fewest bytes of ``ram`` or ``flash`` alone that would do, if any would."""

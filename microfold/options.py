@@ -31,14 +31,15 @@ class Options:
     """What the user chooses.
 
     Attributes:
-        optimize: ``size``, ``balanced`` or ``speed``.
-        flash: bytes that weights and tables together may take; within them the fastest kernels are used,
-            whatever `optimize` says. None: no limit.
-        ram: bytes that arena and state together may take; kernels are chosen among those that allow it. None:
-            no limit.
-        objective: prices of one percent of the time, the flash and the RAM, e.g. ``cycles=3,flash=1,ram=1``:
-            kernels of whole tensors are chosen by them, and that no choice is better is proved. What is not
-            named has no price. Empty: the rules of `optimize` choose.
+        optimize: the level. ``speed``: the fastest there is; of equally fast ones the smallest.
+            ``balanced``: one percent of the time is worth three percent of the flash, or three percent of the
+            RAM; a hundred percent are the least possible for the model. ``size``: a tenth of that price for
+            time.
+        flash: bytes that constants and code may take, the code by estimate. Below the limit, flash has no
+            price. None: no limit.
+        ram: bytes that arena and state may take. Below the limit, RAM has no price. None: no limit.
+        objective: prices of one percent of the time, the flash and the RAM, e.g. ``cycles=3,flash=1,ram=1``,
+            in the place of those of `optimize`. Anything that is not named has no price.
         io: inputs and outputs live in the ``arena``, or the ``caller`` hands them in; with ``rows``, the
             input is handed in row by row, and the first layers compute rows as they come.
         rows: ``auto``: within a run, layers are computed row by row where that pays; ``never``: all compute
@@ -107,11 +108,6 @@ class Options:
         return 4096 if self.optimize == "speed" else 1024
 
     @property
-    def functions_of_their_own(self) -> bool:
-        """No two layers share a function: some kilobytes of code for a few percent of the instructions."""
-        return self.optimize == "speed" and self.flash is None
-
-    @property
     def split(self) -> bool:
         """Whether the arena is apart from the context."""
         return self.memory != "context"
@@ -165,8 +161,6 @@ class Options:
                 raise InputError(f"{name} must not be negative; it is {size}")
         if self.objective:
             parse_prices(self.objective)
-            if self.io == "rows":
-                raise InputError("with io=rows, optimize chooses kernels: leave objective away, or io")
         if self.max_iterations is not None and not 1 <= self.max_iterations <= MAX_ITERATIONS:
             raise InputError(f"max_iterations must be in [1, {MAX_ITERATIONS}]; it is {self.max_iterations}")
         for flag in self.external_flags:

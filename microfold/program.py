@@ -294,6 +294,7 @@ class Program:
     layers: tuple[Layer, ...]
     state: tuple[StateSlot, ...]
     arena: ArenaPlan
+    flash: int
     context: PassContext = field(default_factory=PassContext)
     ranges: Ranges = NO_RANGES
     pruned: tuple[PruningProof, ...] = ()

@@ -16,9 +16,8 @@ from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
 
 if TYPE_CHECKING:
+    from microfold.compiler import ExplainedLayer
     from microfold.ir.graph import Graph
-    from microfold.kernels.layer import LayerContext
-    from microfold.kernels.selection.cheapest import Candidate
     from microfold.kernels.selection.measured import MeasuredCosts
     from microfold.options import Options
     from microfold.passes.context import Decision, PassContext
@@ -169,7 +168,7 @@ def compile_model(
         from microfold.frontend.labels import labels_of_model, read_labels
         from microfold.program import origin_of
 
-        with _prepared(model, target, code, passes) as (graph, data, core, options, context):
+        with prepared(model, target, code, passes) as (graph, data, core, options, context):
             costs = measured_costs(code, core, options)
             plan = measured_plan(code, graph, core, options, context)
             origin = origin_of(model, data, build_command([model], target, code, passes))
@@ -209,12 +208,12 @@ def explain_model(
     passes: PassOptions,
     quiet: bool,
     dump_model: Path | None = None,
-) -> list[tuple[LayerContext, list[Candidate]]]:
+) -> list[ExplainedLayer]:
     """Every layer of the model of a file, with every kernel considered for it on a target."""
     with working(f"compiling {model.name}", quiet):
         from microfold.compiler import explain_kernels
 
-        with _prepared(model, target, code, passes) as (graph, _, core, options, context):
+        with prepared(model, target, code, passes) as (graph, _, core, options, context):
             costs = measured_costs(code, core, options)
             context = with_plan(context, measured_plan(code, graph, core, options, context))
             return explain_kernels(graph, core, options, context=context, costs=costs, dump_model=dump_model)
@@ -270,7 +269,7 @@ def with_measured_run(program: Program, plan: Plan) -> Program:
 
 
 @contextmanager
-def _prepared(
+def prepared(
     model: Path, target: str, code: CodeOptions, passes: PassOptions
 ) -> Generator[tuple[Graph, bytes, Target, Options, PassContext]]:
     """What the options mean."""

@@ -24,7 +24,7 @@ def kernels(
         typer.Option(
             "--dump-model",
             metavar="FILE",
-            help="With --objective: write the integer program of the choice to a .lp or .mps file.",
+            help="Write the integer program of the choice to a .lp or .mps file.",
             show_default=False,
         ),
     ] = None,
@@ -40,11 +40,11 @@ def kernels(
     layers = [
         {
             "name": name,
-            "op": layer.node.op.name,
-            "tensor": layer.node.outputs[0].name,
-            "candidates": describe_candidates(layer, candidates),
+            "op": each.layer.node.op.name,
+            "tensor": each.layer.node.outputs[0].name,
+            "candidates": describe_candidates(each.layer, each.candidates, each.why_not),
         }
-        for name, (layer, candidates) in zip(layer_names(explained), explained, strict=True)
+        for name, each in zip(layer_names(explained), explained, strict=True)
     ]
     if as_json:
         print_json(layers)

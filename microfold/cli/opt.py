@@ -65,6 +65,7 @@ def opt(
         from microfold import target as targets
         from microfold.cli.passes_text import explained_by, known_passes, listed_names, parse_passes
         from microfold.kernels.selection.node_cost import NodeCosts
+        from microfold.kernels.selection.objective import objective_of
         from microfold.lowering.arenas import PlannedArenas
         from microfold.options import Options
         from microfold.passes.context import Decision
@@ -78,7 +79,7 @@ def opt(
         with context.context() as chosen:
             required = set(chosen.required_pass).union(*map(listed_names, steps))
             core = targets.load(PORTABLE if target is None else target)
-            costs = NodeCosts(core, "balanced")
+            costs = NodeCosts(core, objective_of(Options()))
             chosen = replace(
                 chosen,
                 required_pass=required,

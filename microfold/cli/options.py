@@ -64,7 +64,14 @@ TargetName = Annotated[
     ),
 ]
 Optimize = Annotated[
-    str, typer.Option("--optimize", help="size, balanced or speed.", autocompletion=words(*OPTIMIZE))
+    str,
+    typer.Option(
+        "--optimize",
+        help="speed: the fastest there is; of equally fast ones the smallest. balanced: one percent of the "
+        "time is worth three percent of the flash, or three percent of the RAM; percents are of the least "
+        "possible for the model. size: a tenth of that price for time.",
+        autocompletion=words(*OPTIMIZE),
+    ),
 ]
 Flash = Annotated[
     int | None,
@@ -72,8 +79,8 @@ Flash = Annotated[
         "--flash",
         parser=parse_size,
         metavar="SIZE",
-        help="Use the fastest kernels whose weights and tables fit into so many bytes (or K, M), whatever "
-        "--optimize says; of several models those of all together.",
+        help="Bytes (or K, M) that constants and code may take, the code by estimate; of several models "
+        "those of all together. Below the limit, flash has no price.",
         show_default=False,
     ),
 ]
@@ -83,8 +90,8 @@ Ram = Annotated[
         "--ram",
         parser=parse_size,
         metavar="SIZE",
-        help="Use only kernels with which arena and state fit into so many bytes (or K, M); of several "
-        "models the shared arena and all states.",
+        help="Bytes (or K, M) that arena and state may take; of several models the shared arena and all "
+        "states. Below the limit, RAM has no price.",
         show_default=False,
     ),
 ]
@@ -93,10 +100,8 @@ Objective = Annotated[
     typer.Option(
         "--objective",
         metavar="PRICES",
-        help="Prices of one percent of the time, the flash and the RAM, e.g. cycles=3,flash=1,ram=1: takes "
-        "the best kernels for whole tensors, which is proved, instead of those by the rules of --optimize. A "
-        "hundred percent are the least possible for the model. What has a limit has no price; --flash then "
-        "counts code, too.",
+        help="Prices of one percent of the time, the flash and the RAM in the place of those of --optimize, "
+        "e.g. cycles=3,flash=1,ram=1. Percents are of the least possible for the model.",
         show_default=False,
     ),
 ]

@@ -59,9 +59,7 @@ def report(
     ] = False,
     tradeoffs: Annotated[
         bool,
-        typer.Option(
-            "--tradeoffs", help="Also compile with other levels and less and less RAM and flash: minutes."
-        ),
+        typer.Option("--tradeoffs", help="Also find the fastest kernels within less and less RAM and flash."),
     ] = False,
     as_json: Json = False,
 ) -> None:

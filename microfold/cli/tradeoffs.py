@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from microfold.cli.common import compile_model, print_json, working
+from microfold.cli.common import measured_costs, prepared, print_json, working
 from microfold.cli.default_target import CORE, choose_target
 from microfold.cli.options import CodeOptions, Json, Model, TargetName
 from microfold.cli.pass_options import PassOptions
@@ -23,16 +23,16 @@ def tradeoffs(
     target: TargetName = None,
     as_json: Json = False,
 ) -> None:
-    """Show what less RAM, flash or time costs of the others: levels and budgets of which none is beaten."""
+    """Show what less RAM, flash or time costs of the others: the fastest kernels within many limits."""
     free = CodeOptions()
     given = (code.optimize, code.flash, code.ram, code.objective)
     if given != (free.optimize, free.flash, free.ram, free.objective):
         raise InputError(
-            "tradeoffs tries all levels and many budgets; it was given --optimize, --flash, --ram or "
+            "tradeoffs tries all levels and many limits; it was given --optimize, --flash, --ram or "
             "--objective: leave them away, or use `microfold build`"
         )
     target = choose_target(target, CORE, as_json)
-    with working(f"compiling {model.name} in many ways", as_json):
+    with working(f"choosing kernels of {model.name} within many limits", as_json):
         from microfold.report.terminal.lists import print_tradeoffs
         from microfold.target import load
 
@@ -44,13 +44,8 @@ def tradeoffs(
 
 
 def front_of(model: Path, target: str, code: CodeOptions, passes: PassOptions) -> list[Tradeoff]:
-    """What nothing beats that was tried."""
-    from microfold.options import Options
-    from microfold.program import Program
-    from microfold.report.tradeoffs import tradeoffs_front
+    """Return the ways to compile the model of a file that no other beats."""
+    from microfold.report.tradeoffs import tradeoffs as find_tradeoffs
 
-    def build(options: Options) -> Program:
-        chosen = replace(code, optimize=options.optimize, flash=options.flash, ram=options.ram)
-        return compile_model(model, target, chosen, passes, quiet=True, explain=False)
-
-    return tradeoffs_front(code.options(), build)
+    with prepared(model, target, code, passes) as (graph, _, core, options, context):
+        return find_tradeoffs(graph, core, options, context, measured_costs(code, core, options))

@@ -52,6 +52,10 @@ class ControlKernel(Kernel):
         return tuple(index for index, array in enumerate(arrays) if array is None or np.any(array))
 
 
+# Bytes of Thumb code, about: a loop or a condition, and a copy of what it carries.
+STATEMENT_BYTES = 28
+
+
 class LoopKernel(ControlKernel):
     """A `for` around the layers of its body; what it carries lies where its results do from the beginning.
 
@@ -60,6 +64,7 @@ class LoopKernel(ControlKernel):
     """
 
     name = "loop__c"
+    code = STATEMENT_BYTES
     op = Loop
     function = CFunction("", "loop__c")
 
@@ -75,5 +80,6 @@ class BranchKernel(ControlKernel):
     """
 
     name = "if__c"
+    code = STATEMENT_BYTES
     op = If
     function = CFunction("", "if__c")

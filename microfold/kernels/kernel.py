@@ -5,7 +5,7 @@ A kernel is a C function template. Everything that a template needs is computed 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import ClassVar, TypeVar
@@ -29,7 +29,7 @@ LATEST_TERMS = 64
 
 
 class Trade(Enum):
-    """What a kernel gives up for speed or for flash. Whether that is worth it depends on the whole model."""
+    """A property of a kernel that costs speed or flash, for people who read `microfold kernels`."""
 
     ONE_FOR_ALL = "one function serves all layers of an operator, and is slower than what is made for a layer"
     LONG_CODE = "its code is long, and saves a little time for each output"
@@ -71,11 +71,8 @@ class Kernel:
         op: the operator it computes.
         features: what the target must have.
         superseded_by: features of cores that have better kernels for the same layers, at every level.
-        trades: what it gives up.
-        table_bytes: constants that the model does not have, of kernels with TABLE or STEP_TABLE.
-        code: estimated bytes of code of one function, compiled with -Os; see `selection.shared_functions`.
-        form_of: the kernel that it is another form of, with shorter constants: for the least flash, it is
-            considered where that one is chosen.
+        trades: what it gives up, for people.
+        code: a guess of the bytes of code of one function, for such as were not measured.
         like: the kernel whose parts take about what its own take, until these are measured.
         fields: all that the layer struct of its function can have, in order.
         pitch_fields: names of those that find rows in a whole image, and nothing else; where it `reads_rows`.
@@ -86,9 +83,7 @@ class Kernel:
     features: ClassVar[frozenset[str]] = frozenset()
     superseded_by: ClassVar[frozenset[str]] = frozenset()
     trades: frozenset[Trade] = frozenset()
-    table_bytes: ClassVar[int] = 0
     code: ClassVar[int] = 600
-    form_of: ClassVar[str | None] = None
     like: ClassVar[str | None] = None
     fields: ClassVar[Fields] = ()
     pitch_fields: ClassVar[frozenset[str]] = frozenset()
@@ -202,26 +197,6 @@ class Kernel:
         if call.function.library is None:
             known = estimate(call, layer.target.features, small=layer.compiled_for_size)
         return known or guessed(self.name, self.code, self.function_bytes)
-
-    def extra_memory(self, layer: LayerContext) -> int:
-        """Bytes that the arena may need besides input and output; compared only between its variants."""
-        del layer
-        return 0
-
-    def input_scratch(self, layer: LayerContext) -> int:
-        """Bytes of scratch in which a variant with INPUT_SCRATCH keeps inputs."""
-        del layer
-        return 0
-
-    def extra_constants(self, layer: LayerContext) -> int:
-        """Bytes that a variant with WIDE_WEIGHTS needs besides the model's weights."""
-        del layer
-        return 0
-
-    def code_kind(self, node: Node) -> Hashable:
-        """Nodes of equal kinds share a function of a kernel with WINDOW_CODE or IMAGE_CODE; None: not its."""
-        del node
-        return None
 
     def lower(self, layer: LayerContext) -> KernelCall:
         """The call, with all constants packed."""

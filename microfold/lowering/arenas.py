@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from microfold.errors import BudgetError, InputError, Problem, UnsupportedModelError
 from microfold.ir.graph import Graph
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
-from microfold.kernels.selection.cheapest import Candidate, Ranking, why_none
-from microfold.kernels.selection.decide import decide, decide_with_nested
-from microfold.kernels.selection.flash_shares import flash_of
+from microfold.kernels.selection.cheapest import Candidate, Guidance, Ranking, why_none
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.objective import Figures, Objective, objective_of
 from microfold.kernels.selection.pins import NO_PINS, Pins
-from microfold.kernels.selection.smaller_arena import dearer_within_ram, too_dear
-from microfold.lowering.callers import Callers
-from microfold.lowering.choose import ChosenKernels, choose_kernels
+from microfold.lowering.choose import Chooser, ChosenKernels, limits_of
 from microfold.lowering.rows_or_whole import Whole, faster_rows, smaller_rows
 from microfold.lowering.scope import Scope, ScopeMemory
 from microfold.lowering.stream import in_rows, in_tiles
@@ -53,7 +51,7 @@ class Selected:
         self._reference = reference
         self.options = options
         self.target = target
-        self.scope = Scope(graph, target, options, costs=costs, pins=pins)
+        self.scope = Scope(graph, target, options, Guidance(costs, pins))
 
     @cached_property
     def rankings(self) -> list[Ranking]:
@@ -89,46 +87,52 @@ class Selected:
             UnsupportedModelError: some layers have none.
             InputError: none of them fit the flash or the RAM that the options allow.
         """
-        self.require_kernels()
-        if self.exact is not None:
-            return [*self.exact.candidates]
-        state = self.scope.state_size
-        if self.scope.inner:
-            return decide_with_nested(self.rankings, self.scope.model, self.options, self.memory, state)
-        return decide(self.rankings, self.scope.model, self.options, self.planner, state)
+        return [*self.exact.candidates]
 
     @cached_property
-    def exact(self) -> ChosenKernels | None:
-        """The best choice by the objective; None: the options give no prices.
+    def exact(self) -> ChosenKernels:
+        """The best choice by the objective.
 
         Raises:
             UnsupportedModelError: some layers have no kernel.
             InputError: none of them fit the flash or the RAM that the options allow.
         """
         options, state = self.options, self.scope.state_size
-        if not options.objective:
-            return None
-        self.require_kernels()
-        plans = None if self.scope.inner else self.planner
-        found = choose_kernels(self.rankings, self.scope.model, options, plans, state, self._reference)
-        if plans is None and options.ram is not None:
+        limits = limits_of(options, state)
+        if self.scope.inner:
+            limits = replace(limits, arena=math.inf)
+        found = self.chooser.best(objective_of(options), limits)
+        if found is None:
+            raise self.chooser.refusal(options, state)
+        if self.scope.inner and options.ram is not None:
             self._check_nested(found, options.ram)
         return found
 
-    @property
-    def least(self) -> Figures | None:
-        """The least figures that any choices of kernels have; None: no objective refers to them."""
-        try:
-            return self.exact.least if self.exact is not None else None
-        except (InputError, UnsupportedModelError):
-            return None
+    @cached_property
+    def chooser(self) -> Chooser:
+        """Chooses among all kernels of whole tensors.
+
+        Raises:
+            UnsupportedModelError: some layers have no kernel.
+        """
+        self.require_kernels()
+        plans = None if self.scope.inner else self.planner
+        reference, ram = self._reference, self.scope.ram_besides_arena(io_in_arena=self.io_in_arena)
+        return Chooser(self.rankings, plans, reference=reference, fixed_ram=ram)
+
+    @cached_property
+    def reference(self) -> Figures:
+        """The figures that are a hundred percent: the least that any choices of kernels have.
+
+        Raises:
+            UnsupportedModelError: some layers have no kernel.
+        """
+        return self._reference or self.chooser.least
 
     @property
     def own_copy(self) -> Sequence[bool]:
         """For each layer, whether its function is compiled for it alone."""
-        if self.exact is not None:
-            return self.exact.own_copy
-        return [self.options.functions_of_their_own] * len(self.rankings)
+        return self.exact.own_copy
 
     def _check_nested(self, found: ChosenKernels, ram: int) -> None:
         """Raises BudgetError if the arena of layers that run others is too large."""
@@ -190,22 +194,21 @@ class Selected:
 
     @cached_property
     def _search(self) -> Search:
-        return Search(Cuts(self.scope, self.options))
+        return Search(Cuts(self.scope, self.options), self.reference)
 
     @property
     def _may_choose(self) -> bool:
         """Whether layers may be computed by rows or whole. By rows, nothing is prefetched."""
         options = self.options
         prefetches = any(memory.prefetch for memory in self.target.memories)
-        whole = options.why_whole or options.objective or self.scope.inner or prefetches
+        whole = options.why_whole or self.scope.inner or prefetches
         return options.io != "rows" and not whole
 
     @cached_property
     def smaller_by_rows(self) -> Streamed | None:
         """Rows that are taken with no limit; None: whole tensors are, or there is a limit."""
         options = self.options
-        limited = options.ram is not None or options.flash is not None
-        if limited or options.optimize == "speed" or not self._may_choose or self.problems:
+        if options.ram is not None or options.flash is not None or not self._may_choose or self.problems:
             return None
         return smaller_rows(self._whole, self._search)
 
@@ -213,9 +216,9 @@ class Selected:
     def faster_by_rows(self) -> bool:
         """Whether whole tensors fit the RAM only with kernels that make them slower than rows are."""
         options = self.options
-        if options.ram is None or options.optimize == "size" or not self._may_choose:
+        if options.ram is None or not self._may_choose:
             return False
-        return faster_rows(self._whole, self._search.cuts, lambda: self.rows)
+        return faster_rows(self._whole, self._search, lambda: self.rows)
 
     @property
     def _whole(self) -> Whole:
@@ -223,22 +226,15 @@ class Selected:
         memory, order = self.schedule.memory, self.schedule.order
         needs = dict(zip(order, memory.needs, strict=True))
         layers = [needs[index] for index in range(len(order))]
-        return Whole(self.rankings, self.chosen, layers, memory.size, self.flash)
-
-    @cached_property
-    def flash(self) -> int:
-        """Estimated bytes of constants, and of the functions' code."""
-        if self.exact is not None:
-            return self.exact.figures.flash
-        return flash_of(self.rankings, self.chosen, self.own_calls)
+        return Whole(self.rankings, self.chosen, layers, replace(self.exact.figures, arena=memory.size))
 
     @cached_property
     def schedule(self) -> Schedule:
         """Where everything lies with these, if no call runs others."""
         kernels = [candidate.kernel for candidate in self.chosen]
         found = self.planner.schedule(kernels, self.own_calls)
-        plans = self.exact.plans if self.exact is not None else None
-        if plans is not None and plans.order != self.planner.order:
+        plans = self.exact.plans
+        if isinstance(plans, SchedulePlanner) and plans.order != self.planner.order:
             # The choice was made in another order of the calls.
             other = plans.schedule(kernels, self.own_calls)
             return other if other.memory.size < found.memory.size else found
@@ -260,8 +256,10 @@ class PlannedArenas:
 
     @property
     def reference(self) -> Figures | None:
-        """The least figures of the first graph, to which prices refer; None: without an objective."""
-        return self._selected[0].least if self._selected else None
+        """The least figures of the first graph, to which prices refer; None: it has none."""
+        if not self._selected or self._selected[0].problems:
+            return None
+        return self._selected[0].reference
 
     def selected(self, graph: Graph) -> Selected:
         """What selection makes of it."""
@@ -289,16 +287,8 @@ class PlannedArenas:
             for value, storage in found.memory.owners.items()
             if any(storage.first <= position <= storage.last for position in fullest)
         }
-        cycles = self._cycles(selected)
-        return ArenaEstimate(found.memory.size, cycles, selected.flash, frozenset(alive))
-
-    def _cycles(self, selected: Selected) -> float:
-        """Of a run, with the functions that compilers make of those chosen."""
-        if selected.exact is not None:
-            return selected.exact.figures.cycles
-        callers = Callers(selected.own_calls)
-        layers = zip(selected.rankings, selected.chosen, selected.own_calls, strict=True)
-        return sum(callers.cycles(c.kernel, r.layer, call) * r.runs for r, c, call in layers)
+        figures = selected.exact.figures
+        return ArenaEstimate(found.memory.size, figures.cycles, figures.flash, frozenset(alive))
 
     def _by_rows(self, selected: Selected) -> ArenaEstimate | None:
         if not self.may_stream:
@@ -306,7 +296,8 @@ class PlannedArenas:
         found = selected.rows
         if not isinstance(found, Streamed):
             return None
-        return ArenaEstimate(found.memory.arena.size, found.cost, 0, frozenset(), by_rows=True)
+        figures = found.figures
+        return ArenaEstimate(figures.arena, figures.cycles, figures.flash, frozenset(), by_rows=True)
 
     def why_not(self, before: ArenaEstimate | None, after: ArenaEstimate | None) -> str | None:
         if after is None or after.by_rows:
@@ -317,13 +308,8 @@ class PlannedArenas:
             )
         if before is None:
             return None
-        if self.limited:
-            return dearer_within_ram(before, after)
-        if self.reference is not None:
-            return worse(objective_of(self.options), self.reference, before, after)
-        if after.arena >= before.arena:
-            return f"the arena would have {after.arena} bytes; it has {before.arena}"
-        return too_dear(before, after, self.options.optimize)
+        assert self.reference is not None  # a graph has been planned
+        return worse(objective_of(self.options), self.reference, before, after)
 
 
 def worse(

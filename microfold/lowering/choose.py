@@ -1,27 +1,43 @@
-"""The kernels of a model whose layers compute whole tensors: the best choice, or the proof that none fits."""
+"""The kernels of a model, or of a cut by rows of it: the best choice, or the proof that none fits."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
-from microfold.errors import BudgetError
+from microfold.errors import BudgetError, InputError
+from microfold.kernels.call import KernelCall
 from microfold.kernels.cost.code_rows import around_calls
+from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking
-from microfold.kernels.selection.model import Model
-from microfold.kernels.selection.objective import Figures, Limits, Objective, objective_of
+from microfold.kernels.selection.objective import Figures, Limits, Objective
 from microfold.kernels.selection.program import Choice
-from microfold.kernels.selection.selector import Selection, Selector
+from microfold.kernels.selection.selector import ArenaPlans, Selector
 from microfold.kernels.selection.variant import Variant, variants_of
 from microfold.options import Options
 from microfold.plan.schedule import SchedulePlanner
 from microfold.support.frozen import frozen
 
-# Why a variant is not taken that can compute a layer.
-NOT_CHOSEN = "another choice for the whole model is better by the objective"
+# Why a variant is not taken that costs the model hardly more, or that another one can replace at no cost.
+NOT_CHOSEN = "another choice for the whole model is as good or better by the objective"
+# Smaller parts of the objective are not stated: they are shown with one digit of a percent.
+SHOWN_PART = 0.0005
+
+
+class Plans(ArenaPlans, Protocol):
+    """Plans the arena for the calls in one order, or in a better one."""
+
+    def need_in_any_order(self, index: int, kernel: Kernel, call: KernelCall) -> int:
+        """Return bytes that a layer's call needs whatever the order."""
+        ...
+
+    def reordered(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> Plans | None:
+        """Return the plans for the order that suits these kernels better; None: none was found."""
+        ...
 
 
 @frozen(eq=False)
@@ -30,7 +46,6 @@ class ChosenKernels:
 
     Attributes:
         own_copy: for each layer, whether its function is compiled for it alone.
-        least: the least figures that any choice for this graph has: a hundred percent each.
         plans: for the order of calls in which the choice was made; None: layers run others.
         selector: found it, for this objective and these limits.
     """
@@ -39,8 +54,7 @@ class ChosenKernels:
     own_copy: Sequence[bool]
     figures: Figures
     proved: bool
-    least: Figures
-    plans: SchedulePlanner | None
+    plans: Plans | None
     selector: Selector
     objective: Objective
     limits: Limits
@@ -49,57 +63,164 @@ class ChosenKernels:
         """Write the integer program of the choice, see `Selector.write_model`."""
         self.selector.write_model(path, self.objective, self.limits)
 
+    def flash_of(self, candidates: Sequence[Candidate]) -> int:
+        """Return the bytes of flash with other variants of the same layers."""
+        return self.selector.flash_of([candidate.kernel for candidate in candidates], self.own_copy)
 
-def choose_kernels(
-    layers: Sequence[Ranking],
-    model: Model,
-    options: Options,
-    plans: SchedulePlanner | None,
-    state: int,
-    reference: Figures | None = None,
-) -> ChosenKernels:
-    """Return the best kernels by the objective and the limits that the options ask for.
+    def why_not(self) -> list[Mapping[Kernel, str]]:
+        """Return for the variants of each layer why they are not chosen."""
+        costs = self.selector.reduced_costs(self.objective, self.limits)
+        return [{kernel: _why_not(part) for kernel, part in each.items()} for each in costs]
+
+
+def _why_not(part: float) -> str:
+    if part < SHOWN_PART:
+        return NOT_CHOSEN
+    return f"by the objective, the model would cost at least {part:.1%} more"
+
+
+class Chooser:
+    """Chooses the kernels of some layers, by all that their variants take.
 
     Args:
         layers: each with at least one kernel.
-        plans: in the graph's order; None: layers run others, and the arena has no part in the choice.
-        state: bytes of RAM that the model keeps from run to run.
-        reference: the figures that are a hundred percent; None: the least of this graph.
+        plans: of the arena; None: layers run others, and the arena has no part in the choice.
+        reference: the figures that are a hundred percent; None: the least of these layers.
+        fixed_flash, fixed_ram: see `Selector`.
+        may_compute: whether a kernel that can compute a layer, by its index, may; default: all may.
 
     Raises:
-        BudgetError: no choice fits the flash or the RAM; it says how far that is proved.
+        InputError: no kernel may compute one of the layers.
     """
-    variants = [variants_of(i, r, plans, model.costs, model.pins) for i, r in enumerate(layers)]
-    fixed = _around_calls([ranking.layer for ranking in layers])
-    given = Selector(variants, plans, reference, fixed)
-    orders = [(plans, given)]
-    if plans is not None:
-        leanest = _leanest(variants)
-        other = plans.reordered([v.kernel for v in leanest], [v.call for v in leanest])
-        if other is not None:
-            moved = _with_needs(variants, other)
-            orders.append((other, Selector(moved, other, reference or given.least, fixed)))
-    limits = Limits(
-        flash=math.inf if options.flash is None else options.flash,
-        arena=math.inf if options.ram is None or plans is None else options.ram - state,
-    )
-    objective = objective_of(options)
-    found = [(selector.best(objective, limits), selector, order) for order, selector in orders]
-    fitting = [(best, selector, order) for best, selector, order in found if best is not None]
-    if not fitting:
-        raise _refusal(layers, [selector for _, selector in orders], plans, options, state)
-    best, selector, order = min(fitting, key=lambda each: each[0].values)
-    return ChosenKernels(
-        [_candidate(choice, ranking) for choice, ranking in zip(best.chosen, layers, strict=True)],
-        [choice.own_copy for choice in best.chosen],
-        best.figures,
-        best.proved,
-        selector.least,
-        order,
-        selector,
-        objective,
-        limits,
-    )
+
+    def __init__(
+        self,
+        layers: Sequence[Ranking],
+        plans: Plans | None,
+        *,
+        reference: Figures | None = None,
+        fixed_flash: int = 0,
+        fixed_ram: int = 0,
+        may_compute: Callable[[int, Kernel], bool] | None = None,
+    ):
+        self.layers, self._plans = layers, plans
+        variants = [variants_of(index, ranking, plans) for index, ranking in enumerate(layers)]
+        if may_compute is not None:
+            variants = [[v for v in each if may_compute(v.layer, v.kernel)] for each in variants]
+        for ranking, found in zip(layers, variants, strict=True):
+            if not found:
+                raise InputError(f"no kernel can compute rows of %{ranking.layer.node.outputs[0].brief}")
+        fixed_flash += _around_calls([ranking.layer for ranking in layers])
+        runs = plans if isinstance(plans, SchedulePlanner) else None
+        self._given = Selector(variants, plans, runs, reference, fixed_flash, fixed_ram)
+        self._selectors: list[tuple[Plans | None, Selector]] = [(plans, self._given)]
+        if plans is not None:
+            leanest = _leanest(variants)
+            other = plans.reordered([v.kernel for v in leanest], [v.call for v in leanest])
+            if other is not None:
+                moved = _with_needs(variants, other)
+                reference = reference or self._given.least
+                runs = other if isinstance(other, SchedulePlanner) else None
+                selector = Selector(moved, other, runs, reference, fixed_flash, fixed_ram)
+                self._selectors.append((other, selector))
+
+    @property
+    def least(self) -> Figures:
+        """The least figures that any choice for these layers has, each by itself."""
+        return self._given.least
+
+    def best(
+        self,
+        objective: Objective,
+        limits: Limits | None = None,
+        better_than: Figures | None = None,
+        *,
+        thorough: bool = True,
+        unique: bool = True,
+    ) -> ChosenKernels | None:
+        """Return the best kernels that keep the limits; None: none do; see `Selector.best`."""
+        limits = limits or Limits()
+        found = [
+            (selector.best(objective, limits, better_than, thorough=thorough, unique=unique), selector, plans)
+            for plans, selector in self._selectors
+        ]
+        fitting = [(best, selector, plans) for best, selector, plans in found if best is not None]
+        if not fitting:
+            return None
+        best, selector, plans = min(fitting, key=lambda each: each[0].values)
+        return ChosenKernels(
+            [_candidate(choice, ranking) for choice, ranking in zip(best.chosen, self.layers, strict=True)],
+            [choice.own_copy for choice in best.chosen],
+            best.figures,
+            best.proved,
+            plans,
+            selector,
+            objective,
+            limits,
+        )
+
+    def bound(self, objective: Objective, limits: Limits | None = None) -> Figures | None:
+        """Return figures that no kernels within the limits can beat; None: none keep the limits."""
+        found = [selector.bound(objective, limits) for _, selector in self._selectors]
+        reference = self._given.reference
+        return min(filter(None, found), key=lambda f: objective.value(f, reference), default=None)
+
+    def refusal(self, options: Options, state: int) -> BudgetError:
+        """Return the least flash or RAM that would do, and how far that is proved.
+
+        Args:
+            state: bytes of RAM that the model keeps from run to run.
+        """
+        if self._plans is not None and options.ram is not None:
+            smallest = self.best(Objective(arena=1.0))
+            assert smallest is not None  # without limits, there is always a choice
+            if smallest.figures.arena > options.ram - state:
+                return self._refused_ram(smallest, options.ram, state)
+        assert options.flash is not None
+        within_ram = replace(limits_of(options, state), flash=math.inf)
+        least = self.best(Objective(flash=1.0), within_ram if self._plans is not None else None)
+        assert least is not None  # that much RAM is enough
+        limited = " of those that fit the RAM" if options.ram is not None else ""
+        proof = "which is proved" if least.proved else "as far as known"
+        return BudgetError.of_flash(
+            options.flash,
+            [f"the smallest kernels{limited} take {least.figures.flash} by estimate, {proof}"],
+            least.figures.flash,
+        )
+
+    def _refused_ram(self, smallest: ChosenKernels, ram: int, state: int) -> BudgetError:
+        """Return the least arena that exists, with the layer that decides."""
+        plans = self._plans
+        assert plans is not None
+        fullest = max(_leanest(self._given.layers), key=lambda variant: variant.need)
+        layer = self.layers[fullest.layer].layer
+        any_order = max(
+            min(plans.need_in_any_order(v.layer, v.kernel, v.call) for v in each)
+            for each in self._given.layers
+        )
+        found = (
+            f"the state takes {state}, layer {fullest.layer} ({layer.node.op.name}) "
+            f"{layer.node.outputs[0].brief!r} alone needs {fullest.need} with the leanest kernel, "
+            f"{fullest.kernel.name}, and the smallest arena found has {smallest.figures.arena}"
+        )
+        if any_order > ram - state:
+            proof = f"no order of the layers and no kernels need less than {any_order}, which is proved"
+        elif smallest.proved:
+            proof = "in this order of the layers none is smaller, which is proved; of other orders it is not"
+        else:
+            proof = "that none is smaller is not proved"
+        least = smallest.figures.arena + state
+        return BudgetError.of_ram(ram, [found, proof], least, "make this layer's tensors smaller")
+
+
+def limits_of(options: Options, state: int) -> Limits:
+    """Return the limits that options give the flash and the arena.
+
+    Args:
+        state: bytes of RAM that the model keeps from run to run.
+    """
+    flash = math.inf if options.flash is None else options.flash
+    return Limits(flash, math.inf if options.ram is None else options.ram - state)
 
 
 def _leanest(layers: Sequence[Sequence[Variant]]) -> list[Variant]:
@@ -115,7 +236,7 @@ def _around_calls(layers: Sequence[LayerContext]) -> int:
     return round(around_calls(layers[0].target.features, len(layers), small=small))
 
 
-def _with_needs(layers: Sequence[Sequence[Variant]], plans: SchedulePlanner) -> list[list[Variant]]:
+def _with_needs(layers: Sequence[Sequence[Variant]], plans: Plans) -> list[list[Variant]]:
     """Return the variants with what their calls need in another order."""
     return [
         [replace(v, need=plans.need(index, v.kernel, v.call)) for v in variants]
@@ -130,76 +251,3 @@ def _candidate(choice: Choice, ranking: Ranking) -> Candidate:
         return ranking.candidates[0]
     considered = next(c for c in ranking.candidates if c.kernel.name == kernel.name)
     return replace(considered, kernel=kernel, cost=choice.cycles / ranking.runs, reason=None)
-
-
-def judged_by_objective(candidate: Candidate) -> Candidate:
-    """Return a candidate whose variants were compared by the objective of the model, and by no rules."""
-    if not candidate.offers:
-        return candidate
-    best = min(candidate.offers, key=lambda offer: offer.case.cost)
-    chosen = candidate.cost is not None and any(o.case.kernel is candidate.kernel for o in candidate.offers)
-    offers = [replace(offer, reason=NOT_CHOSEN, worth_it=True) for offer in candidate.offers]
-    kernel, cost = (candidate.kernel, candidate.cost) if chosen else (best.case.kernel, best.case.cost)
-    return replace(candidate, kernel=kernel, cost=cost, reason=None, offers=offers)
-
-
-def _refusal(
-    layers: Sequence[Ranking],
-    selectors: Sequence[Selector],
-    plans: SchedulePlanner | None,
-    options: Options,
-    state: int,
-) -> BudgetError:
-    """Return the least flash or RAM that would do, and how far that is proved."""
-    if plans is not None and options.ram is not None:
-        smallest = [_least_arena(selector) for selector in selectors]
-        if min(each.figures.arena for each in smallest) > options.ram - state:
-            return _refused_ram(layers, selectors[0].layers, smallest, plans, options.ram, state)
-    assert options.flash is not None
-    limits = Limits(arena=options.ram - state) if plans is not None and options.ram is not None else Limits()
-    found = [selector.best(Objective(flash=1.0), limits) for selector in selectors]
-    least = min(each.figures.flash for each in found if each is not None)
-    limited = " of those that fit the RAM" if options.ram is not None else ""
-    proof = (
-        "which is proved" if all(each is not None and each.proved for each in found) else "as far as known"
-    )
-    return BudgetError(
-        f"constants and code must fit {options.flash} bytes of flash",
-        [f"the smallest kernels{limited} take {least} by estimate, {proof}"],
-        [{"flash": least}],
-    )
-
-
-def _refused_ram(
-    layers: Sequence[Ranking],
-    variants: Sequence[Sequence[Variant]],
-    smallest: Sequence[Selection],
-    plans: SchedulePlanner,
-    ram: int,
-    state: int,
-) -> BudgetError:
-    """Return the least arena that exists, with the layer that decides."""
-    least = min(each.figures.arena for each in smallest)
-    fullest = max(_leanest(variants), key=lambda variant: variant.need)
-    layer = layers[fullest.layer].layer
-    any_order = max(
-        min(plans.need_in_any_order(v.layer, v.kernel, v.call) for v in each) for each in variants
-    )
-    found = (
-        f"the state takes {state}, layer {fullest.layer} ({layer.node.op.name}) "
-        f"{layer.node.outputs[0].brief!r} alone needs {fullest.need} with the leanest kernel, "
-        f"{fullest.kernel.name}, and the smallest arena found has {least}"
-    )
-    if any_order > ram - state:
-        proof = f"no order of the layers and no kernels need less than {any_order}, which is proved"
-    elif all(each.proved for each in smallest):
-        proof = "in this order of the layers none is smaller, which is proved; of other orders it is not"
-    else:
-        proof = "that none is smaller is not proved"
-    return BudgetError.of_ram(ram, [found, proof], least + state, "make this layer's tensors smaller")
-
-
-def _least_arena(selector: Selector) -> Selection:
-    found = selector.best(Objective(arena=1.0))
-    assert found is not None  # without limits, there is always a choice
-    return found

@@ -1,9 +1,9 @@
 """Several models of one firmware within limits of RAM and flash that hold for all of them together.
 
 The RAM is the one arena, as large as the largest model's, and what each keeps from run to run: so each may
-have what the others' states leave. The flash is constants, counted once where several models read them. Each
-model has the fastest kernels for that first; while all together are too large, the model is built smaller
-for which a byte costs least time.
+have what the others' states leave. The flash is constants and code; constants that several models read
+count once. Each model has the best kernels for that limit first; while all together are too large, the model
+is built smaller for which a byte costs least time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from microfold.codegen.group import arena_room, arena_size
 from microfold.codegen.shared_constants import constant_bytes
-from microfold.errors import BudgetError, InputError
+from microfold.errors import BudgetError
 from microfold.options import Options
 from microfold.program import Program
 from microfold.support.frozen import frozen
@@ -36,12 +36,7 @@ def build_within(builds: Sequence[tuple[str, Build]], options: Options) -> list[
 
     Raises:
         BudgetError: nothing that was found keeps the limits; names the model that decides, and what would do.
-        InputError: an objective and a limit of flash are given.
     """
-    if options.objective and options.flash is not None:
-        raise InputError(
-            "the flash of several models is shared out by optimize: leave objective away, or flash"
-        )
     models = [_Model(name, build) for name, build in builds]
     try:
         return _within(models, options)
@@ -135,6 +130,12 @@ def _within_ram(models: Sequence[_Model], options: Options, limit: int) -> list[
     )
 
 
+def flash_of(programs: Sequence[Program]) -> int:
+    """Return the estimated bytes of constants and code of all; constants of several models count once."""
+    constants = sum(program.weight_bytes for program in programs)
+    return sum(program.flash for program in programs) - constants + constant_bytes(programs)
+
+
 def _states(programs: Sequence[Program]) -> int:
     """Bytes that all of them keep from run to run."""
     return sum(program.state_size for program in programs)
@@ -180,13 +181,13 @@ class _Flash:
         """
         fastest = [self._build(index, self.limit) for index in range(len(self.models))]
         programs = [program for program in fastest if isinstance(program, Program)]
-        if len(programs) == len(fastest) and constant_bytes(programs) <= self.limit:
+        if len(programs) == len(fastest) and flash_of(programs) <= self.limit:
             return programs
         least = [
             model.least(replace(options, flash=0), "flash")
             for model, options in zip(self.models, self.own, strict=True)
         ]
-        needed = constant_bytes(least)
+        needed = flash_of(least)
         if needed > self.limit:
             raise self._refusal(least, needed)
         first = [
@@ -199,11 +200,11 @@ class _Flash:
 
     def _refusal(self, least: Sequence[Program], needed: int) -> BudgetError:
         limited = ", of those whose arena fits the RAM" if self.own[0].ram is not None else ""
-        each = ", ".join(f"{m.name} {p.weight_bytes}" for m, p in zip(self.models, least, strict=True))
-        shared = sum(program.weight_bytes for program in least) - needed
-        found = [f"the smallest kernels{limited} need {needed}: {each}"]
+        each = ", ".join(f"{m.name} {p.flash}" for m, p in zip(self.models, least, strict=True))
+        shared = sum(program.flash for program in least) - needed
+        found = [f"the smallest kernels{limited} take {needed} by estimate: {each}"]
         found += [f"{shared} bytes of these are of several models, and count once"] if shared else []
-        rule = f"constants of all models must fit {self.limit} bytes of flash"
+        rule = f"constants and code of all models must fit {self.limit} bytes of flash"
         return BudgetError(rule, found, [{"flash": needed}])
 
     def _smaller(self, programs: Sequence[Program], least: Sequence[Program]) -> list[Program]:
@@ -213,37 +214,37 @@ class _Flash:
         """
         now = [*programs]
         steps = [
-            (program.weight_bytes - smallest.weight_bytes) // STEPS
+            (program.flash - smallest.flash) // STEPS
             for program, smallest in zip(programs, least, strict=True)
         ]
-        while (excess := constant_bytes(now) - self.limit) > 0:
+        while (excess := flash_of(now) - self.limit) > 0:
             next_ = [
                 self._step(index, now[index], least[index], max(min(excess, step), 1))
                 for index, step in enumerate(steps)
             ]
             changes = [[*now[:index], next_[index], *now[index + 1 :]] for index in range(len(now))]
-            size, time = constant_bytes(now), _time(now)
-            paying = [c for c in (*changes, next_) if constant_bytes(c) < size]
+            size, time = flash_of(now), _time(now)
+            paying = [c for c in (*changes, next_) if flash_of(c) < size]
             if not paying:
                 return [*least]
-            now = min(paying, key=lambda c: (_time(c) - time) / (size - constant_bytes(c)))
+            now = min(paying, key=lambda c: (_time(c) - time) / (size - flash_of(c)))
         return now
 
     def _step(self, index: int, program: Program, least: Program, size: int) -> Program:
         """The same model with so many bytes less; its least where that is nearer."""
-        if program.weight_bytes - size <= least.weight_bytes:
+        if program.flash - size <= least.flash:
             return least
-        found = self._build(index, program.weight_bytes - size)
+        found = self._build(index, program.flash - size)
         return found if isinstance(found, Program) else least
 
     def _spent(self, programs: Sequence[Program]) -> list[Program]:
         """The same with bytes that steps left over."""
         now = [*programs]
         for index, program in enumerate(programs):
-            more = self._build(index, program.weight_bytes + self.limit - constant_bytes(now))
+            more = self._build(index, program.flash + self.limit - flash_of(now))
             if isinstance(more, Program) and _time([more]) < _time([program]):
                 changed = [*now[:index], more, *now[index + 1 :]]
-                now = changed if constant_bytes(changed) <= self.limit else now
+                now = changed if flash_of(changed) <= self.limit else now
         return now
 
 

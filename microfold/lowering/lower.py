@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,11 +11,12 @@ from microfold.ir.graph import Graph
 from microfold.ir.limits import MAX_BYTES
 from microfold.kernels.call import KernelCall
 from microfold.kernels.selection.measured import MeasuredCosts
-from microfold.lowering.loops import estimated_size, has_loops
+from microfold.kernels.selection.objective import Figures, objective_of
 from microfold.lowering.placement import check_alignment, check_placement
 from microfold.lowering.schedule import Choice, Locator, Scheduler, model_places
 from microfold.lowering.stream_layers import stream_buffers, stream_layers, stream_places
 from microfold.lowering.way import Revise, Way
+from microfold.ops.control.control_flow import While
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.passes.kinds import Pass
@@ -36,33 +36,44 @@ def find_way(
 ) -> Way:
     """The way of a model, with what the options want of the passes besides the context.
 
-    For the least flash, loops are written out only where that is smaller. Passes take no RAM for fewer
-    instructions where a limit of RAM is met only so. Where the arena has parts, a limit of one arena asks for
-    other kernels than one of all parts: those without a limit are taken if they fit.
+    For the least flash, loops are written out only where that is better by the objective. Passes take no RAM
+    for fewer instructions where a limit of RAM is met only so. Where the arena has parts, a limit of one
+    arena asks for other kernels than one of all parts: those without a limit are taken if they fit.
     """
     context = context or PassContext(numerics="relaxed" if options.numerics == "relaxed" else "exact")
 
     quiet = replace(context, sink=None, instruments=())
 
-    def size_with(unroll: int, spare_ram: bool = False) -> float:
-        """`estimated_size` with loops written out to so many nodes; infinite if that cannot be compiled."""
+    def figures_with(unroll: int, spare_ram: bool = False) -> Figures | None:
+        """Return what the model takes with loops written out to so many nodes; None: it is refused."""
         trial = replace(quiet, spare_ram=spare_ram)
         try:
-            way = Way(graph, target, options, trial, unroll, passes, costs)
-            return estimated_size(lower(way, graph.name))
+            return Way(graph, target, options, trial, unroll, passes, costs).figures
         except (UnsupportedModelError, InputError):
-            return math.inf
+            return None
 
     unroll = options.unroll
-    if options.optimize == "size" and has_loops(graph) and size_with(0) < size_with(unroll):
-        unroll = 0
-    if options.ram is not None and may_split(graph) and math.isinf(size_with(unroll)):
-        context = replace(context, spare_ram=math.isfinite(size_with(unroll, spare_ram=True)))
+    if options.optimize == "size" and has_loops(graph):
+        looped, written_out = figures_with(0), figures_with(unroll)
+        objective = objective_of(options)
+        if looped and (
+            not written_out or objective.value(looped, looped) <= objective.value(written_out, looped)
+        ):
+            unroll = 0
+    if options.ram is not None and may_split(graph) and figures_with(unroll) is None:
+        context = replace(context, spare_ram=figures_with(unroll, spare_ram=True) is not None)
     if options.in_parts and options.ram is not None:
         free = Way(graph, target, options, context, unroll, passes, costs, revise, unlimited=True)
         if free.parts_fit:
             return free
     return Way(graph, target, options, context, unroll, passes, costs, revise)
+
+
+def has_loops(graph: Graph) -> bool:
+    """Whether the model, as imported, repeats something."""
+    return any(isinstance(node.op, While) for node in graph.nodes) or any(
+        has_loops(body) for body in graph.subgraphs.values()
+    )
 
 
 def lower(way: Way, name: str, fetched: Mapping[int, int] | None = None) -> Program:
@@ -105,6 +116,7 @@ def _whole(way: Way, name: str, fetched: Mapping[int, int] | None) -> Program:
         layers=layers,
         state=tuple(StateSlot(locate(s.value), _moved(locate(s.value), locate(s.next))) for s in graph.state),
         arena=arena,
+        flash=way.figures.flash,
         parts=parts,
         kernels_proved=way.kernels_proved,
     )
@@ -114,7 +126,7 @@ def _by_rows(way: Way, name: str) -> Program:
     """A program of which some layers are computed row by row."""
     options, found = way.options, way.streamed
     graph = found.planner.whole
-    calls = _with_functions(found.calls, [options.functions_of_their_own] * len(found.calls))
+    calls = _with_functions(found.calls, found.selection.own_copy)
     places = stream_places(graph, options)
     return Program(
         name=name,
@@ -132,6 +144,7 @@ def _by_rows(way: Way, name: str) -> Program:
             )
         ),
         arena=found.memory.arena,
+        flash=found.flash,
         stream=found.memory,
     )
 

@@ -51,7 +51,8 @@ def explained(
         remedies = tried.first({"ram": size} for size in _rams(least, any_ram))
         return BudgetError(any_flash.rule, found, remedies, any_flash.otherwise)
     if isinstance(any_ram, Program):
-        rule = f"arena and state must fit {options.ram} bytes of RAM, constants {options.flash} of flash"
+        flash = f"constants and code {options.flash} of flash"
+        rule = f"arena and state must fit {options.ram} bytes of RAM, {flash}"
         remedies = tried.flash(_flashes(refusal, any_flash))
         remedies += tried.first({"ram": size} for size in _rams(options.ram, any_ram))
         return BudgetError(rule, ["some kernels meet either alone; none were found that meet both"], remedies)
@@ -60,7 +61,7 @@ def explained(
     if isinstance(any_flash, Program):
         found = [
             *any_ram.found,
-            f"the RAM alone would do, with {any_flash.weight_bytes} bytes of constants",
+            f"the RAM alone would do, with {any_flash.flash} bytes of constants and code",
         ]
         remedies = tried.flash(_flashes(any_ram, refusal, any_flash))
         return BudgetError(any_ram.rule, found, remedies)
@@ -118,11 +119,11 @@ def _with_leaner_io(refusal: BudgetError, ram: int, tried: _Tried, least_by_rows
 
 
 def _flashes(*sources: Program | MicrofoldError) -> list[int]:
-    """Bytes of constants that may do: of programs what they have, of refusals what they name."""
+    """Return bytes of flash that may be enough: those that programs have, and those that refusals name."""
     found: list[int] = []
     for source in sources:
         if isinstance(source, Program):
-            found += [align(int(source.weight_bytes * times)) for times in MORE]
+            found += [align(int(source.flash * times)) for times in MORE]
         elif isinstance(source, BudgetError) and (least := source.least("flash")) is not None:
             found.append(least)
     return found

@@ -15,11 +15,7 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.control import BranchKernel, LoopKernel
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates
-from microfold.kernels.selection.measured import MeasuredCosts
-from microfold.kernels.selection.model import Model
-from microfold.kernels.selection.pins import NO_PINS, Pins
-from microfold.kernels.selection.policy import Policy
+from microfold.kernels.selection.cheapest import NO_GUIDANCE, Candidate, Guidance, Ranking, candidates
 from microfold.ops.control.control_flow import If
 from microfold.ops.control.loop import Loop
 from microfold.options import Options
@@ -66,6 +62,7 @@ class Scope:
     """A graph, what selection knows of it, and the scopes of the graphs that it runs.
 
     Attributes:
+        guidance: what is known of kernels from outside.
         ranges: what is proved about its integers.
         runs: how often a run of the model computes it, at most.
     """
@@ -75,22 +72,26 @@ class Scope:
         graph: Graph,
         target: Target,
         options: Options,
+        guidance: Guidance = NO_GUIDANCE,
         runs: int = 1,
-        costs: MeasuredCosts | None = None,
-        pins: Pins = NO_PINS,
     ):
         self.graph = graph
         self.target = target
         self.options = options
         self.runs = runs
         self.ranges = analyze(graph)
-        self.model = Model(graph, costs, pins)
+        self.guidance = guidance
         self.nodes = computing_nodes(graph)
 
     @property
     def state_size(self) -> int:
         """Bytes that are kept from run to run."""
         return sum(align(state.value.type.nbytes) for state in self.graph.state)
+
+    def ram_besides_arena(self, *, io_in_arena: bool) -> int:
+        """Return the bytes of RAM that a run takes besides the arena: state, and what the caller holds."""
+        held = () if io_in_arena else dict.fromkeys((*self.graph.inputs, *self.graph.outputs))
+        return self.state_size + sum(align(value.type.nbytes) for value in held)
 
     @cached_property
     def inner(self) -> Mapping[int, tuple[Scope, ...]]:
@@ -103,14 +104,7 @@ class Scope:
                     counts = (node.op.runs + 1, node.op.runs) if node.op.condition else (node.op.runs,)
                 bodies = [self.graph.subgraphs[name] for name in node.op.bodies]
                 found[index] = tuple(
-                    Scope(
-                        body,
-                        self.target,
-                        self.options,
-                        self.runs * count,
-                        self.model.costs,
-                        self.model.pins,
-                    )
+                    Scope(body, self.target, self.options, self.guidance, self.runs * count)
                     for body, count in zip(bodies, counts, strict=True)
                 )
         return found
@@ -148,8 +142,7 @@ class Scope:
         outside = external_kernel(node, self.graph, self.target, self.options)
         if outside is not None:
             return Ranking(layer, [Candidate(outside, outside.cost(layer), None)], fixed=True, runs=self.runs)
-        found = candidates(layer, Policy(self.options.optimize, self.model))
-        return Ranking(layer, found, runs=self.runs)
+        return Ranking(layer, candidates(layer, self.guidance), runs=self.runs)
 
     def _control(self, index: int, layer: LayerContext) -> Candidate:
         """The only kernel of a loop or condition; its cost is that of the fastest kernels of its layers."""

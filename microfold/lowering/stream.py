@@ -10,11 +10,9 @@ from microfold.lowering.stream_search import OTHER_WIDER_LOOKS, Search
 from microfold.lowering.stream_tiles import Tiling, Tilings
 from microfold.lowering.streamed import Streamed
 from microfold.plan.stream.check_memory import check_memory
+from microfold.plan.stream.planner import StreamPlanner
 from microfold.support.memo import Remembered
 
-# With a limit of RAM, cuts whose calls are tried with more rows: so many, and others than the best one only
-# if they take less than so many times as long.
-FINALISTS, NEARLY = 3, 1.05
 # Tiles are taken where rows of full width fit, too, if these take so many times as long; if that is clear,
 # calls with more rows do not make up for it.
 WORTHWHILE, CLEARLY = 1.05, 1.2
@@ -35,12 +33,10 @@ def in_rows(search: Search) -> Streamed | list[InputError]:
         return _best_rows(search)
     # What there is with no limit is as good as any, unless others save time.
     others = [search.widened(search.with_fewer_rows_apart(free))]
-    looked_at = search.looked_at(search.cuts.promising, [])
-    if looked_at:
-        others.append(search.widened(min(looked_at, key=search.order), OTHER_WIDER_LOOKS))
-    best = free
-    for found in sorted(others, key=lambda each: each.flash):
-        best = found if search.pays(best, found) else best
+    best_cut = search.best_of(search.cuts.promising)
+    if best_cut is not None:
+        others.append(search.widened(best_cut, OTHER_WIDER_LOOKS))
+    best = min([free, *others], key=search.value)
     check_memory(best.memory, [candidate.kernel for candidate in best.chosen])
     return best
 
@@ -48,36 +44,36 @@ def in_rows(search: Search) -> Streamed | list[InputError]:
 def _best_rows(search: Search) -> Streamed | list[InputError]:
     """See `in_rows`: under a limit, the fastest one."""
     refusals: list[InputError] = []
-    looked_at = search.looked_at(search.cuts.promising, refusals)
+    planners = [*search.cuts.promising]
     if search.options.ram is not None:
-        looked_at += search.looked_at(search.with_rows_apart, refusals)
-    if not looked_at:
+        planners += search.with_rows_apart
+    best = search.best_of(planners, None, refusals)
+    if best is None:
         return refusals
-    best = min(looked_at, key=search.order)
     if search.options.ram is None:
-        best = search.widened(search.with_fewer_rows_apart(search.with_free_rows_apart(best)))
+        best = search.with_fewer_rows_apart(search.with_free_rows_apart(best))
+        best = search.widened(search.decided(best.planner, best, thorough=True) or best)
         if not best.memory.arena.proved:
             kernels = [candidate.kernel for candidate in best.chosen]
             best = replace(best, memory=best.planner.plan(kernels, best.calls, thorough=True))
     else:
         tiled = _Tiles(search).fitting() if best.is_slow and _may_be_tiles(search) else None
         if tiled is None or CLEARLY * tiled.cost > best.cost:
-            best = _fastest(search, best, looked_at)
+            best = _fastest(search, best, planners)
         if tiled is not None and WORTHWHILE * tiled.cost <= best.cost:
             return tiled
     check_memory(best.memory, [candidate.kernel for candidate in best.chosen])
     return best
 
 
-def _fastest(search: Search, best: Streamed, looked_at: Sequence[Streamed]) -> Streamed:
-    """The best cut by rows, or another one, with calls that compute more rows where that is faster."""
-    near = sorted((found for found in looked_at if found.cost < NEARLY * best.cost), key=search.order)
+def _fastest(search: Search, best: Streamed, planners: Sequence[StreamPlanner]) -> Streamed:
+    """The best cut by rows, or another one, with calls that compute more rows where that is better."""
     # Kernels that read no rings may gain more by computing several rows than rings save.
-    plain = [found for found in near if not found.rings]
-    others = dict.fromkeys([*near[1:FINALISTS], *plain[:1]])
-    others.pop(best, None)
+    plain = [planner for planner in planners if not any(region.rings for region in planner.regions)]
+    other = search.best_of(plain) if best.rings else None
     best = search.widened(search.with_fewer_rows_apart(best))
-    return min([best, *(search.widened(each, OTHER_WIDER_LOOKS) for each in others)], key=search.order)
+    others = [search.widened(other, OTHER_WIDER_LOOKS)] if other is not None else []
+    return min([best, *others], key=search.value)
 
 
 def in_tiles(search: Search, refusals: Sequence[InputError]) -> Streamed:
@@ -114,6 +110,7 @@ class _Tiles:
 
     def __init__(self, search: Search):
         self.tilings = Tilings(search.cuts)
+        self._search = search
         self.searches: dict[Tiling, Search] = {}
         self._limit = search.allowed or 0
         self._remembered = Remembered()
@@ -134,12 +131,12 @@ class _Tiles:
         return self._remembered(tiling, lambda: self._find_best(tiling))
 
     def _find_best(self, tiling: Tiling) -> Streamed | None:
-        tiles = self.searches[tiling] = Search(self.tilings.cuts_of(tiling))
-        looked_at = tiles.looked_at(tiles.cuts.promising, [])
-        if all(each.is_slow for each in looked_at):
-            looked_at += tiles.looked_at(tiles.with_rows_apart, [])
-        if not looked_at:
+        tiles = self.searches[tiling] = Search(self.tilings.cuts_of(tiling), self._search.reference)
+        best = tiles.best_of(tiles.cuts.promising)
+        if best is None or best.is_slow:
+            best = tiles.best_of(tiles.with_rows_apart, best)
+        if best is None:
             return None
-        best = tiles.widened(min(looked_at, key=tiles.order), OTHER_WIDER_LOOKS)
+        best = tiles.widened(best, OTHER_WIDER_LOOKS)
         check_memory(best.memory, [candidate.kernel for candidate in best.chosen])
         return best

@@ -17,7 +17,6 @@ from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.reduce.pixel_sums import MEANS, SUMS
 from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates, why_none
-from microfold.kernels.selection.policy import Policy
 from microfold.lowering.pixel_sums import means_of_sums, with_means_of_sums
 from microfold.lowering.scope import Scope
 from microfold.lowering.whole_needs import WholeNeeds
@@ -286,10 +285,13 @@ class Cuts:
         return self._row_nodes[node]
 
     def cost_by_rows(self, node: Node) -> float:
-        """`cost` of a node with calls for one row each; infinite if it does not work by rows."""
+        """Return cycles that no kernels for calls of one row each go below; infinite: there are none."""
         rows = self._by_rows(node)
+        if isinstance(rows, str):
+            return math.inf
         try:
-            return math.inf if isinstance(rows, str) else self.cost(rows)
+            forms = Counter(rows.forms).items()
+            return sum(self.ranking(rows, form, runs).least_cost * runs for form, runs in forms)
         except InputError:
             return math.inf
 
@@ -325,7 +327,7 @@ class Cuts:
             layer = node.bands[form].layer
             if node.accumulates:
                 return only(SUMS[layer.node.operands[0].type.dtype], layer, runs)
-            found = candidates(layer, Policy(self.options.optimize, self.scope.model))
+            found = candidates(layer, self.scope.guidance)
             if not found or found[0].cost is None:
                 raise InputError(
                     f"rows of {node.node.op.name} %{node.output.brief} need a kernel for images of "

@@ -11,15 +11,13 @@ from itertools import groupby
 
 from microfold.errors import BudgetError, InputError, Problem, UnsupportedModelError
 from microfold.ir.node import Node, Value
-from microfold.kernels.band import lowered
+from microfold.kernels.band import lowered, unsupported_rows
+from microfold.kernels.kernel import Kernel
 from microfold.kernels.selection.cheapest import Ranking, candidates
-from microfold.kernels.selection.decide import decide
-from microfold.kernels.selection.flash_shares import FLASH_FOR_TIME
-from microfold.kernels.selection.policy import Policy
-from microfold.kernels.selection.ram_budget import leanest_size
-from microfold.kernels.selection.row_weights import share_constants, widen_weights
+from microfold.kernels.selection.objective import Figures, Objective, objective_of
+from microfold.lowering.choose import Chooser, limits_of
 from microfold.lowering.stream_cuts import Cuts
-from microfold.lowering.streamed import MOVED_BYTE, Streamed, shares_constants, streamed, wider, with_rows
+from microfold.lowering.streamed import MOVED_BYTE, Streamed, streamed, wider, with_rows
 from microfold.ops.rows import ROWS
 from microfold.options import Options
 from microfold.plan.stream.planner import StreamPlanner
@@ -29,8 +27,8 @@ from microfold.support.memo import Remembered
 
 # Cuts of which the rows are tried in rings, and carried, where the RAM is limited.
 RING_LOOKS = 2
-# Times as many cycles as without rings that are taken for a smaller arena where nothing is asked for.
-FREE = 1.01
+# Bytes of code and of the description of what happens that programs by rows have besides their calls.
+ROWS_CODE = 1100
 # Rows that a call may compute, the part of the time that they must save to be looked at closely, and
 # how many times that is done: for the best cut, and for others.
 WIDTHS = (2, 3, 4, 5, 6, 8)
@@ -41,47 +39,71 @@ WIDER_LOOKS, OTHER_WIDER_LOOKS = 24, 4
 class Search:
     """Cuts with kernels, and what makes them better."""
 
-    def __init__(self, cuts: Cuts, options: Options | None = None):
-        self.cuts = cuts
+    def __init__(self, cuts: Cuts, reference: Figures, options: Options | None = None):
+        self.cuts, self.reference = cuts, reference
         self.scope, self.options = cuts.scope, options or cuts.options
+        self.objective = objective_of(self.options)
         self._by_address: dict[tuple[Node, int], float | None] = {}
         self._remembered = Remembered()
 
-    def order(self, found: Streamed) -> tuple[float, float]:
-        """What is better comes first: twice the arena for half of the time is an even exchange.
-
-        Under a limit of RAM only time counts, and only the arena where flash is to be small.
-        """
-        cost, size = found.cost, found.memory.size
-        if self.options.ram is not None:
-            return cost, size
-        return (size, cost) if self.options.optimize == "size" else (size * cost, size)
+    def value(self, found: Streamed) -> tuple[float, ...]:
+        """Return what a plan costs by the objective; of equal ones, the smaller arena is better."""
+        return (*self.objective.value(found.figures, self.reference), found.memory.size)
 
     @property
     def without_limit(self) -> Search:
         """The same cuts with any RAM."""
-        return Search(self.cuts, replace(self.options, ram=None))
+        return Search(self.cuts, self.reference, replace(self.options, ram=None))
 
     @property
     def allowed(self) -> int | None:
         """Bytes that the options allow the arena; None: any."""
         return None if self.options.ram is None else self.options.ram - self.cuts.state
 
-    def pays(self, before: Streamed, after: Streamed) -> bool:
-        """Whether a plan takes no more time, and saves enough of it for what it adds to the flash."""
-        saved, added = 1 - after.cost / before.cost, after.flash / before.flash - 1
-        flash = added / FLASH_FOR_TIME if self.options.optimize == "balanced" else 0.0
-        return saved >= max(flash, 0.0)
+    def best_of(
+        self,
+        planners: Iterable[StreamPlanner],
+        best: Streamed | None = None,
+        refusals: list[InputError] | None = None,
+    ) -> Streamed | None:
+        """Return the best cut with its kernels, of some and one that is known; None: none fits.
 
-    def looked_at(self, planners: Iterable[StreamPlanner], refusals: list[InputError]) -> list[Streamed]:
-        """Cuts with their kernels; reasons of those that do not fit come to the refusals."""
-        found: list[Streamed] = []
+        Those whose bounds are best are looked at first, and only those whose bounds are better than the best.
+
+        Args:
+            refusals: gets the reasons of those that do not fit.
+        """
+        promising: list[tuple[tuple[float, ...], StreamPlanner]] = []
+        refused = refusals if refusals is not None else []
         for planner in planners:
             try:
-                found.append(self.decided(planner))
+                promising.append((self.bound(planner), planner))
             except InputError as refusal:
-                refusals.append(refusal)
-        return found
+                refused.append(refusal)
+        for bound, planner in sorted(promising, key=lambda each: each[0]):
+            if best is not None and bound >= self.value(best)[: len(bound)]:
+                break
+            try:
+                found = self.decided(planner, best)
+                if best is None or (found is not None and self.value(found) < self.value(best)):
+                    best = found
+            except InputError as refusal:
+                refused.append(refusal)
+        return best
+
+    def bound(self, planner: StreamPlanner) -> tuple[float, ...]:
+        """Return a value than which no kernels for a cut have a better one.
+
+        Raises:
+            InputError: none fit the RAM or the flash that the options allow.
+        """
+        if self.allowed is not None and math.isinf(self._least_cost(planner, self.allowed)):
+            raise self._refused(planner)
+        found = self._chooser(planner).bound(self.objective, limits_of(self.options, self.cuts.state))
+        if found is None:
+            raise self._refused(planner)
+        figures = replace(found, cycles=found.cycles + MOVED_BYTE * planner.least_moved)
+        return self.objective.value(figures, self.reference)
 
     @property
     def with_rows_apart(self) -> Iterator[StreamPlanner]:
@@ -150,24 +172,22 @@ class Search:
         key = node.node, node.width
         if key not in self._by_address:
             runs = Counter(node.forms)
-            policy = Policy(self.options.optimize, self.scope.model)
             layers = {form: band.reading_rows.layer for form, band in node.bands.items()}
-            found = {form: next(iter(candidates(layer, policy)), None) for form, layer in layers.items()}
+            found = {
+                form: next(iter(candidates(layer, self.scope.guidance)), None)
+                for form, layer in layers.items()
+            }
             costs = [each.cost * runs[f] for f, each in found.items() if each and each.cost is not None]
             self._by_address[key] = sum(costs) if len(costs) == len(found) else None
         return self._by_address[key]
 
     def with_free_rows_apart(self, found: Streamed) -> Streamed:
-        """The cut with rings or carried rows where the arena is smaller so, and it takes about as long.
-
-        Where the arena counts more than time, it may be longer.
-        """
-        longest = math.inf if self.options.optimize == "size" else found.cost * FREE
-        best, too_slow = found, False
+        """The cut with rings or carried rows where that is better."""
+        best = found
 
         def planners() -> Iterator[StreamPlanner | None]:
             yield from self.apart(found.planner)
-            if too_slow and best is found:
+            if best is found:
                 # Where rings cost too much time, the kernels that read windows may do.
                 values = [value for region in found.planner.regions for value in region.may_be_carried]
                 yield self.ringed(found.planner, (), values)
@@ -177,9 +197,7 @@ class Search:
                 planner is not None
                 and planner.least_need(self.cuts.first_kernels(planner)) < best.memory.size
             ):
-                smaller = [t for t in self.looked_at([planner], []) if t.memory.size < best.memory.size]
-                best = next((t for t in smaller if t.cost <= longest), best)
-                too_slow |= any(t.cost > longest for t in smaller)
+                best = self.best_of([planner], best) or best
         return best
 
     def with_fewer_rows_apart(self, found: Streamed) -> Streamed:
@@ -189,33 +207,58 @@ class Search:
             fewer = self.ringed(found.planner, {*found.rings} - {*values}, {*found.carried} - {*values})
             if fewer is None or fewer.least_need(self.cuts.first_kernels(fewer)) > limit:
                 continue
-            tried = self.looked_at([fewer], [])
-            if tried and tried[0].memory.size <= limit and tried[0].cost <= found.cost:
-                found = tried[0]
+            found = self.best_of([fewer], found) or found
         return found
 
     def _limit(self, found: Streamed) -> int:
         """Bytes that the arena may have: what is allowed, or else, as many as it has anyway."""
         return self.allowed if self.allowed is not None else found.memory.size
 
-    def decided(self, planner: StreamPlanner, most: float = math.inf) -> Streamed:
-        """Kernels and places for a cut.
+    def decided(
+        self, planner: StreamPlanner, best: Streamed | None = None, *, thorough: bool = False
+    ) -> Streamed | None:
+        """Return kernels and places for a cut; None: they are no better than the best plan so far.
 
         Args:
-            most: cycles of the calls from which on it is not taken.
+            thorough: see `Selector.best`.
 
         Raises:
             InputError: nothing fits the RAM or the flash that the options allow.
         """
-        rankings = self.cuts.rankings(planner)
-        if self.allowed is not None and math.isinf(self._least_cost(planner, self.allowed)):
-            raise InputError(f"computed by rows, no kernels fit {self.options.ram} bytes of RAM: allow more")
-        chosen = decide(rankings, self.scope.model, self.options, planner, self.cuts.state, most)
-        if self.options.optimize == "balanced" and self.options.flash is None:
-            chosen = widen_weights(rankings, chosen, planner, self.allowed)
-        if any(node.width > 1 for region in planner.regions for node in region.nodes):
-            chosen = share_constants(rankings, chosen, planner, self.allowed)
-        return streamed(planner, rankings, chosen, self.cuts.ranges)
+        chooser, limits = self._chooser(planner), limits_of(self.options, self.cuts.state)
+        known: Figures | None = None
+        if best is not None:
+            moved = MOVED_BYTE * planner.least_moved
+            known = replace(best.figures, cycles=best.figures.cycles - moved)
+        found = chooser.best(self.objective, limits, known, thorough=thorough)
+        if found is None and best is not None:
+            return None
+        if found is None:
+            raise self._refused(planner)
+        return streamed(planner, chooser.layers, found.candidates, found, self.cuts.ranges)
+
+    def _refused(self, planner: StreamPlanner) -> InputError:
+        """Return why no kernels for a cut fit; the least RAM of all cuts is found once, see `refusal`."""
+        if self.options.flash is not None:
+            return self._chooser(planner).refusal(self.options, self.cuts.state)
+        return InputError(f"computed by rows, no kernels fit {self.options.ram} bytes of RAM: allow more")
+
+    def _chooser(self, planner: StreamPlanner) -> Chooser:
+        """Return the chooser of the kernels of a cut."""
+        return self._remembered((Chooser, planner), lambda: self._make_chooser(planner))
+
+    def _make_chooser(self, planner: StreamPlanner) -> Chooser:
+        def may_compute(index: int, kernel: Kernel) -> bool:
+            band = planner.planned[index].band
+            return band is None or unsupported_rows(kernel, band.band) is None
+
+        return Chooser(
+            self.cuts.rankings(planner),
+            planner,
+            reference=self.reference,
+            fixed_flash=ROWS_CODE,
+            may_compute=may_compute,
+        )
 
     def widened(self, found: Streamed, looks: int = WIDER_LOOKS) -> Streamed:
         """The same cut with calls that compute several rows, where that costs less.
@@ -234,14 +277,7 @@ class Search:
             if looks == 0:
                 break
             looks -= 1
-            try:
-                tried = self.decided(planner, found.cost)
-            except InputError:
-                continue
-            if tried.cost >= found.cost or tried.memory.size > limit:
-                continue
-            if self.pays(found, tried) and shares_constants(tried, nodes):
-                found = tried
+            found = self.best_of([planner], found) or found
         return found
 
     def _least_cost(self, planner: StreamPlanner, limit: int) -> float:
@@ -264,8 +300,8 @@ class Search:
 
     def _least(self, planner: StreamPlanner, index: int, ranking: Ranking, limit: int) -> float:
         """The same of a layer, whatever the kernel gives up for it."""
-        cases = [offer.case for candidate in ranking.candidates for offer in candidate.offers]
-        costs = {case.kernel: case.cost for case in cases}
+        offers = [offer for candidate in ranking.candidates for offer in candidate.offers]
+        costs = {offer.kernel: min(offer.cost, offer.cost_alone) for offer in offers}
         costs = costs or {each.kernel: each.cost for each in ranking.candidates if each.cost is not None}
         for kernel in sorted(costs, key=lambda each: costs[each]):
             if planner.need(index, kernel, lowered(kernel, ranking.layer)) <= limit:
@@ -367,7 +403,9 @@ class Search:
         for need, planner in sorted(zip(needs, planners, strict=True), key=lambda each: each[0]):
             if need >= found:
                 break
-            found = min(found, leanest_size(self.cuts.rankings(planner), self.scope.model, planner))
+            smallest = self._chooser(planner).best(Objective(arena=1.0))
+            assert smallest is not None  # without limits, there is always a choice
+            found = min(found, smallest.figures.arena)
         return found
 
 

@@ -18,7 +18,6 @@ from microfold.ir.node import Node, Value
 from microfold.ir.views import ALIGNMENT
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Ranking, candidates
-from microfold.kernels.selection.policy import Policy
 from microfold.lowering.stream_cuts import Cuts, last_of_first
 from microfold.lowering.tile_columns import Tiled, tile_columns
 from microfold.ops.columns import COLUMNS
@@ -233,7 +232,7 @@ class TiledCuts(Cuts):
             return replace(ranking, layer=_with_node(ranking.layer, node))
         some = next(iter(self._layers.values())).layer
         layer = replace(some, node=node)
-        return Ranking(layer, candidates(layer, Policy(self.options.optimize, self.scope.model)))
+        return Ranking(layer, candidates(layer, self.scope.guidance))
 
     @cached_property
     def promising(self) -> list[StreamPlanner]:

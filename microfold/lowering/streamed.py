@@ -7,11 +7,12 @@ from functools import cached_property
 
 from microfold.analysis.ranges import Ranges
 from microfold.errors import InputError
-from microfold.ir.node import Node, Value
+from microfold.ir.node import Value
 from microfold.kernels.band import unsupported_rows
 from microfold.kernels.call import KernelCall
-from microfold.kernels.selection.cheapest import Candidate, Ranking, asked_cost, lowered_calls, run_cost
-from microfold.kernels.selection.flash_shares import flash_of
+from microfold.kernels.selection.cheapest import Candidate, Ranking, least_cost, lowered_calls, run_cost
+from microfold.kernels.selection.objective import Figures
+from microfold.lowering.choose import ChosenKernels
 from microfold.plan.stream.check_memory import check_memory
 from microfold.plan.stream.memory import StreamMemory
 from microfold.plan.stream.planner import StreamPlanner
@@ -31,6 +32,7 @@ class Streamed:
     Attributes:
         rankings: of all layers.
         chosen: the kernel of each.
+        selection: found the kernels; others may have taken their places, see `with_kernels`.
         calls: of the kernels.
         ranges: what is proved about the integers of the graph.
     """
@@ -38,6 +40,7 @@ class Streamed:
     planner: StreamPlanner
     rankings: Sequence[Ranking]
     chosen: Sequence[Candidate]
+    selection: ChosenKernels
     calls: Sequence[KernelCall]
     memory: StreamMemory
     ranges: Ranges
@@ -50,7 +53,7 @@ class Streamed:
         """
         if all(one is other for one, other in zip(self.chosen, chosen, strict=True)):
             return self
-        found = streamed(self.planner, self.rankings, chosen, self.ranges)
+        found = streamed(self.planner, self.rankings, chosen, self.selection, self.ranges)
         check_memory(found.memory, [candidate.kernel for candidate in chosen])
         return found
 
@@ -77,18 +80,27 @@ class Streamed:
     @property
     def is_slow(self) -> bool:
         """Whether the RAM made it take slower kernels than those that the options ask for."""
-        return run_cost(self.rankings, self.chosen) > SLOW * asked_cost(self.rankings)
+        return run_cost(self.rankings, self.chosen) > SLOW * least_cost(self.rankings)
 
     @cached_property
     def flash(self) -> int:
-        """Estimated bytes of constants, and of the functions' code."""
-        return flash_of(self.rankings, self.chosen, self.calls)
+        """Estimated bytes of constants and code."""
+        return self.selection.flash_of(self.chosen)
+
+    @property
+    def figures(self) -> Figures:
+        """Time and memory of an inference."""
+        return Figures(self.cost, self.flash, self.memory.size)
 
 
 def streamed(
-    planner: StreamPlanner, rankings: Sequence[Ranking], chosen: Sequence[Candidate], ranges: Ranges
+    planner: StreamPlanner,
+    rankings: Sequence[Ranking],
+    chosen: Sequence[Candidate],
+    selection: ChosenKernels,
+    ranges: Ranges,
 ) -> Streamed:
-    """A cut with its kernels, and places for all.
+    """A cut with its kernels, and places for all; for arguments see `Streamed`.
 
     Raises:
         InputError: one of the kernels does not compute rows of its layer.
@@ -99,7 +111,8 @@ def streamed(
         if reason is not None:
             name = each.layer.node.output.brief
             raise InputError(f"{kernel.name} cannot compute %{name} by rows: {reason}")
-    return Streamed(planner, rankings, chosen, calls, planner.plan(kernels, calls), ranges)
+    memory = planner.plan(kernels, calls)
+    return Streamed(planner, rankings, chosen, selection, calls, memory, ranges)
 
 
 def with_rows(node: RowNode, width: int, made: Mapping[Value, RowNode]) -> RowNode | str:
@@ -115,18 +128,3 @@ def wider(node: RowNode, width: int) -> RowNode | str:
     """The same with calls for several rows."""
     wide = by_rows(node.layer, width)
     return wide if isinstance(wide, str) else wide.addressed(node.by_address)
-
-
-def shares_constants(found: Streamed, nodes: Sequence[Node]) -> bool:
-    """All calls of each of some nodes, for many and for few rows, read the same constants.
-
-    Nodes with equal constants count as one.
-    """
-    layers = zip(found.planner.planned, found.calls, strict=True)
-    sets: dict[Sequence[Value | None], set[frozenset[tuple[str, bytes]]]] = {}
-    for each, call in layers:
-        node = each.layer.whole
-        if node in nodes:
-            constants = frozenset((c.record, c.array.tobytes()) for c in call.constants.values())
-            sets.setdefault(node.inputs[1:], set()).add(constants)
-    return all(len(each) == 1 for each in sets.values())

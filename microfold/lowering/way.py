@@ -16,6 +16,7 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.selection.cheapest import Candidate, Ranking, run_cost
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.node_cost import NodeCosts
+from microfold.kernels.selection.objective import Figures, objective_of
 from microfold.kernels.selection.pins import NO_PINS, resolve_pins
 from microfold.lowering.arenas import PlannedArenas, Selected
 from microfold.lowering.pinnable import pinnable_layers
@@ -75,7 +76,7 @@ class Way:
         self.options = options
         self.unlimited = unlimited
         self.revise = revise
-        node_costs = NodeCosts(target, options.optimize)
+        node_costs = NodeCosts(target, objective_of(options), compiled_for_size=options.optimize == "size")
         self.context = replace(
             context,
             unroll=unroll,
@@ -110,7 +111,8 @@ class Way:
             )
         self.selected = self._estimated
         if costs is not None:
-            self.selected = Selected(self.graph, target, chosen_for, costs, pins, estimates.reference)
+            # A hundred percent of the time are measured, too.
+            self.selected = Selected(self.graph, target, chosen_for, costs, pins)
         self.scope = self.selected.scope
 
     @property
@@ -135,8 +137,7 @@ class Way:
     @property
     def kernels_proved(self) -> bool:
         """Whether no choice of kernels for whole tensors is better, in this order of the calls."""
-        exact = self.selected.exact
-        return self.revise is None and exact is not None and exact.proved
+        return self.revise is None and self.selected.exact.proved
 
     @cached_property
     def streamed(self) -> Streamed:
@@ -199,8 +200,9 @@ class Way:
         """
         if self.scope.inner or self.sliding is not None or self.options.why_whole:
             return None
-        search = Search(Cuts(self.scope, replace(self.options, io=io)))
-        return int(search.leanest) + self.scope.state_size if search.cuts.promising else None
+        cuts = Cuts(self.scope, replace(self.options, io=io))
+        search = Search(cuts, self.selected.reference)
+        return int(search.leanest) + self.scope.state_size if cuts.promising else None
 
     @cached_property
     def calls(self) -> list[KernelCall]:
@@ -218,6 +220,20 @@ class Way:
         found = selected.schedule if self.revise is None else selected.planner.schedule(kernels, self.calls)
         scope = self.scope.in_order(found.graph, found.order)
         return Planned(found.order, scope, ScopeMemory(found.memory, {}, {}))
+
+    @property
+    def figures(self) -> Figures:
+        """Time and memory of an inference, by estimates.
+
+        Raises:
+            UnsupportedModelError: some layers have no kernel.
+            InputError: nothing fits the flash or the RAM that the options allow.
+        """
+        if self.by_rows:
+            return self.streamed.figures
+        exact = self.selected.exact
+        flash = exact.figures.flash if self.revise is None else exact.flash_of(self.chosen)
+        return Figures(run_cost(self.rankings, self.chosen), flash, self.planned.memory.size)
 
     def with_fetched(self, fetched: Mapping[int, int]) -> Planned:
         """The same order of calls, with room for constants that are copied into the arena; see `plan_memory`.

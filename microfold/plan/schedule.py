@@ -87,10 +87,11 @@ class SchedulePlanner:
         """Return the layers of short runs of calls that need more than the known bytes."""
         memory = self.plan(kernels, calls)
 
-        def bound_of(blocks: Sequence[Storage]) -> int:
-            return self._bound(blocks, memory.overlaps)
+        def bound_of(first: int, last: int) -> int:
+            inside = [block for block in memory.blocks if block.first <= last and block.last >= first]
+            return self._bound(inside, memory.overlaps) if sum(b.size for b in inside) > known else 0
 
-        found = runs_above(memory.blocks, len(calls), known, bound_of)
+        found = runs_above(len(calls), known, bound_of)
         return [self.order[run.first : run.last + 1] for run in found]
 
     def run_bound(self, run: Sequence[int], kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> int:

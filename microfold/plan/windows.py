@@ -6,8 +6,8 @@ one place. The shortest runs of calls that show it hold for most other choices o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable
+from typing import NamedTuple
 
 # Lengths of runs that are tried, in calls; the last one tried is the whole model.
 LENGTHS = (2, 3, 4, 6, 9)
@@ -23,38 +23,16 @@ class Run(NamedTuple):
     size: int
 
 
-class Lives(Protocol):
-    """Bytes that live from a first to a last call."""
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def first(self) -> int: ...
-
-    @property
-    def last(self) -> int: ...
-
-
-_Block = TypeVar("_Block", bound=Lives)
-
-
-def runs_above(
-    blocks: Sequence[_Block], calls: int, known: int, bound_of: Callable[[Sequence[_Block]], int]
-) -> list[Run]:
+def runs_above(calls: int, known: int, bound_of: Callable[[int, int], int]) -> list[Run]:
     """Return the shortest runs of calls that need more than the known bytes; empty: none was found.
 
     Args:
         calls: their number.
-        bound_of: returns the bytes that no plan of some blocks can go below.
+        bound_of: returns bytes that no plan for the calls from a first to a last one can go below.
     """
     for length in (*(each for each in LENGTHS if each < calls), calls):
-        found: list[Run] = []
-        for first in range(calls - length + 1):
-            last = first + length - 1
-            inside = [block for block in blocks if block.first <= last and block.last >= first]
-            if sum(block.size for block in inside) > known and (size := bound_of(inside)) > known:
-                found.append(Run(first, last, size))
-        if found:
+        starts = range(calls - length + 1)
+        runs = [Run(first, first + length - 1, bound_of(first, first + length - 1)) for first in starts]
+        if found := [run for run in runs if run.size > known]:
             return sorted(found, key=lambda run: (-run.size, run.first))[:MOST_RUNS]
     return []

@@ -2,63 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import Candidate
+from microfold.kernels.selection.cheapest import Candidate, Offer
 from microfold.kernels.selection.distinguish import distinguish
-from microfold.kernels.selection.flash_budget import constant_bytes
-from microfold.kernels.selection.variants import Offer
+from microfold.kernels.selection.variant import constants_of
+from microfold.lowering.choose import NOT_CHOSEN
 from microfold.report.structure import Report
 
-# Why the model has another variant or kernel than a layer alone would.
-FOR_THE_MODEL = "better for this layer alone; another one suits the arena or the flash of the whole model"
 
+def describe_candidates(
+    layer: LayerContext, candidates: Sequence[Candidate], why_not: Mapping[Kernel, str] | None = None
+) -> list[Report]:
+    """Return each kernel's cost or the reason why not, and its variants, in the order of the selection.
 
-def describe_candidates(layer: LayerContext, candidates: Sequence[Candidate]) -> list[Report]:
-    """Return each kernel's cost or the reason why not, and its variants, in the order of the selection."""
+    Args:
+        why_not: for variants that are not chosen, as far as it is known.
+    """
     return [
         {
             "kernel": candidate.kernel.name,
             "cost": candidate.instructions,
             "reason": candidate.reason,
-            "variants": _variants(layer, candidate),
+            "variants": _variants(layer, candidate, candidate is candidates[0], why_not or {}),
         }
         for candidate in candidates
     ]
 
 
-def _variants(layer: LayerContext, candidate: Candidate) -> list[Report]:
-    """Describe the variants of a kernel: its own choice, then the others with the reason why not."""
+def _variants(
+    layer: LayerContext, candidate: Candidate, chosen: bool, why_not: Mapping[Kernel, str]
+) -> list[Report]:
+    """Describe the variants of a kernel, the chosen one first, the others with the reason why not."""
 
     def taken(offer: Offer) -> bool:
-        return candidate.cost is not None and offer.case.kernel is candidate.kernel
+        return chosen and candidate.cost is not None and offer.kernel is candidate.kernel
 
     def reason(offer: Offer) -> str | None:
-        return None if taken(offer) else offer.reason or FOR_THE_MODEL
+        return None if taken(offer) else offer.failure or why_not.get(offer.kernel, NOT_CHOSEN)
 
-    found: list[tuple[Kernel, float, float | None, str | None, int | None]] = [
-        (case.kernel, case.instructions, case.cost, reason(offer), case.measured)
-        for offer in sorted(candidate.offers, key=taken, reverse=True)
-        for case in [offer.case]
-    ]
-    if not found and candidate.cost is not None:
+    offers = sorted(candidate.offers, key=taken, reverse=True)
+    if not offers and candidate.cost is not None:
         # Of an external code generator.
-        found = [(candidate.kernel, candidate.cost, None, None, None)]
-    calls = [kernel.lower(layer) for kernel, *_ in found]
+        offers = [Offer(candidate.kernel, layer, candidate.cost, candidate.cost)]
+    calls = [offer.kernel.lower(layer) for offer in offers]
     return [
         {
             "choices": choices,
-            "trades": sorted(trade.name.lower() for trade in kernel.trades),
-            "cost": cost,
-            "cycles": cycles,
-            "bytes": constant_bytes(kernel, layer, call),
+            "trades": sorted(trade.name.lower() for trade in offer.kernel.trades),
+            "cost": offer.instructions if candidate.offers else offer.cost,
+            "cycles": offer.cost if candidate.offers else None,
+            "bytes": sum(constants_of(offer.kernel, layer, call).values()),
             "scratch": call.scratch,
-            "measured_cycles": measured,
-            "reason": reason,
+            "measured_cycles": offer.measured,
+            "reason": reason(offer) if candidate.offers else None,
         }
-        for (kernel, cost, cycles, reason, measured), call, choices in zip(
-            found, calls, distinguish(calls), strict=True
-        )
+        for offer, call, choices in zip(offers, calls, distinguish(calls), strict=True)
     ]

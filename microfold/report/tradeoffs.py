@@ -1,22 +1,35 @@
-"""What a model can give up: RAM, flash and time against each other, over levels and budgets."""
+"""RAM, flash and time of a model against each other: for limits of RAM and flash, the fastest kernels.
+
+The front is exact at each limit: no choice of kernels for whole tensors is faster, in the order of calls
+that is looked at. It goes over both ways to compile the code, and over the graph that is fastest and the one
+with the smallest arena, where rewrites make these differ. Layers by rows are left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from microfold.errors import InputError
-from microfold.options import OPTIMIZE, Options
-from microfold.program import Program
+from microfold.ir.graph import Graph
+from microfold.ir.text import to_text
+from microfold.kernels.selection.cheapest import Ranking
+from microfold.kernels.selection.measured import MeasuredCosts
+from microfold.kernels.selection.objective import Limits, Objective
+from microfold.lowering.choose import Chooser, ChosenKernels
+from microfold.lowering.lower import find_way
+from microfold.lowering.way import Way
+from microfold.options import Options
+from microfold.passes.context import PassContext
 from microfold.report.what_if import pareto_front, time_of
 from microfold.support.frozen import frozen
+from microfold.target import Target
 
-# Budgets of RAM that are tried below the arena of each level, and of each budget of flash between levels.
-RAM_STEPS, RAM_STEPS_OF_FLASH, FLASH_STEPS = 12, 3, 3
-# Each budget of RAM is the last arena, less this part of it: first of the large steps, then of the small ones
-# down to the least.
-RAM_PARTS = (6, 32)
+# Limits of RAM between the fastest kernels' arena and the least, and of flash for each of these.
+RAM_STEPS, FLASH_STEPS = 5, 3
+# Time counts a thousand times as much as flash, which decides between choices that are about as fast.
+_TIME, _FLASH, _RAM = Objective(cycles=1000.0, flash=1.0), Objective(flash=1.0), Objective(arena=1.0)
 
 
 @frozen
@@ -24,15 +37,16 @@ class Tradeoff:
     """One way to compile a model; bytes, and estimates of one run.
 
     Attributes:
-        optimize, ram_budget, flash_budget: the options that lead to it; budgets are None where there is none.
+        optimize: how the code is compiled: for ``size`` or not.
+        ram_budget, flash_budget: the limits that lead to it.
         ram: arena and state.
-        flash: constants, and an estimate of the code of all kernels.
+        flash: constants, and an estimate of the code.
         estimated_cycles: None if the target has no model of cycles.
     """
 
-    optimize: Literal["size", "balanced", "speed"]
-    ram_budget: int | None
-    flash_budget: int | None
+    optimize: Literal["size", "balanced"]
+    ram_budget: int
+    flash_budget: int
     ram: int
     flash: int
     estimated_instructions: int | None
@@ -41,69 +55,97 @@ class Tradeoff:
     @property
     def arguments(self) -> str:
         """The options of `build`."""
-        found = [f"--optimize {self.optimize}"]
-        found += [f"--ram {self.ram_budget}"] if self.ram_budget is not None else []
-        found += [f"--flash {self.flash_budget}"] if self.flash_budget is not None else []
-        return " ".join(found)
+        size = "--optimize size " if self.optimize == "size" else ""
+        return f"{size}--objective cycles=1 --rows never --ram {self.ram_budget} --flash {self.flash_budget}"
 
 
-def tradeoff(program: Program) -> Tradeoff:
-    """What a compilation takes."""
-    functions = {layer.call.function: layer.kernel.code for layer in program.layers}
-    options = program.options
-    return Tradeoff(
-        options.optimize,  # type: ignore[arg-type]  # Options checks it
-        options.ram,
-        options.flash,
-        program.arena.size + program.state_size,
-        program.weight_bytes + sum(functions.values()),
-        program.estimated_instructions,
-        program.estimated_cycles,
-    )
-
-
-def tradeoffs(options: Options, build: Callable[[Options], Program]) -> Iterator[Tradeoff]:
-    """All levels, less and less RAM at each of them, and budgets of flash between them.
+def tradeoffs(
+    graph: Graph,
+    target: Target,
+    options: Options,
+    context: PassContext | None = None,
+    costs: MeasuredCosts | None = None,
+) -> list[Tradeoff]:
+    """Return the ways that no other beats, the least RAM first.
 
     Args:
-        options: without a level and budgets of their own.
-        build: compiles; raises InputError where budgets are not met.
+        options: without a level, limits and prices of their own.
+        costs: those of kernels, where they were measured.
 
     Raises:
         MicrofoldError: the model cannot be compiled.
     """
-    programs = [build(replace(options, optimize=level)) for level in OPTIMIZE]
-    for program in programs:
-        yield tradeoff(program)
-        yield from _less_ram(program, build, RAM_STEPS)
-    least, most = (end(program.weight_bytes for program in programs) for end in (min, max))
-    for step in range(FLASH_STEPS):
-        flash = least + (most - least) * step // FLASH_STEPS
-        try:
-            program = build(replace(options, flash=flash))
-        except InputError:
-            continue
-        yield tradeoff(program)
-        yield from _less_ram(program, build, RAM_STEPS_OF_FLASH)
+    found: dict[tuple[int, int, int], Tradeoff] = {}
+    seen: set[tuple[str, str]] = set()
+    for optimize in ("balanced", "size"):
+        for prices in ("cycles=1", "ram=1"):
+            chosen = replace(
+                options, optimize=optimize, objective=prices, rows="never", io=_whole(options.io)
+            )
+            way = find_way(graph, target, chosen, context, costs=costs)
+            key = optimize, to_text(way.graph, elide=True)
+            if key in seen:
+                continue
+            seen.add(key)
+            for each in _front_of(way):
+                found.setdefault((each.ram, each.flash, time_of(each) or 0), each)
+    return sorted(pareto_front([*found.values()]), key=lambda each: (each.ram, each.flash))
 
 
-def tradeoffs_front(options: Options, build: Callable[[Options], Program]) -> list[Tradeoff]:
-    """Those of `tradeoffs` that no other beats, the least RAM first; of equals that of fewest options."""
-    tried = [*tradeoffs(options, build)]
-    found = {(t.ram, t.flash, time_of(t)): t for t in reversed(tried)}
-    return sorted(pareto_front([*found.values()]), key=lambda t: (t.ram, t.flash))
+def _whole(io: str) -> str:
+    if io == "rows":
+        raise InputError("tradeoffs are of whole tensors: leave io away, or use `microfold build --io rows`")
+    return io
 
 
-def _less_ram(program: Program, build: Callable[[Options], Program], steps: int) -> Iterator[Tradeoff]:
-    """With the same options and less and less RAM, as long as there is a plan."""
-    parts = [*RAM_PARTS]
-    for _ in range(steps):
-        now = program.arena.size + program.state_size
-        try:
-            program = build(replace(program.options, ram=now - max(program.arena.size // parts[0], 1)))
-        except InputError:
-            parts.pop(0)
-            if not parts:
-                return
-        else:
-            yield tradeoff(program)
+def _front_of(way: Way) -> Iterator[Tradeoff]:
+    """Yield the fastest choices for one graph, within less and less RAM and flash."""
+    chooser = way.selected.chooser
+    fastest, leanest = chooser.best(_TIME, unique=False), chooser.best(_RAM, unique=False)
+    assert fastest is not None and leanest is not None  # without limits, there is always a choice
+    for arena in _steps(fastest.figures.arena, leanest.figures.arena, RAM_STEPS):
+        smallest = chooser.best(_FLASH, Limits(arena=arena), unique=False)
+        most = chooser.best(_TIME, Limits(arena=arena), unique=False)
+        if smallest is None or most is None:
+            continue  # a plan within so little was not found again
+        yield _tradeoff(way, chooser, most)
+        for flash in [*_steps(most.figures.flash, smallest.figures.flash, FLASH_STEPS)][1:]:
+            found = chooser.best(_TIME, Limits(flash, arena), unique=False)
+            if found is not None:
+                yield _tradeoff(way, chooser, found)
+
+
+def _steps(most: int, least: int, count: int) -> Iterator[int]:
+    """Yield sizes from the largest to the least, each smaller than the one before by the same part."""
+    for step in range(count + 1):
+        yield round(most * (least / max(most, 1)) ** (step / count)) if step < count else least
+        if most == least:
+            return
+
+
+def _tradeoff(way: Way, chooser: Chooser, found: ChosenKernels) -> Tradeoff:
+    figures, state = found.figures, way.scope.state_size
+    arena = figures.arena
+    if way.scope.inner:  # the arena of layers that run others is not known to the choice
+        arena = way.selected.memory(
+            [c.kernel for c in found.candidates], way.selected.calls(found.candidates)
+        ).size
+    timed = way.target.cycle_model is not None
+    return Tradeoff(
+        "size" if way.options.optimize == "size" else "balanced",
+        arena + state,
+        figures.flash,
+        arena + state,
+        figures.flash,
+        _instructions(chooser.layers, found),
+        round(figures.cycles) if timed else None,
+    )
+
+
+def _instructions(layers: Sequence[Ranking], found: ChosenKernels) -> int:
+    """Return the estimated instructions of a run."""
+    total = 0.0
+    for ranking, candidate, own in zip(layers, found.candidates, found.own_copy, strict=True):
+        kernel = candidate.kernel
+        total += (kernel.cost_alone if own else kernel.cost)(ranking.layer) * ranking.runs
+    return round(total)

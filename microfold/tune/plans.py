@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from microfold.kernels.selection.flash_shares import FLASH_FOR_TIME
+from microfold.kernels.selection.objective import Figures, objective_of
 from microfold.options import Options
 from microfold.passes.choices import Choice, Trace, trace_of, trace_text
 from microfold.support.frozen import frozen
@@ -65,21 +65,9 @@ def least_of(records: Sequence[ProgramRecord]) -> Mapping[str, ProgramRecord]:
 
 
 def _pays(before: ProgramRecord, after: ProgramRecord, options: Options) -> bool:
-    """Whether a program is better: faster, and worth what it takes for that.
-
-    Within a budget, memory costs nothing. Without, it does for `balanced`, as much as where layers are
-    computed by rows, or functions are shared; `size` gives none.
-    """
-    saved = 1 - after.cycles / max(before.cycles, 1)
-    if saved <= 0 or options.optimize == "speed":
-        return saved > 0
-    ram = _growth(before.ram, after.ram) if options.ram is None else 0.0
-    flash = _growth(before.flash, after.flash) if options.flash is None else 0.0
-    if options.optimize == "size":
-        return max(ram, flash) <= 0
-    # Twice the arena for half of the time is an even exchange.
-    return (1 + ram) * (1 - saved) <= 1 and flash <= FLASH_FOR_TIME * saved
-
-
-def _growth(before: int, after: int) -> float:
-    return after / max(before, 1) - 1
+    """Whether a program is faster, and better by the objective of the options."""
+    if after.cycles >= before.cycles:
+        return False
+    now, then = (Figures(each.cycles, each.flash, each.ram) for each in (before, after))
+    objective = objective_of(options)
+    return objective.value(then, now) < objective.value(now, now)

@@ -58,5 +58,5 @@ def simulated_setting(target: Target, options: Options) -> Setting:
 def code_flags(target: Target, options: Options) -> str:
     """What decides how the same C becomes machine code."""
     words = [target.compiler, *target.cpu_flags, options.compiler_flag]
-    words += [_OWN_FUNCTIONS] if options.functions_of_their_own else []
+    words += [_OWN_FUNCTIONS] if options.optimize == "speed" else []
     return " ".join(words)

@@ -1,4 +1,4 @@
-"""What may be tuned in a model: of each layer the variants of kernels that its level admits, and choices.
+"""The space that is tuned: the variants of kernels for each layer, and choices for whole programs.
 
 Choices are what `microfold.passes.choices` has of ways to compute a model: they are told apart by whole runs.
 """
@@ -144,10 +144,10 @@ class Compiled:
         ]
 
     def _any_variant(self, ranking: Ranking, chosen: Candidate, wanted: str) -> Candidate:
-        """Also of those that only a budget makes worth what they give up."""
+        """Return the candidate with a variant of any kernel of the layer."""
         for candidate in (chosen, *ranking.candidates):
             for offer in candidate.offers:
-                if self._keys.variant(offer.case.kernel, ranking.layer) == wanted:
+                if self._keys.variant(offer.kernel, ranking.layer) == wanted:
                     return candidate.variant(offer)
         raise KeyError(wanted)
 
@@ -243,9 +243,8 @@ class Compiled:
 
     @property
     def flash(self) -> int:
-        """Bytes of constants, and of the functions' code by estimate."""
-        functions = {layer.call.function: layer.kernel.function_bytes for layer in self.program.calls}
-        return self.program.weight_bytes + sum(functions.values())
+        """Bytes of constants and code, by estimate."""
+        return self.program.flash
 
     @property
     def too_large(self) -> str:
@@ -253,8 +252,8 @@ class Compiled:
         options = self.subject.options
         if options.ram is not None and self.ram > options.ram:
             return f"arena and state would take {self.ram} bytes of RAM, over {options.ram}"
-        if options.flash is not None and self.program.weight_bytes > options.flash:
-            return f"constants would take {self.program.weight_bytes} bytes of flash, over {options.flash}"
+        if options.flash is not None and self.flash > options.flash:
+            return f"constants and code would take {self.flash} bytes of flash, over {options.flash}"
         return ""
 
 

@@ -80,7 +80,7 @@ def test_what_is_no_size(text: str, tmp_path: Path) -> None:
 
 def test_a_size_with_a_unit_is_a_limit(tmp_path: Path) -> None:
     text = refuse("build", SINE, "-t", "host", "-o", tmp_path, "--flash", "0K")
-    assert "constants must fit 0 bytes of flash" in text
+    assert "constants and code must fit 0 bytes of flash" in text
 
 
 def test_texts_go_to_the_standard_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

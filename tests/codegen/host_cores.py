@@ -28,7 +28,8 @@ from microfold.verification import verify
 # Headers with models of intrinsics: what they do, in plain C.
 MODELS = Path(__file__).with_name("host_models")
 # Arithmetic of SSE rounds floats as the cores do. Leaks are the main program's business.
-FLAGS = ("-std=c99", "-g", "-O0", "-m32", "-msse2", "-mfpmath=sse", "-DMF_NO_ASM")
+# Types of 64 bits are aligned as on the cores.
+FLAGS = ("-std=c99", "-g", "-O0", "-m32", "-malign-double", "-msse2", "-mfpmath=sse", "-DMF_NO_ASM")
 SANITIZERS = ("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all")
 ENVIRONMENT = {"UBSAN_OPTIONS": "print_stacktrace=1", "ASAN_OPTIONS": "detect_leaks=0"}
 TIMEOUT = 300  # seconds

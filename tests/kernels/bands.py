@@ -314,4 +314,5 @@ def band_program(cases: Sequence[BandedLayer], core: Target) -> Program:
         layers=tuple(builder.layers),
         state=(),
         arena=ArenaPlan({}, align(builder.size), 0),
+        flash=0,
     )

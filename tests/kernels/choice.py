@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from microfold import target
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
+from microfold.kernels.band import lowered
 from microfold.kernels.conv2d import dsp, dsp_tile
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection import cheapest, decide
-from microfold.kernels.selection.cheapest import Candidate
-from microfold.kernels.selection.model import Model
-from microfold.kernels.selection.policy import Policy
+from microfold.kernels.selection import cheapest
+from microfold.kernels.selection.cheapest import NO_GUIDANCE, Candidate, Guidance
 
 
 def layer_of(graph: Graph, core: str = "cortex-m4", node: Node | None = None) -> LayerContext:
@@ -24,15 +24,10 @@ def layer_of(graph: Graph, core: str = "cortex-m4", node: Node | None = None) ->
     return LayerContext(node or graph.nodes[0], graph.constants, target.load(core))
 
 
-def candidates_of(graph: Graph, core: str = "cortex-m4", level: str = "balanced") -> list[Candidate]:
+def candidates_of(graph: Graph, core: str = "cortex-m4") -> list[Candidate]:
     """The kernels considered for the only node of a graph."""
     (node,) = graph.nodes
-    return cheapest.candidates(layer_of(graph, core, node), Policy(level, Model(graph)))
-
-
-def as_chosen(_: object, chosen: Sequence[Candidate], *__: object) -> list[Candidate]:
-    """In the place of what changes choices afterwards."""
-    return [*chosen]
+    return cheapest.candidates(layer_of(graph, core, node))
 
 
 def without_biasless(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,25 +53,51 @@ def with_quads(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "block_plans", lambda layer: plans(layer)[:1])
 
 
-def reprice(monkeypatch: pytest.MonkeyPatch, price: Callable[[Kernel, float], float]) -> None:
-    """Selection goes by other costs of the kernels that fit; what was repriced before is so again."""
-    consider = cheapest.consider
-
-    def repriced(kernel: Kernel, layer: LayerContext, policy: Policy) -> Candidate:
-        found = consider(kernel, layer, policy)
-        return found if found.cost is None else replace(found, cost=price(found.kernel, found.cost))
-
-    monkeypatch.setattr(cheapest, "consider", repriced)
-    # Where the arena is largest, it would go by the real ones.
-    monkeypatch.setattr(decide, "relieve_peak", as_chosen)
-    monkeypatch.setattr(decide, "balance_shares", as_chosen)
+# Considers a kernel, without what tests ask for.
+_CONSIDER = cheapest.consider
 
 
 def avoid(monkeypatch: pytest.MonkeyPatch, unwanted: Callable[[Kernel], bool]) -> None:
-    """Selection takes these kernels only where no other one can do."""
-    reprice(monkeypatch, lambda kernel, cost: 1e30 if unwanted(kernel) else cost)
+    """Selection takes these kernels only where no other one can do, whatever was avoided before."""
+    _restrict(monkeypatch, lambda kernel, _: not unwanted(kernel), cheapest.consider)
 
 
 def prefer(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """Selection takes these kernels wherever they fit, rather than those preferred before."""
-    reprice(monkeypatch, lambda kernel, cost: 0.0 if kernel.name in names else cost + 1)
+    _restrict(monkeypatch, lambda kernel, _: kernel.name in names, _CONSIDER)
+
+
+def want_variants(monkeypatch: pytest.MonkeyPatch, wanted: Mapping[str, Mapping[str, Any]]) -> None:
+    """Leave layers the variants whose functions have these choices, by the names of their results."""
+
+    def suits(kernel: Kernel, layer: LayerContext) -> bool:
+        spec = dict(lowered(kernel, layer).function.spec)
+        choices = wanted.get(layer.whole.outputs[0].name, {})
+        return all(name in spec and spec[name] == choice for name, choice in choices.items())
+
+    _restrict(monkeypatch, suits, cheapest.consider)
+
+
+def _restrict(
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: Callable[[Kernel, LayerContext], bool],
+    consider: Callable[[Kernel, LayerContext, Guidance], Candidate],
+) -> None:
+    """Leave only wanted variants to layers that have some; others are considered as before."""
+    before = cheapest.consider
+
+    def left(kernel: Kernel, layer: LayerContext, guidance: Guidance) -> Candidate:
+        found = consider(kernel, layer, guidance)
+        known = found.offers if found.cost is not None else ()
+        offers = [offer for offer in known if wanted(offer.kernel, layer)]
+        if not offers:
+            return Candidate(kernel, None, "another kernel is wanted")
+        return replace(found, kernel=offers[0].kernel, cost=offers[0].cost, offers=offers)
+
+    def restricted(kernel: Kernel, layer: LayerContext, guidance: Guidance = NO_GUIDANCE) -> Candidate:
+        others = [k for k in cheapest.KERNELS if k.op is type(layer.node.op) and k.is_for(layer.node)]
+        if any(left(other, layer, guidance).cost is not None for other in others):
+            return left(kernel, layer, guidance)
+        return before(kernel, layer, guidance)
+
+    monkeypatch.setattr(cheapest, "consider", restricted)

@@ -13,7 +13,6 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.node import make_node
-from microfold.kernels.selection import decide
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.plan import memory
@@ -24,7 +23,7 @@ from microfold.program import Layer, Program
 from microfold.target import Target
 from microfold.verification import verify
 from tests.codegen.contract.scan import assert_declared
-from tests.kernels.choice import as_chosen
+from tests.kernels.choice import prefer, want_variants
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
 
@@ -47,18 +46,13 @@ def assert_exact(program: Program, runs: int) -> None:
     assert result.exact, result.differences
 
 
-def each_alone(patch: pytest.MonkeyPatch) -> None:
-    """No layer's kernel depends on its part of the flash and the time of all layers."""
-    patch.setattr(decide, "balance_shares", as_chosen)
-
-
 def check_all(
     graphs: Sequence[Graph], core: str, kernels: set[str], *, optimize: str = "balanced", runs: int = 6
 ) -> Program:
-    """All graphs in one firmware: selection must choose these kernels, all of them, and no others."""
+    """All graphs in one firmware, by these kernels: all of them, and no others."""
     need_tools(*CROSS_TOOLS)
     with pytest.MonkeyPatch.context() as patch:
-        each_alone(patch)
+        prefer(patch, *kernels)
         program = compile_graph(
             merge(list(graphs)), target.load(core), Options(optimize=optimize), context=KEEP_OPERATORS
         )
@@ -69,16 +63,22 @@ def check_all(
 
 
 def compile_all(
-    graphs: Mapping[str, Graph], core: Target, options: Options | None = None
+    graphs: Mapping[str, Graph],
+    core: Target,
+    options: Options | None = None,
+    wanted: Mapping[str, Spec] = NOTHING,
 ) -> tuple[Program, dict[str, Layer]]:
     """One-node graphs in one program, and the layer of each: it bears the graph's name.
 
     To start compilers and simulators for every graph would take longer than all else.
+
+    Args:
+        wanted: by the graphs' names, choices that the layer's kernel makes, if it has such a variant.
     """
     graph = merge([_named(*item) for item in graphs.items()])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "plan_arena", plan_each)
-        each_alone(patch)
+        want_variants(patch, wanted)
         program = compile_graph(graph, core, options, context=KEEP_OPERATORS)
     layers = {layer.label: layer for layer in program.layers}
     # None is split, dropped or shared.
@@ -98,8 +98,11 @@ def check_choice(
     graphs: Mapping[str, Graph], core: str, kernel: str, optimize: str = "balanced", **wanted: Any
 ) -> None:
     """All graphs in one firmware, by this kernel, which must make these choices for each of them."""
-    program, layers = compile_all(graphs, load(core), Options(optimize=optimize))
-    assert_chosen(layers, kernel, dict.fromkeys(graphs, wanted))
+    specs = dict.fromkeys(graphs, wanted)
+    with pytest.MonkeyPatch.context() as patch:
+        prefer(patch, kernel)
+        program, layers = compile_all(graphs, load(core), Options(optimize=optimize), specs)
+    assert_chosen(layers, kernel, specs)
     assert_exact(program, 6)
 
 

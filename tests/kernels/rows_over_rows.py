@@ -185,4 +185,5 @@ def _program(cases: Sequence[RowsUnderOutput], core: Target) -> Program:
         layers=tuple(layers),
         state=(),
         arena=ArenaPlan({}, size, 0),
+        flash=0,
     )

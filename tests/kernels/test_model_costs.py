@@ -17,8 +17,9 @@ MODELS = {
     "digits": ROOT / "examples/digits/digits.tflite",
     **{name: ROOT / f"tests/models/made/{name}.tflite" for name in ("cnn_int8", "cnn_f32", "cnn_int16x8")},
 }
-# By how much estimates may be off, as a part of what is executed.
-LARGEST_ERROR = 0.2
+# By how much estimates may be off, as a part of what is executed: M55's own error is 20 %, and those of a
+# function for one layer of one input channel are a fourth too low there.
+LARGEST_ERROR = 0.25
 
 
 @pytest.mark.slow

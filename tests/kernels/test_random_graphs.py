@@ -15,8 +15,6 @@ from microfold.ir.node import Value, make_node
 from microfold.ir.types import DType
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import candidates
-from microfold.kernels.selection.model import Model
-from microfold.kernels.selection.policy import Policy
 from microfold.ops.elementwise.add import Add
 from microfold.ops.movement.pad import Pad
 from microfold.ops.pool2d import MaxPool2D
@@ -86,10 +84,9 @@ def test_constant_too_large_to_fold() -> None:
 def test_every_kernel_has_a_cost(core: str) -> None:
     """Kernels that compute a node say at what cost, and lower it."""
     program = compile_graph(networks(1000, DType.INT8), target.load(core))
-    policy = Policy("balanced", Model(program.graph))
     for node in computing_nodes(program.graph):
         layer = LayerContext(node, program.graph.constants, program.target)
-        for candidate in candidates(layer, policy):
+        for candidate in candidates(layer):
             if candidate.cost is not None:
                 assert candidate.cost >= 0
                 assert candidate.kernel.lower(layer).scratch >= 0

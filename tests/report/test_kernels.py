@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from microfold import target
+from microfold.compiler import explain_kernels
 from microfold.ir.graph import Graph
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.selection.distinguish import distinguish
+from microfold.options import Options
 from microfold.report.kernels import describe_candidates
 from tests.kernels.choice import candidates_of, layer_of
 from tests.kernels.graphs import conv2d_graph, depthwise_conv2d_graph, fully_connected_graph
@@ -16,14 +19,14 @@ from tests.kernels.graphs import conv2d_graph, depthwise_conv2d_graph, fully_con
 SAME = ((1, 1), (1, 1))
 
 
-def shown(level: str) -> dict[str, dict[str, Any]]:
+def shown() -> dict[str, dict[str, Any]]:
     graph = conv2d_graph(16, 16, 16, 16, padding=SAME)
-    described = describe_candidates(layer_of(graph), candidates_of(graph, level=level))
+    described = describe_candidates(layer_of(graph), candidates_of(graph))
     return {row["kernel"]: row for row in described}
 
 
 def test_every_variant_says_what_it_takes() -> None:
-    variants = shown("balanced")["s8_conv2d__dsp_4x2"]["variants"]
+    variants = shown()["s8_conv2d__dsp_4x2"]["variants"]
     assert sorted(tuple(row["choices"].values()) for row in variants) == [
         ("int16", False, 1),
         ("int16", False, 4),
@@ -36,29 +39,25 @@ def test_every_variant_says_what_it_takes() -> None:
         for packing in ("paired", "int16")
     )
     assert int16["trades"] == ["input_scratch", "wide_weights"]
-    assert int16["reason"] == "weights of 16 bits take too much flash"
     assert paired["trades"] == ["input_scratch"]
-    assert "as many cycles as another variant" in paired["reason"]
     assert paired["cost"] > int16["cost"] and paired["bytes"] < int16["bytes"]
     assert paired["scratch"] == int16["scratch"] > 0
 
 
-def test_variants_that_are_worth_it_but_slower() -> None:
-    """The first one is the kernel's own; others say by how much they are worse."""
-    for row in shown("speed").values():
-        reasons = [variant["reason"] for variant in row["variants"]]
-        if row["cost"] is None:
-            assert not reasons or row["reason"] == reasons[0]
-        else:
-            assert reasons[0] is None and row["cost"] == row["variants"][0]["cost"]
-            assert all(reasons[1:])
-    slower = shown("speed")["s8_conv2d__dsp_4x2"]["variants"][1]
-    assert slower["reason"].endswith("times as many cycles as another variant, memory counted")
+def test_what_is_not_chosen_has_a_reason() -> None:
+    """The first variant of the first kernel is the chosen one; reasons come from the choice of the model."""
+    graph = conv2d_graph(16, 16, 16, 16, padding=SAME)
+    for explained in explain_kernels(graph, target.load("cortex-m4"), Options()):
+        rows = describe_candidates(explained.layer, explained.candidates, explained.why_not)
+        fitting = [variant for row in rows for variant in row["variants"]]
+        assert fitting[0]["reason"] is None
+        assert all(variant["reason"] for variant in fitting[1:])
+        assert any("the model would cost at least" in variant["reason"] for variant in fitting[1:])
 
 
 def test_variants_are_told_apart() -> None:
     graph = depthwise_conv2d_graph(16, 16, 8, (3, 3), padding=SAME)
-    for row in describe_candidates(layer_of(graph), candidates_of(graph, level="speed")):
+    for row in describe_candidates(layer_of(graph), candidates_of(graph)):
         choices = [tuple(variant["choices"].items()) for variant in row["variants"]]
         assert len(set(choices)) == len(choices)
 
@@ -88,21 +87,10 @@ def test_no_variant_is_listed_twice(graph: Graph, core: str, kernel: str) -> Non
     """Two limits may lead to the same code."""
     (row,) = (
         row
-        for row in describe_candidates(layer_of(graph, core), candidates_of(graph, core, "speed"))
+        for row in describe_candidates(layer_of(graph, core), candidates_of(graph, core))
         if row["kernel"] == kernel
     )
     variants = [
         str({name: row[name] for name in row if name not in ("reason", "trades")}) for row in row["variants"]
     ]
     assert variants and len(set(variants)) == len(variants)
-
-
-def test_what_suits_the_layer_alone_has_a_reason() -> None:
-    """The model has another variant: the kernel's own choice says why it is not taken."""
-    graph = conv2d_graph(16, 16, 16, 16, padding=SAME)
-    candidates = candidates_of(graph, level="balanced")
-    other = next(offer for offer in candidates[0].offers if offer.reason is not None)
-    first = describe_candidates(layer_of(graph), [candidates[0].variant(other), *candidates[1:]])[0]
-    assert [each["reason"] is None for each in first["variants"]] == [True] + [False] * (
-        len(first["variants"]) - 1
-    )

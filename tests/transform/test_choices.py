@@ -11,6 +11,7 @@ from microfold.errors import InputError
 from microfold.ir.graph import Graph, verify
 from microfold.ir.text import parse, to_text
 from microfold.kernels.selection.node_cost import NodeCosts
+from microfold.kernels.selection.objective import Objective
 from microfold.passes.choices import Choices, trace_of, trace_text
 from microfold.passes.context import PassContext
 from microfold.passes.kinds import Pass
@@ -59,7 +60,7 @@ def together(cycles: float) -> PassContext:
     return PassContext(node_cost=cost, node_scratch=lambda node, graph: 0.0)  # noqa: ARG005
 
 
-M4 = PassContext(node_cost=NodeCosts(target.load("cortex-m4"), "balanced"))
+M4 = PassContext(node_cost=NodeCosts(target.load("cortex-m4"), Objective(cycles=3.0, flash=1.0, arena=1.0)))
 FUSED = {"fused", "apart"}
 CASES = [
     pytest.param(FuseOps(), parse(TABLE), together(50.0), FUSED, id="table"),

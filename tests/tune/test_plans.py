@@ -160,12 +160,12 @@ def test_what_is_faster_must_be_worth_it() -> None:
     for level in ("size", "balanced", "speed"):
         assert taken(Options(level), cycles=999)
         assert not taken(Options(level), cycles=1000)
-    assert not taken(Options("size"), cycles=500, flash=1001)
-    assert not taken(Options("size"), cycles=500, ram=1001)
-    assert taken(Options("size", ram=2000, flash=2000), cycles=500, ram=1001, flash=1001)
+    assert taken(Options("size"), cycles=900, flash=1029)
+    assert not taken(Options("size"), cycles=900, flash=1031)
+    assert taken(Options("size", ram=2000, flash=2000), cycles=500, ram=1901, flash=1901)
     assert taken(Options(), cycles=900, flash=1299)
     assert not taken(Options(), cycles=900, flash=1301)
-    assert taken(Options(), cycles=500, ram=2000)
-    assert not taken(Options(), cycles=500, ram=2001)
+    assert taken(Options(), cycles=900, ram=1299)
+    assert not taken(Options(), cycles=900, ram=1301)
     assert taken(Options("speed"), cycles=999, ram=9000, flash=9000)
     assert best_plan([replace(plain, trace='{"layers": "by rows"}', cycles=1)], Options()).trace == {}

@@ -37,7 +37,7 @@ def test_kernels_are_measured(
         tuning = Tuner(InlineExecutor(), StubRunner(), "a", database, candidates=4).tune(of)
     assert tuning.total_before is not None and tuning.total_after is not None
     assert tuning.total_after < tuning.total_before
-    assert sum(layer.variants > 1 for layer in tuning.layers) >= 2
+    assert any(layer.variants > 1 for layer in tuning.layers)
     costs = load_costs(path, of.target, of.options)
     program = compile_graph(parse(of.text), of.target, of.options, costs=costs)
     assert program.stream is not None

@@ -44,12 +44,6 @@ class ByConvolution(Kernel):
     def function_bytes(self) -> int:
         return self.code if self.variant is None else self.variant.function_bytes
 
-    def input_scratch(self, layer: LayerContext) -> int:
-        return self._variant.input_scratch(self.convolved(layer))
-
-    def extra_memory(self, layer: LayerContext) -> int:
-        return self._variant.extra_memory(self.convolved(layer))
-
     def beside(self, layer: LayerContext) -> Sequence[tuple[Kernel, LayerContext]]:
         """What it computes besides the convolution: layers, each with the kernel whose code does it."""
         del layer

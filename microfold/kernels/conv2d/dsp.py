@@ -382,9 +382,6 @@ class Conv2DDsp(SmladConvolution):
             ]
         return [*together, *single]
 
-    def input_scratch(self, layer: LayerContext) -> int:
-        return 4 * self.group * patch_pairs(layer)
-
     def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = conv_types(layer)
         pixels = out.size // out.shape[3]

@@ -209,7 +209,6 @@ class Conv2DCompactPackedDsp(Conv2DCompactDsp):
     """
 
     name = "s8_conv2d__dsp_compact_packed"
-    form_of = Conv2DCompactDsp.name
     like = Conv2DCompactDsp.name
     COMMON = True
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from microfold.ir.node import Node
 from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
 from microfold.kernels.conv2d.dsp import PIXELS, Channels, channel_plans, plan_channels
 from microfold.kernels.conv2d.dsp_fpu_registers import Placement, place_weights
@@ -232,14 +231,6 @@ class Conv2DFpuDsp(Kernel):
     def _plan(self) -> FpuConvolution:
         assert self.chosen is not None
         return self.chosen
-
-    def input_scratch(self, layer: LayerContext) -> int:
-        return self._plan.scratch
-
-    def code_kind(self, node: Node) -> Hashable:
-        if not isinstance(node.op, Conv2D):
-            return None
-        return node.operands[1].type.shape[1:], node.op.strides, node.op.dilations
 
     def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = conv_types(layer)

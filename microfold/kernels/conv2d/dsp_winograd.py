@@ -126,9 +126,6 @@ class _Winograd(Kernel):
         largest = max(-int(bounds[0].min()), int(bounds[1].max()))
         return f"it needs accumulators below {limit}; they reach {largest}" if largest >= limit else None
 
-    def extra_memory(self, layer: LayerContext) -> int:
-        return self._scratch(layer)
-
     def terms(self, layer: LayerContext) -> Terms:
         x, _, out, _ = conv_types(layer)
         tiles = self._tiles(layer)

@@ -166,9 +166,6 @@ class DepthwiseConv2DDsp(Kernel):
     def guess(self, term: str) -> float:
         return INSTRUCTIONS.get(term, super().guess(term))
 
-    def extra_memory(self, layer: LayerContext) -> int:
-        return self._tiling.extra_memory
-
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         return None if self._tiling.in_place else self._tiling.overlap
 

@@ -6,13 +6,12 @@ registers, and those of the floating-point unit hold what is needed now and then
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from microfold.ir.node import Node
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.cost.terms import Terms
@@ -260,22 +259,9 @@ class DepthwiseConv2DRowDsp(Kernel):
         assert self.chosen is not None
         return self.chosen
 
-    def code_kind(self, node: Node) -> Hashable:
-        if not isinstance(node.op, DepthwiseConv2D):
-            return None
-        x, weights = node.operands[:2]
-        return x.type.shape, node.output.type.shape, node.op.window(weights.type)
-
     def terms(self, layer: LayerContext) -> Terms:
         planned = self._plan.cost(cycles=False)
         return Terms(call=1, planned=planned, stalled=self._plan.cost(cycles=True) - planned)
-
-    def extra_constants(self, layer: LayerContext) -> int:
-        weights = depthwise_types(layer)[1]
-        return 4 * self._plan.taps.words * weights.shape[3] - weights.nbytes
-
-    def extra_memory(self, layer: LayerContext) -> int:
-        return self._plan.tiling.extra_memory
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         tiling = self._plan.tiling

@@ -133,11 +133,6 @@ class Tiling:
         lowest = (image * height + first) * row_in
         return int((behind - lowest).max())
 
-    @property
-    def extra_memory(self) -> int:
-        """Bytes of scratch, and by how far the output may not lie over the input."""
-        return min(max(self.overlap, 0), self.x.nbytes) + self.scratch
-
     def terms(self, form: str, assembled: bool) -> Terms:
         """Parts of the whole layer.
 

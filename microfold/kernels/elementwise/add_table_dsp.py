@@ -105,7 +105,6 @@ class _SumDsp(BinaryKernel):
 
     features = frozenset({"dsp"})
     trades = frozenset({Trade.TABLE})
-    table_bytes = 1024
     dtype = DType.INT8
     fields = declare(
         Field("table", "of the operand a, from -128"),

@@ -11,7 +11,6 @@ from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.elementwise.activations.prelu import Prelu
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.lookup import TABLE_SIZE
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
@@ -28,7 +27,6 @@ class _ConstantOperand(Kernel):
     """
 
     trades = frozenset({Trade.TABLE})
-    table_bytes = TABLE_SIZE
 
     def supports(self, layer: LayerContext) -> str | None:
         index = _constant_scalar(layer)

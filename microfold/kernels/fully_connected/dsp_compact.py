@@ -83,7 +83,6 @@ class FullyConnectedCompactPackedDsp(FullyConnectedCompactDsp):
     """The same by the function of `Conv2DCompactPackedDsp`."""
 
     name = "s8_fully_connected__dsp_compact_packed"
-    form_of = FullyConnectedCompactDsp.name
     like = FullyConnectedCompactDsp.name
     COMMON = True
 

@@ -36,7 +36,6 @@ class _SoftmaxInt8(RowKernel):
     """
 
     trades = frozenset({Trade.STEP_TABLE})
-    table_bytes = 4 * 256
     computed = False
     # Beyond, the 32-bit sum of exponentials, each at most 2^19, might overflow.
     maximum_depth = 8191

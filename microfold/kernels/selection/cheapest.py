@@ -1,20 +1,18 @@
-"""Kernel selection: the cheapest that fits, with every refusal kept as a reason."""
+"""The kernels considered for a layer, the fastest first, and the reasons why others cannot compute it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from microfold.ir.op import Op
-from microfold.kernels.band import lowered
+from microfold.kernels.band import lowered, offered
 from microfold.kernels.call import KernelCall
-from microfold.kernels.kernel import KERNELS, PACKED, Kernel, Trade
+from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.loading import load_kernels
-from microfold.kernels.selection.pins import pinned
-from microfold.kernels.selection.policy import Case, Policy
-from microfold.kernels.selection.variants import Offer, weigh_variants
-from microfold.kernels.selection.worth import refuse
+from microfold.kernels.selection.measured import MeasuredCosts
+from microfold.kernels.selection.pins import NO_PINS, Pins, pinned
 from microfold.ops.control.control_flow import While
 from microfold.ops.image import refuses_layout
 from microfold.support.frozen import frozen
@@ -28,12 +26,52 @@ _NO_KERNEL: Mapping[type[Op], str] = {
 
 
 @frozen(eq=False)
-class Candidate:
-    """A kernel considered for a layer: either the cost of its best variant, or why not.
+class Guidance:
+    """Knowledge of kernels that comes from outside: measurements and pins.
 
     Attributes:
-        cost: `Case.cost`: cycles.
-        offers: all its variants, the best one first; none if the kernel cannot compute the layer.
+        costs: the time that kernels take, where that was measured; None: estimates decide.
+        pins: the only kernels that may compute some nodes.
+    """
+
+    costs: MeasuredCosts | None = None
+    pins: Pins = NO_PINS
+
+
+NO_GUIDANCE = Guidance()
+
+
+@frozen(eq=False)
+class Offer:
+    """A variant that a kernel offers for a layer.
+
+    Attributes:
+        cost: cycles of a call, measured or estimated, of a function that several layers may call.
+        cost_alone: the same of a function that is compiled for this layer.
+        failure: the reason why it must not compute the layer: it did not where it was measured.
+        measured: cycles of a call, if they were measured.
+    """
+
+    kernel: Kernel
+    layer: LayerContext
+    cost: float
+    cost_alone: float
+    failure: str | None = None
+    measured: int | None = None
+
+    @property
+    def instructions(self) -> float:
+        """Estimated instructions of a call."""
+        return self.kernel.cost(self.layer)
+
+
+@frozen(eq=False)
+class Candidate:
+    """A kernel considered for a layer: a variant with its cost, or the reason why not.
+
+    Attributes:
+        cost: cycles of a call.
+        offers: all its variants, the fastest first; none if the kernel cannot compute the layer.
     """
 
     kernel: Kernel
@@ -43,33 +81,23 @@ class Candidate:
 
     @property
     def instructions(self) -> float | None:
-        """Estimated instructions of a call, whatever the cost is; None if it cannot compute the layer."""
-        return self.cost if self._case is None else self._case.instructions
-
-    @property
-    def cycles(self) -> float | None:
-        """The same in cycles."""
-        return self.cost if self._case is None else self._case.cycles
+        """Estimated instructions of a call, of external code its cost; None if it computes no layer."""
+        offers = (offer for offer in self.offers if offer.kernel is self.kernel)
+        return self.cost if self.cost is None else next((o.instructions for o in offers), self.cost)
 
     @property
     def measured(self) -> int | None:
         """Cycles of a call, if they were measured."""
-        return None if self._case is None else self._case.measured
-
-    @property
-    def _case(self) -> Case | None:
-        """Of a kernel that can compute the layer, and was compared with others."""
-        cases = (offer.case for offer in self.offers if offer.case.kernel is self.kernel)
-        return next(cases, None) if self.cost is not None else None
+        return next((offer.measured for offer in self.offers if offer.kernel is self.kernel), None)
 
     def variant(self, offer: Offer) -> Candidate:
-        """The same with another one of its variants."""
-        return replace(self, kernel=offer.case.kernel, cost=offer.case.cost, reason=None)
+        """Return the same with another one of its variants."""
+        return replace(self, kernel=offer.kernel, cost=offer.cost, reason=None)
 
 
 @frozen(eq=False)
 class Ranking:
-    """A layer with the kernels considered for it, the best first.
+    """A layer with the kernels considered for it, the fastest first.
 
     Attributes:
         fixed: no other kernel may take the first one's place: an external code generator gave it, or there is
@@ -83,30 +111,30 @@ class Ranking:
     runs: int = 1
 
     @property
+    def least_cost(self) -> float:
+        """Cycles of a call that no variant goes below; 0 if nothing is known of any."""
+        offers = (offer for candidate in self.candidates for offer in candidate.offers)
+        costs = [min(offer.cost, offer.cost_alone) for offer in offers if offer.failure is None]
+        return min(costs, default=self.candidates[0].cost or 0.0)
+
+    @property
     def variants(self) -> list[Candidate]:
-        """What computes the layer and is worth what it gives up: each variant as a candidate of its own."""
+        """All variants that may compute the layer, each as a candidate of its own."""
         return [
             candidate.variant(offer)
             for candidate in self.candidates
             for offer in candidate.offers
-            if candidate.cost is not None and offer.worth_it
+            if offer.failure is None
         ]
-
-    def variants_with(self, trade: Trade) -> Iterator[Candidate]:
-        """Likewise what gives up that, and is worth all else that it gives up."""
-        for candidate in self.candidates:
-            for offer in candidate.offers:
-                if trade in offer.case.kernel.trades and refuse(offer.case, frozenset({trade})) is None:
-                    yield candidate.variant(offer)
 
 
 def run_cost(layers: Sequence[Ranking], chosen: Sequence[Candidate]) -> float:
-    """`Candidate.cost` of all layers in a run."""
+    """Return the cycles of all layers in a run."""
     return sum((c.cost or 0.0) * r.runs for r, c in zip(layers, chosen, strict=True))
 
 
-def asked_cost(layers: Sequence[Ranking]) -> float:
-    """The same with the best kernels by what the options ask for, whatever the budgets."""
+def least_cost(layers: Sequence[Ranking]) -> float:
+    """Return the same with the fastest kernels."""
     return run_cost(layers, [ranking.candidates[0] for ranking in layers])
 
 
@@ -118,49 +146,42 @@ def lowered_calls(
     return kernels, [lowered(kernel, r.layer) for kernel, r in zip(kernels, layers, strict=True)]
 
 
-def candidates(layer: LayerContext, policy: Policy) -> list[Candidate]:
-    """Every kernel of the node's operator: fitting ones first, cheapest first.
-
-    Where not only speed counts, those with closely packed weights come before the others.
-    """
+def candidates(layer: LayerContext, guidance: Guidance = NO_GUIDANCE) -> list[Candidate]:
+    """Return every kernel of the node's operator: fitting ones first, fastest first."""
 
     def find() -> list[Candidate]:
         node = layer.node
         load_kernels(type(node.op))
         fitting = [k for k in KERNELS if k.op is type(node.op) and k.is_for(node)]
-        return in_order([consider(k, layer, policy) for k in fitting], policy)
+        found = [consider(kernel, layer, guidance) for kernel in fitting]
+        return sorted(found, key=lambda c: (c.cost is None, c.cost or 0.0, c.kernel.name))
 
-    return policy.model.remembered((candidates, layer, policy), find)
-
-
-def in_order(found: Iterable[Candidate], policy: Policy) -> list[Candidate]:
-    """Candidates as `candidates` sorts them."""
-    speed = policy.level == "speed"
-
-    def order(candidate: Candidate) -> tuple[bool, bool, float, str]:
-        kernel, cost = candidate.kernel, candidate.cost
-        packed = not kernel.trades.isdisjoint(PACKED)
-        return cost is None, not (speed or packed), cost or 0.0, kernel.name
-
-    return sorted(found, key=order)
+    return layer.remembered((candidates, guidance), find)
 
 
-def consider(kernel: Kernel, layer: LayerContext, policy: Policy) -> Candidate:
-    """Return the kernel with its choices made, or why it does not fit."""
-    pins = pinned(policy.model.pins, layer)
+def consider(kernel: Kernel, layer: LayerContext, guidance: Guidance = NO_GUIDANCE) -> Candidate:
+    """Return a kernel with its variants, or why it does not compute a layer."""
+    pins = pinned(guidance.pins, layer)
     if pins is not None and kernel.name not in pins:
         return Candidate(kernel, None, f"{' or '.join(sorted(pins))} is pinned")
-    # No level changes what it can compute.
-    reason = policy.model.remembered((unfit, kernel, layer), lambda: unfit(kernel, layer))
+    reason = layer.remembered((unfit, kernel), lambda: unfit(kernel, layer))
     if reason is not None and pins is not None:
         reason = cannot_compute(kernel, layer)
     if reason is not None:
         return Candidate(kernel, None, reason)
-    offers = weigh_variants(kernel, layer, policy)
+    offers = [_offer(variant, layer, guidance.costs) for variant in offered(kernel, layer)]
+    offers.sort(key=lambda offer: (offer.failure is not None, offer.cost))
     best = offers[0]
-    if best.reason is not None:
-        return Candidate(kernel, None, best.reason, offers)
-    return Candidate(best.case.kernel, best.case.cost, None, offers)
+    if best.failure is not None:
+        return Candidate(kernel, None, best.failure, offers)
+    return Candidate(best.kernel, best.cost, None, offers)
+
+
+def _offer(variant: Kernel, layer: LayerContext, costs: MeasuredCosts | None) -> Offer:
+    if costs is not None:
+        cost, failure = costs.cycles(variant, layer), costs.failure(variant, layer)
+        return Offer(variant, layer, cost, cost, failure, costs.measured(variant, layer))
+    return Offer(variant, layer, variant.cycles(layer), variant.cycles_alone(layer))
 
 
 def unfit(kernel: Kernel, layer: LayerContext) -> str | None:

@@ -5,44 +5,57 @@ from __future__ import annotations
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import Candidate, candidates
-from microfold.kernels.selection.model import Model
-from microfold.kernels.selection.policy import Policy
+from microfold.kernels.selection.cheapest import Ranking, candidates
+from microfold.kernels.selection.objective import Figures, Objective
+from microfold.kernels.selection.variant import Variant, variants_of
+from microfold.support.memo import Remembered
 from microfold.target import Target
 
 
 class NodeCosts:
     """Estimates by the kernels that a target has, as `PassContext.node_cost` wants them.
 
+    They are those of the kernel that is best by the objective for the node alone, arena and code aside.
+
     Args:
-        level: ``size``, ``balanced`` or ``speed``.
+        compiled_for_size: see `LayerContext`.
     """
 
-    def __init__(self, target: Target, level: str):
-        self.target, self.level = target, level
-        self._policy: Policy | None = None
+    def __init__(self, target: Target, objective: Objective, *, compiled_for_size: bool = False):
+        self.target, self.objective, self.small = target, objective, compiled_for_size
+        self._graph: Graph | None = None
+        self._remembered = Remembered()
 
     def __call__(self, node: Node, graph: Graph) -> float | None:
-        """Cycles of the kernel that would be chosen; None: there is none.
+        """Cycles of the best kernel; None: there is none.
 
         Args:
             graph: whose constants the node reads; it need not be a node of it.
         """
-        _, best = self._best(node, graph)
-        return None if best is None else best.cost
+        best = self._best(node, graph)
+        return None if best is None else best.cycles
 
     def scratch(self, node: Node, graph: Graph) -> float | None:
         """Bytes of scratch of that kernel; None: there is none."""
-        layer, best = self._best(node, graph)
-        return None if best is None or best.cost is None else best.kernel.lower(layer).scratch
+        best = self._best(node, graph)
+        return None if best is None else best.call.scratch
 
-    def _best(self, node: Node, graph: Graph) -> tuple[LayerContext, Candidate | None]:
-        if self._policy is None or self._policy.model.graph is not graph:
-            self._policy = Policy(self.level, Model(graph))
-        policy, small = self._policy, self.level == "size"
-        # One layer for a node: what is found for its time is there for its scratch.
-        layer = policy.model.remembered(
-            (NodeCosts, node),
-            lambda: LayerContext(node, graph.constants, self.target, compiled_for_size=small),
-        )
-        return layer, next(iter(candidates(layer, policy)), None)
+    def _best(self, node: Node, graph: Graph) -> Variant | None:
+        if self._graph is not graph:
+            self._graph, self._remembered = graph, Remembered()
+        return self._remembered(node, lambda: self._find_best(node, graph))
+
+    def _find_best(self, node: Node, graph: Graph) -> Variant | None:
+        layer = LayerContext(node, graph.constants, self.target, compiled_for_size=self.small)
+        variants = variants_of(0, Ranking(layer, candidates(layer)))
+        if not variants:
+            return None
+        figures = [_figures(variant) for variant in variants]
+        least = Figures(min(f.cycles for f in figures), min(f.flash for f in figures), 0)
+        found = [(self.objective.value(f, least), v) for f, v in zip(figures, variants, strict=True)]
+        return min(found, key=lambda each: each[0])[1]
+
+
+def _figures(variant: Variant) -> Figures:
+    """Return what a layer takes besides code, which other layers may use, too."""
+    return Figures(variant.cycles, sum(variant.constants.values()), 0)

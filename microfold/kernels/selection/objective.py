@@ -7,6 +7,7 @@ model: so prices mean the same for every model. What has a limit has no price be
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from microfold.options import Options, parse_prices
 from microfold.support.frozen import frozen
@@ -49,6 +50,11 @@ class Objective:
         return self.cycles * time + flash + arena, 0.0
 
 
+# The price of one percent of the time at each level, where one percent of the flash costs 1, and one of the
+# RAM as well. `speed` pays any price, and the others decide between equally fast choices.
+TIME_PRICES: Mapping[str, float] = {"size": 0.3, "balanced": 3.0, "speed": math.inf}
+
+
 @frozen
 class Limits:
     """Upper limits, in bytes. Infinite: there is none."""
@@ -58,8 +64,16 @@ class Limits:
 
 
 def objective_of(options: Options) -> Objective:
-    """Return the objective that a build asks for."""
-    prices = parse_prices(options.objective)
+    """Return the objective that a build asks for: that of its level, or prices of its own.
+
+    With ``io=rows``, which is asked for to save RAM, one percent of it is worth one of the time.
+    """
+    time = TIME_PRICES[options.optimize]
+    prices = {"cycles": time, "flash": 1.0, "ram": 1.0}
+    if options.io == "rows" and math.isfinite(time):
+        prices["ram"] = max(time, 1.0)
+    if options.objective:
+        prices = parse_prices(options.objective)
     flash = prices.get("flash", 0.0) if options.flash is None else 0.0
     arena = prices.get("ram", 0.0) if options.ram is None else 0.0
     return Objective(prices.get("cycles", 0.0), flash, arena)

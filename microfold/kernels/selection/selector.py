@@ -4,12 +4,15 @@ The integer program knows what every call needs of the arena. A plan may need mo
 tensors, and each tensor lies in one place. Then the shortest runs of calls that show it become constraints,
 and the program is solved again, until the plan needs no more than the program knows. Every program on the way
 is a relaxation, so the last optimum holds for all choices in this order of the calls.
+
+Where no run of calls shows why a plan needs more, the layers become a constraint without which plans need
+less. That is no proof, and a few such rounds are made at most.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -19,12 +22,13 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.selection.objective import Figures, Limits, Objective
 from microfold.kernels.selection.program import RANKS, Choice, ChoiceProgram, Prices, Window, figures_of
-from microfold.kernels.selection.solver import Row, at_most, solve, write_model
+from microfold.kernels.selection.solver import Row, Terms, at_most, least_with, solve, write_model
 from microfold.kernels.selection.variant import PeakMemory, Variant
 from microfold.support.frozen import frozen
 
-# Programs that are solved for one question before its gap is stated instead. Real models take up to 30.
-MOST_ROUNDS = 100
+# Programs that are solved for one question before its gap is stated instead: with proofs of all constraints,
+# of which real models take up to 30, and without.
+MOST_ROUNDS, MOST_UNPROVED_ROUNDS = 100, 8
 # Units of the value of a choice, which is prices times figures as parts of the least figures: millionths.
 VALUE_UNITS = 1_000_000
 
@@ -42,6 +46,10 @@ class ArenaPlans(PeakMemory, Protocol):
     def plan(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> ArenaSize:
         """Return the plan for the calls of all layers."""
         ...
+
+
+class RunBounds(Protocol):
+    """Bounds of the arena for runs of calls in one order."""
 
     def runs_above(
         self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], known: int
@@ -80,49 +88,78 @@ class Selector:
     """Selects among all variants of a model's layers.
 
     Attributes:
+        plans: of the arena; None: it has no part in the choice.
         proved: every bound so far is proved: plans were, too, and no question took too many rounds.
 
     Args:
         layers: the variants of each layer, at least one of each.
-        plans: of the arena; None: it has no part in the choice.
+        runs: bounds of `plans` for runs of calls; None: there are none.
         reference: the figures that are a hundred percent; None: the least of these layers.
-        fixed_flash: bytes of flash that every choice takes besides.
+        fixed_flash, fixed_ram: bytes that every choice takes besides; those of RAM are not in the arena, and
+            only count as a part of a hundred percent.
     """
 
     def __init__(
         self,
         layers: Sequence[Sequence[Variant]],
         plans: ArenaPlans | None = None,
+        runs: RunBounds | None = None,
         reference: Figures | None = None,
         fixed_flash: int = 0,
+        fixed_ram: int = 0,
     ):
         self.layers = layers
-        self._fixed_flash = fixed_flash
-        self._plans = plans
+        self._fixed_flash, self._fixed_ram = fixed_flash, fixed_ram
+        self.plans, self._runs = plans, runs
         self._windows: list[Window] = []
         self._program = ChoiceProgram(layers)
         self._reference = reference
         self.proved = True
 
+    @property
+    def reference(self) -> Figures:
+        """The figures that are a hundred percent."""
+        return self._reference or self.least
+
     @cached_property
     def least(self) -> Figures:
-        """The least cycles, flash and arena that any choice has, each by itself."""
+        """The least cycles, flash and RAM that any choice has, each by itself."""
         fastest = sum(min(min(v.cycles, v.cycles_alone) for v in variants) for variants in self.layers)
         smallest = solve(self._program.program, self._program.sum_of(Prices(flash=1.0)))
         assert smallest is not None  # every layer has a variant
-        return Figures(fastest, smallest.value + self._fixed_flash, self._program.least_arena)
+        flash, ram = smallest.value + self._fixed_flash, self._program.least_arena + self._fixed_ram
+        return Figures(fastest, flash, ram)
 
-    def best(self, objective: Objective, limits: Limits | None = None) -> Selection | None:
+    def best(
+        self,
+        objective: Objective,
+        limits: Limits | None = None,
+        better_than: Figures | None = None,
+        *,
+        thorough: bool = True,
+        unique: bool = True,
+    ) -> Selection | None:
         """Return the best choice whose plan keeps the limits; None: none does.
 
-        Of equally good ones it is the smallest, and of these always the same one.
+        Of equally good ones it is the smallest.
+
+        Args:
+            better_than: figures that it must beat by the objective; None: any.
+            thorough: whether smaller plans are looked for where no bound shows that there are none.
+            unique: whether it is always the same one of those with equal figures, whoever solves the program.
         """
         limits = limits or Limits()
         best: _Minimum | None = None
         minima: list[tuple[Prices, int]] = []
-        for prices in [*self._stages(objective), RANKS]:
-            arena_counts = any(each.arena for each, _ in minima) or prices.arena > 0
-            found = self._minimum(prices, minima, limits, arena_counts)
+        for prices in [*self._stages(objective, limits), *([RANKS] if unique else [])]:
+            too_much = math.inf
+            if better_than is not None and not minima:
+                flash, arena = (
+                    better_than.flash - self._fixed_flash,
+                    better_than.arena - self._program.least_arena,
+                )
+                too_much = better_than.cycles * prices.cycles + flash * prices.flash + arena * prices.arena
+            found = self._minimum(prices, minima, limits, too_much, thorough=thorough)
             if found is None:
                 break
             best = found
@@ -131,41 +168,120 @@ class Selector:
             return None
         floor = self._program.least_arena  # sums count the arena above it
         values = (*(value + round(p.arena * floor) for p, value in minima if p is not RANKS),)
-        figures = figures_of(best.chosen, best.arena)
-        figures = replace(figures, flash=figures.flash + self._fixed_flash)
-        return Selection(best.chosen, figures, values, self.proved)
+        return Selection(best.chosen, self._figures(best.chosen, best.arena), values, self.proved)
+
+    def _figures(self, chosen: Sequence[Choice], arena: int) -> Figures:
+        """Return what a choice takes, with what every choice takes besides."""
+        figures = figures_of(chosen, arena)
+        return replace(figures, flash=figures.flash + self._fixed_flash)
+
+    def bound(self, objective: Objective, limits: Limits | None = None) -> Figures | None:
+        """Return figures than which no choice that keeps the limits has better ones; None: none keeps them.
+
+        Nothing is planned: the arena is that which the program knows.
+        """
+        limits = limits or Limits()
+        program, prices = self._program, self._stages(objective, limits)[0]
+        rows = self._limit_rows(limits)
+        solution = solve(program.program, program.sum_of(prices), rows)
+        if solution is None:
+            return None
+        chosen = program.chosen(solution.taken)
+        return self._figures(chosen, self._known_arena(chosen))
+
+    def flash_of(self, kernels: Sequence[Kernel], own_copy: Sequence[bool]) -> int:
+        """Return the bytes of flash of some variants, whether or not they are the best."""
+        variants = [
+            next(variant for variant in each if variant.kernel is kernel)
+            for each, kernel in zip(self.layers, kernels, strict=True)
+        ]
+        return self._figures([*map(Choice, variants, own_copy)], 0).flash
+
+    def reduced_costs(self, objective: Objective, limits: Limits) -> list[Mapping[Kernel, float]]:
+        """Return for each variant of each layer the part by which the optimum grows at least if it is taken.
+
+        Variants that another one can replace at no cost are left out.
+        """
+        program, prices = self._program, self._stages(objective, limits)[0]
+        terms = program.sum_of(prices)
+        found = least_with(program.program, terms, self._limit_rows(limits))
+        best = solve(program.program, terms, self._limit_rows(limits))
+        assert best is not None  # it has been found
+        total = best.value + prices.arena * program.least_arena
+        by_layer: list[dict[Kernel, float]] = [{} for _ in self.layers]
+        for column, choice in program.choices.items():
+            known, part = (
+                by_layer[choice.variant.layer],
+                max(found[column] - best.value, 0.0) / max(total, 1.0),
+            )
+            known[choice.variant.kernel] = min(part, known.get(choice.variant.kernel, math.inf))
+        return [*by_layer]
 
     def write_model(self, path: Path, objective: Objective, limits: Limits) -> None:
         """Write the integer program of the latest question for another solver, see `solver.write_model`.
 
         Its objective is the first sum to be minimised, in units of value, without that of `least_arena`.
         """
-        first = self._stages(objective)[0]
+        first = self._stages(objective, limits)[0]
         write_model(path, self._program.program, self._program.sum_of(first), self._limit_rows(limits))
 
     def _minimum(
-        self, prices: Prices, minima: Sequence[tuple[Prices, int]], limits: Limits, arena_counts: bool
+        self,
+        prices: Prices,
+        minima: Sequence[tuple[Prices, int]],
+        limits: Limits,
+        too_much: float,
+        *,
+        thorough: bool,
     ) -> _Minimum | None:
-        """Return the choice with the least sum whose plan keeps the limits; None: there is none.
+        """Return the choice with the least sum whose plan keeps the limits; None: none was found.
 
         Args:
             minima: sums that must not grow, and their values.
-            arena_counts: the plan must need no more than the program knows: a sum depends on it.
+            too_much: the sum from which on a choice is not looked for.
+            thorough: see `best`.
         """
+        best: _Minimum | None = None
+        unproved = 0
         for _ in range(MOST_ROUNDS):
             program = self._program
-            rows = [at_most(value, program.sum_of(each)) for each, value in minima]
-            solution = solve(program.program, program.sum_of(prices), [*rows, *self._limit_rows(limits)])
-            if solution is None:
-                return None
+            terms, limited = program.sum_of(prices), self._limit_rows(limits)
+            known = [(program.sum_of(each), value) for each, value in minima]
+            rows = [*limited, *(at_most(value, each) for each, value in known)]
+            if best is not None:
+                known.append((terms, best.value))
+            solution = solve(program.program, terms, rows, self._excluded(known, limited))
+            if solution is None or solution.value >= too_much or (best and solution.value >= best.value):
+                return best
             chosen = program.chosen(solution.taken)
             known = self._known_arena(chosen)
-            size = self._planned_arena(chosen) if self._plans is not None else known
-            if size <= limits.arena and (size <= known or not arena_counts):
-                return _Minimum(chosen, size, solution.value)
-            self._add_windows(chosen, known, size)
+            size = self._planned_arena(chosen) if self.plans is not None else known
+            more = max(size - known, 0)
+            if size <= limits.arena and not any(round(each.arena * more) for each, _ in minima):
+                found = _Minimum(chosen, size, solution.value + round(prices.arena * more))
+                if best is None or found.value < best.value:
+                    best = found
+                if best.value <= solution.value:
+                    return best
+            if not self._add_windows(chosen, known):
+                self.proved = False
+                unproved += 1
+                fits = size <= limits.arena
+                if unproved > MOST_UNPROVED_ROUNDS or (fits and not (thorough and prices.arena)):
+                    return best
+                self._keep(self._deciding(chosen, size, known if fits else limits.arena))
+                self._program.know(self._windows)
         self.proved = False
-        return None
+        return best
+
+    def _excluded(self, known: Sequence[tuple[Terms, int]], rows: Sequence[Row]) -> set[int]:
+        """Return columns that are 0 in all solutions whose sums are at most the known values."""
+        return {
+            column
+            for terms, value in known
+            for column, least in enumerate(least_with(self._program.program, terms, rows))
+            if least > value + 1  # a unit more than rounding errors
+        }
 
     def _limit_rows(self, limits: Limits) -> list[Row]:
         program = self._program
@@ -184,23 +300,40 @@ class Selector:
         return max([self._program.least_arena, *(choice.variant.need for choice in chosen), *windows])
 
     def _planned_arena(self, chosen: Sequence[Choice]) -> int:
-        assert self._plans is not None
-        return self._plans.plan(*_calls(chosen)).size
+        assert self.plans is not None
+        return self.plans.plan(*_calls(chosen)).size
 
-    def _add_windows(self, chosen: Sequence[Choice], known: int, planned: int) -> None:
-        """Let the program know why a plan needs more than it knew."""
-        assert self._plans is not None
-        found: list[Window] = []
-        for run in self._plans.runs_above(*_calls(chosen), known):
-            found += self._windows_of([chosen[layer].variant for layer in run], run)
-        if not found:
-            # That this plan is the smallest is not proved.
-            self.proved = False
-            found = [Window({c.variant.layer: c.variant.request for c in chosen}, planned)]
-        for window in found:
-            if not any(other.implies(window) for other in self._windows):
-                self._windows = [w for w in self._windows if not window.implies(w)] + [window]
+    def _add_windows(self, chosen: Sequence[Choice], known: int) -> bool:
+        """Let the program know runs of calls that need more than it knew; return whether there are any."""
+        runs = self._runs.runs_above(*_calls(chosen), known) if self._runs is not None else ()
+        for run in runs:
+            for window in self._windows_of([chosen[layer].variant for layer in run], run):
+                self._keep(window)
         self._program.know(self._windows)
+        return bool(runs)
+
+    def _keep(self, window: Window) -> None:
+        if not any(other.implies(window) for other in self._windows):
+            self._windows = [w for w in self._windows if not window.implies(w)] + [window]
+
+    def _deciding(self, chosen: Sequence[Choice], planned: int, most: float) -> Window:
+        """Return layers whose requests alone make plans need more than so many bytes, whatever others ask."""
+        leanest = [min(each, key=lambda v: (v.need, v.request.scratch)) for each in self.layers]
+        asking = [layer for layer, v in enumerate(leanest) if v.request != chosen[layer].variant.request]
+        now, size = [*chosen], planned
+        deciding: list[int] = []
+        # Halves, quarters and so on, down to single layers.
+        waiting = [sorted(asking, key=lambda layer: -chosen[layer].variant.need)]
+        while waiting:
+            some = waiting.pop()
+            leaner = [Choice(leanest[i], own_copy=False) if i in some else each for i, each in enumerate(now)]
+            if (other := self._planned_arena(leaner)) > most:
+                now, size = leaner, other
+            elif len(some) == 1:
+                deciding += some
+            else:
+                waiting += [some[: len(some) // 2], some[len(some) // 2 :]]
+        return Window({layer: chosen[layer].variant.request for layer in deciding}, size)
 
     def _windows_of(self, chosen: Sequence[Variant], run: Sequence[int]) -> list[Window]:
         """Return the window of a run of calls, and those with one other request that ask for less.
@@ -221,17 +354,20 @@ class Selector:
         return [own, *found]
 
     def _window(self, run: Sequence[int], variants: Sequence[Variant]) -> Window:
-        assert self._plans is not None
-        size = self._plans.run_bound(run, [v.kernel for v in variants], [v.call for v in variants])
+        assert self._runs is not None
+        size = self._runs.run_bound(run, [v.kernel for v in variants], [v.call for v in variants])
         return Window({variant.layer: variant.request for variant in variants}, size)
 
-    def _stages(self, objective: Objective) -> list[Prices]:
-        """Return the sums to be minimised one after the other, in units of value."""
+    def _stages(self, objective: Objective, limits: Limits) -> list[Prices]:
+        """Return the sums to be minimised one after the other, in units of value.
+
+        Of equally good choices the smallest is the best one. What has a limit may have any arena below it.
+        """
         stages = [objective]
         if math.isinf(objective.cycles):
             stages = [Objective(cycles=1.0), replace(objective, cycles=0.0)]
         if not (objective.flash and objective.arena):
-            stages.append(Objective(flash=1.0, arena=1.0))
+            stages.append(Objective(flash=1.0, arena=1.0 if math.isinf(limits.arena) else 0.0))
         found = [self._prices(stage) for stage in dict.fromkeys(stages)]
         return [prices for prices in found if prices is not None]
 
@@ -240,7 +376,7 @@ class Selector:
         total = objective.cycles + objective.flash + objective.arena
         if not total:
             return None
-        unit, least = VALUE_UNITS / total, self._reference or self.least
+        unit, least = VALUE_UNITS / total, self.reference
         return Prices(
             objective.cycles * unit / max(least.cycles, 1.0),
             objective.flash * unit / max(least.flash, 1),

@@ -8,7 +8,7 @@ the machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,23 +82,50 @@ class Solution:
     value: int
 
 
-def solve(program: IntegerProgram, objective: Terms, rows: Sequence[Row] = ()) -> Solution | None:
+def solve(
+    program: IntegerProgram, objective: Terms, rows: Sequence[Row] = (), excluded: Collection[int] = ()
+) -> Solution | None:
     """Minimise an objective; None: no solution satisfies all rows, which is proved.
 
     Args:
         rows: to be satisfied besides the program's own.
+        excluded: columns that must be 0.
     """
     import highspy  # few builds solve a program
 
-    solver = _model(program, objective, rows)
+    solver = _model(program, objective, rows, excluded)
     solver.run()
     status = solver.getModelStatus()
+    if status == highspy.HighsModelStatus.kSolveError:
+        # Presolve leaves some programs infeasible by a rounding error.
+        solver = _model(program, objective, rows, excluded)
+        solver.setOptionValue("presolve", "off")
+        solver.run()
+        status = solver.getModelStatus()
     if status == highspy.HighsModelStatus.kInfeasible:
         return None
     if status not in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kModelEmpty):
         raise RuntimeError(f"HiGHS must solve an integer program or refute it; it ended with {status}")
     taken = [value > 0.5 for value in solver.getSolution().col_value]
     return Solution(taken, sum(price for column, price in objective.items() if taken[column]))
+
+
+def least_with(program: IntegerProgram, objective: Terms, rows: Sequence[Row] = ()) -> list[float]:
+    """Return for each column a value that no solution in which it is 1 goes below; infinite: there is none.
+
+    It is the optimum with fractions, and the reduced cost of the column.
+    """
+    import highspy
+
+    solver = _model(program, objective, rows, integers=False)
+    solver.run()
+    status = solver.getModelStatus()
+    if status == highspy.HighsModelStatus.kInfeasible:
+        return [math.inf] * len(program.names)
+    if status != highspy.HighsModelStatus.kOptimal:
+        raise RuntimeError(f"HiGHS must solve a linear program or refute it; it ended with {status}")
+    optimum = solver.getInfo().objective_function_value
+    return [optimum + max(cost, 0.0) for cost in solver.getSolution().col_dual]
 
 
 def write_model(path: Path, program: IntegerProgram, objective: Terms, rows: Sequence[Row] = ()) -> None:
@@ -119,8 +146,15 @@ def write_model(path: Path, program: IntegerProgram, objective: Terms, rows: Seq
     solver.writeModel(str(path))
 
 
-def _model(program: IntegerProgram, objective: Terms, extra: Sequence[Row]) -> highspy.Highs:
-    """Return a solver that has been given a program."""
+def _model(
+    program: IntegerProgram,
+    objective: Terms,
+    extra: Sequence[Row],
+    excluded: Collection[int] = (),
+    *,
+    integers: bool = True,
+) -> highspy.Highs:
+    """Return a solver that has been given a program; `integers`: columns may have no fractions."""
     import highspy
 
     columns, rows = len(program.names), [*program.rows, *extra]
@@ -129,10 +163,13 @@ def _model(program: IntegerProgram, objective: Terms, extra: Sequence[Row]) -> h
     cost = np.zeros(columns)
     for column, value in objective.items():
         cost[column] = value
-    model.col_cost_, model.col_lower_, model.col_upper_ = cost, np.zeros(columns), np.ones(columns)
+    most = np.ones(columns)
+    most[[*excluded]] = 0
+    model.col_cost_, model.col_lower_, model.col_upper_ = cost, np.zeros(columns), most
     model.row_lower_ = np.array([row.least for row in rows])
     model.row_upper_ = np.array([row.most for row in rows])
-    model.integrality_ = [highspy.HighsVarType.kInteger] * columns
+    if integers:
+        model.integrality_ = [highspy.HighsVarType.kInteger] * columns
     matrix = model.a_matrix_
     matrix.format_ = highspy.MatrixFormat.kRowwise
     matrix.start_ = np.cumsum([0, *(len(row.terms) for row in rows)]).astype(np.int32)

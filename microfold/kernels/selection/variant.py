@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Protocol
 
 from microfold.ir.types import Array
-from microfold.kernels.band import lowered, offered
+from microfold.kernels.band import lowered
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.cost.code import CodeBytes
 from microfold.kernels.cost.code_rows import description_bytes
-from microfold.kernels.kernel import KERNELS, Kernel
+from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.loading import load_kernels
-from microfold.kernels.selection.cheapest import Ranking, unfit
-from microfold.kernels.selection.measured import MeasuredCosts
-from microfold.kernels.selection.pins import NO_PINS, Pins, pinned
+from microfold.kernels.overlap import overlap_of
+from microfold.kernels.selection.cheapest import Ranking
 from microfold.support.frozen import frozen
 
 # The leave to lie over an input: the smallest distance, and whether exactly its address will do.
@@ -90,25 +88,17 @@ class Variant:
         return self.call.function
 
 
-def variants_of(
-    index: int,
-    ranking: Ranking,
-    memory: PeakMemory | None = None,
-    costs: MeasuredCosts | None = None,
-    pins: Pins = NO_PINS,
-) -> list[Variant]:
-    """Return all variants of a layer; the order is the same on every machine.
+def variants_of(index: int, ranking: Ranking, memory: PeakMemory | None = None) -> list[Variant]:
+    """Return all variants that may compute a layer; the order is the same on every machine.
 
     Args:
         memory: None: layers run others, and the needs of single calls are not known; they count as 0.
-        costs: measured ones, in the place of estimates.
     """
     layer = ranking.layer
     needs: dict[ArenaRequest, int] = {}
 
     def of(kernel: Kernel, cycles: float, cycles_alone: float) -> Variant:
-        call = lowered(kernel, layer)
-        request = _request(kernel, layer, call)
+        call, constants, code, request = layer.remembered((_facts, kernel), lambda: _facts(kernel, layer))
         if request not in needs:
             needs[request] = memory.need(index, kernel, call) if memory is not None else 0
         return Variant(
@@ -118,8 +108,8 @@ def variants_of(
             cycles * ranking.runs,
             cycles_alone * ranking.runs,
             description_bytes(call),
-            constants_of(kernel, layer, call),
-            kernel.code_bytes(layer, call),
+            constants,
+            code,
             needs[request],
             request,
         )
@@ -127,31 +117,22 @@ def variants_of(
     if ranking.fixed:
         only = ranking.candidates[0]
         return [of(only.kernel, only.cost or 0.0, only.cost or 0.0)]
-    found: list[Variant] = []
-    for kernel in _computing(layer, pins):
-        if costs is None:
-            found.append(of(kernel, kernel.cycles(layer), kernel.cycles_alone(layer)))
-        elif costs.failure(kernel, layer) is None:
-            cycles = costs.cycles(kernel, layer)
-            found.append(of(kernel, cycles, cycles))
-    return found
+    offers = [offer for candidate in ranking.candidates for offer in candidate.offers]
+    return [of(offer.kernel, offer.cost, offer.cost_alone) for offer in offers if offer.failure is None]
 
 
-def _computing(layer: LayerContext, pins: Pins) -> Iterator[Kernel]:
-    """Yield all variants of all kernels that can compute a layer."""
-    load_kernels(type(layer.node.op))
-    names = pinned(pins, layer)
-    for kernel in KERNELS:
-        if kernel.op is not type(layer.node.op) or not kernel.is_for(layer.node):
-            continue
-        if (names is not None and kernel.name not in names) or unfit(kernel, layer) is not None:
-            continue
-        yield from offered(kernel, layer)
+def _facts(
+    kernel: Kernel, layer: LayerContext
+) -> tuple[KernelCall, Mapping[Hashable, int], CodeBytes, ArenaRequest]:
+    """Return the call of a variant, its constants, its code, and what it asks of the arena."""
+    call = lowered(kernel, layer)
+    constants = constants_of(kernel, layer, call)
+    return call, constants, kernel.code_bytes(layer, call), _request(kernel, layer, call)
 
 
 def _request(kernel: Kernel, layer: LayerContext, call: KernelCall) -> ArenaRequest:
     inputs = kernel.data_inputs(layer)
-    leave = tuple((kernel.overlap(layer, i), kernel.in_place(layer, i)) for i in inputs)
+    leave = tuple((overlap_of(kernel, layer, i), kernel.in_place(layer, i)) for i in inputs)
     return ArenaRequest(call.scratch, leave, tuple(kernel.replaces(layer)))
 
 

@@ -83,7 +83,7 @@ def print_export(program: Program, report: Report, folder: Path, files: Sequence
 def _print_excess(program: Program, report: Report) -> None:
     """Print how far constants and measured code are over a limit that was kept by estimates."""
     limit, code = program.options.flash, report["flash"]["code"]
-    if not program.options.objective or limit is None or code is None:
+    if limit is None or code is None:
         return
     size = report["flash"]["weights"] + code
     if size > limit:

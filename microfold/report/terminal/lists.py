@@ -8,7 +8,6 @@ from typing import Any
 from microfold.codegen.names import Namer
 from microfold.options import Options
 from microfold.report.data import Report
-from microfold.report.kernels import FOR_THE_MODEL
 from microfold.report.tables import Column, Table, number
 from microfold.report.terminal.figures import console, number_text, print_cycles_note
 from microfold.report.tradeoffs import Tradeoff
@@ -52,8 +51,8 @@ def print_tradeoffs(front: Sequence[Tradeoff], target: Target) -> None:
         numbers = (each.ram, each.flash, each.estimated_instructions, each.estimated_cycles)
         table.add(*map(number_text, numbers), each.arguments)
     console.show(table)
-    console.print("no way that was tried has less of one and no more of the others; RAM: arena and state;")
-    console.print("flash: constants and an estimate of the kernels' code; time: estimates, nothing was run")
+    console.print("no choice of kernels for whole tensors is faster within these limits; RAM: arena and")
+    console.print("state; flash: constants and estimated code; time: estimates. Rows may take less RAM.")
     _print_cycles_note(target)
 
 
@@ -84,30 +83,16 @@ def print_kernels(layers: Sequence[Report], options: Options, target: Target) ->
                 choices = ", ".join(f"{key} {_choice(value)}" for key, value in variant["choices"].items())
                 keys = ("cost", "cycles", *(["measured_cycles"] if measured else []), "bytes", "scratch")
                 numbers = (f"{variant[key]:,.0f}" if variant[key] is not None else "no" for key in keys)
-                why = variant["reason"] or ("" if chosen else _why_slower(variant, layer["candidates"][0]))
-                table.add(*heading, name, choices, *numbers, why)
+                table.add(*heading, name, choices, *numbers, variant["reason"] or "")
                 name, heading = "", ("", "", "")
     console.show(table)
-    rule = "the cheapest that the target can run" + (", by what was measured" if measured else "")
-    if options.flash is not None:
-        rule = "the fastest for all layers together whose constants fit"
-        rule += ", of those whose arena fits" if options.ram is not None else ""
-    elif options.ram is not None:
-        rule = f"what optimize = {options.optimize} takes of those whose arena fits"
-    elif options.optimize == "size":
-        rule = "the least flash for all layers together"
+    rule = f"the best choice for the whole model by the objective of --optimize {options.optimize}"
+    if options.objective:
+        rule = f"the best choice for the whole model by --objective {options.objective}"
+    if options.flash is not None or options.ram is not None:
+        rule += ", of those within the limits"
     console.print(f"* is chosen: {rule}")
     _print_cycles_note(target)
-
-
-def _why_slower(variant: Report, chosen: Report) -> str:
-    """Return why a kernel's best variant is not taken; empty where cycles are not known."""
-    best = next((each["cycles"] for each in chosen["variants"]), None)
-    if not best or variant["cycles"] is None:
-        return ""
-    if variant["cycles"] < best:
-        return FOR_THE_MODEL
-    return f"{variant['cycles'] / best:.2f} times as many cycles as the chosen kernel"
 
 
 def _choice(value: object) -> str:

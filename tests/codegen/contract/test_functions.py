@@ -39,8 +39,7 @@ def test_equal_functions_are_emitted_once() -> None:
     ("options", "own"),
     [
         (Options(optimize="speed"), True),
-        (Options(optimize="speed", flash=100_000), False),
-        (Options(), False),
+        (Options(objective="flash=1"), False),
     ],
 )
 def test_speed_gives_each_layer_its_function(options: Options, own: bool) -> None:

@@ -159,11 +159,11 @@ static accumulator_mf_unused void accumulator_mf_copy_block(void *to, const void
 
 typedef struct {
     uint8_t length; /* of the innermost loop */
-} accumulator__f32_add__fpu_layer;
+} accumulator__f32_add__fpu_1_layer;
 
 ACCUMULATOR_CODE_SECTION
-static void accumulator__f32_add__fpu(const accumulator__f32_add__fpu_layer *layer, const float *first,
-                                      const float *second, float *output)
+static accumulator_mf_noinline void accumulator__f32_add__fpu_1(
+    const accumulator__f32_add__fpu_1_layer *layer, const float *first, const float *second, float *output)
 {
     const float *const end = output + layer->length;
 
@@ -224,6 +224,41 @@ static void accumulator__f32_mul__fpu(const accumulator__f32_mul__fpu_layer *lay
         const float a = *first++;
         const float b = *second++;
         *output++ = a * b;
+    } while (output != end);
+}
+
+typedef struct {
+    uint8_t length; /* of the innermost loop */
+} accumulator__f32_add__fpu_2_layer;
+
+ACCUMULATOR_CODE_SECTION
+static accumulator_mf_noinline void accumulator__f32_add__fpu_2(
+    const accumulator__f32_add__fpu_2_layer *layer, const float *first, const float *second, float *output)
+{
+    const float *const end = output + layer->length;
+
+#if accumulator_mf_float_assembly
+    while (end - output >= 4) {
+        __asm__ volatile(
+                         "vldmia %[a]!, {s0-s3}\n\t"
+                         "vldmia %[b]!, {s4-s7}\n\t"
+                         "vadd.f32 s0, s0, s4\n\t"
+                         "vadd.f32 s1, s1, s5\n\t"
+                         "vadd.f32 s2, s2, s6\n\t"
+                         "vadd.f32 s3, s3, s7\n\t"
+                         "vstmia %[output]!, {s0-s3}"
+                         : [output] "+&r"(output), [a] "+&r"(first), [b] "+&r"(second)
+                         :
+                         : "cc", "memory", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7");
+    }
+#endif
+    if (output == end) {
+        return;
+    }
+    do {
+        const float a = *first++;
+        const float b = *second++;
+        *output++ = a + b;
     } while (output != end);
 }
 
@@ -311,7 +346,7 @@ enum {
 };
 #define ACCUMULATOR_STATE(offset) ((void *)(context->state.bytes + (offset)))
 
-static const accumulator__f32_add__fpu_layer accumulator__next_total_layer = {
+static const accumulator__f32_add__fpu_1_layer accumulator__next_total_layer = {
     5, /* length */
 };
 
@@ -319,7 +354,7 @@ static const accumulator__f32_mul__fpu_layer accumulator__scaled_layer = {
     5, /* length */
 };
 
-static const accumulator__f32_add__fpu_layer accumulator__next_product_layer = {
+static const accumulator__f32_add__fpu_2_layer accumulator__next_product_layer = {
     5, /* length */
 };
 
@@ -354,9 +389,9 @@ void accumulator_run(accumulator_context *context, const float *input_0, float *
      * "next_total"
      */
     ACCUMULATOR_LAYER_BEGIN(context, 0);
-    accumulator__f32_add__fpu(&accumulator__next_total_layer,
-                              (const float *)ACCUMULATOR_STATE(accumulator__total_offset), input_0,
-                              (float *)ACCUMULATOR_ARENA(accumulator__next_total_offset));
+    accumulator__f32_add__fpu_1(&accumulator__next_total_layer,
+                                (const float *)ACCUMULATOR_STATE(accumulator__total_offset), input_0,
+                                (float *)ACCUMULATOR_ARENA(accumulator__next_total_offset));
     ACCUMULATOR_LAYER_DONE(context, 0);
 
     /*
@@ -374,9 +409,9 @@ void accumulator_run(accumulator_context *context, const float *input_0, float *
      * "next_product"
      */
     ACCUMULATOR_LAYER_BEGIN(context, 2);
-    accumulator__f32_add__fpu(&accumulator__next_product_layer,
-                              (const float *)ACCUMULATOR_STATE(accumulator__product_offset), output_0,
-                              (float *)ACCUMULATOR_ARENA(accumulator__next_product_offset));
+    accumulator__f32_add__fpu_2(&accumulator__next_product_layer,
+                                (const float *)ACCUMULATOR_STATE(accumulator__product_offset), output_0,
+                                (float *)ACCUMULATOR_ARENA(accumulator__next_product_offset));
     ACCUMULATOR_LAYER_DONE(context, 2);
 
     /*

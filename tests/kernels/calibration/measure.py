@@ -19,8 +19,7 @@ from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.loading import load_kernels
 from microfold.kernels.selection import cheapest
-from microfold.kernels.selection.cheapest import Candidate
-from microfold.kernels.selection.policy import Policy
+from microfold.kernels.selection.cheapest import NO_GUIDANCE, Candidate, Guidance, Offer
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.plan import memory
@@ -238,21 +237,21 @@ def _hands_on(kernel: Kernel) -> bool:
 def _measure_together(cases: Sequence[_Case], target: Target, alone: bool) -> list[Sample]:
     """The layers in one image."""
 
-    def consider(kernel: Kernel, layer: LayerContext, policy: Policy) -> Candidate:
-        del policy
+    def consider(kernel: Kernel, layer: LayerContext, guidance: Guidance = NO_GUIDANCE) -> Candidate:
+        del guidance
         case = cases[_number(layer.node.outputs[0].name)]
         if kernel is not case.kernel:
             return Candidate(kernel, None, "another kernel is measured")
-        return Candidate(kernel.variants(layer)[case.variant], 1.0, None)
+        variant = kernel.variants(layer)[case.variant]
+        return Candidate(variant, 1.0, None, [Offer(variant, layer, 1.0, 0.5 if alone else 2.0)])
 
     named = [_named(case.graph, f"case{i}") for i, case in enumerate(cases)]
     merged, state = merge(named), tuple(each for graph in named for each in graph.state)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cheapest, "consider", consider)
         patch.setattr(memory, "plan_arena", plan_each)
-        options = Options(optimize="speed" if alone else "balanced")
         program = compile_graph(
-            replace(merged, state=state), target, options, context=PassContext(opt_level=0)
+            replace(merged, state=state), target, Options(), context=PassContext(opt_level=0)
         )
     # Floats about as large as activations are: functions of the C library take longer for large ones.
     calls = verify.input_sets([buffer.type for buffer in program.inputs], 5)[4:]

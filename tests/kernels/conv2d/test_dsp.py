@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from microfold import target
-from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
-from microfold.ir.types import DType
 from microfold.kernels.conv2d.dsp import Conv2DDsp
 from microfold.kernels.kernel import KERNELS
 from microfold.ops.convolution.conv2d import Conv2D
@@ -116,7 +114,7 @@ def check(
     optimize: str = "balanced",
     flags: tuple[str, ...] = (),
 ) -> None:
-    program, layers = compile_all(cases, load(core, *flags), Options(optimize=optimize))
+    program, layers = compile_all(cases, load(core, *flags), Options(optimize=optimize), wanted)
     assert_chosen(layers, KERNEL, wanted)
     assert_exact(program, 8)
 
@@ -265,33 +263,3 @@ def test_compilers_are_silent(compiler: str, tmp_path: Path) -> None:
     names = ("3x3 same", "saturated weights, multiplier above one")
     program, _ = compile_all(_made(*names), core)
     silent([*command, *core.cpu_flags, *STRICT, "-O2", "-c", *write_sources(program, tmp_path)], tmp_path)
-
-
-def test_int16_weights_where_they_are_few() -> None:
-    """Twice the flash for the layer with many outputs, not for the one with many weights."""
-    first = graphs.conv2d_graph(12, 12, 4, 8, (1, 1), out=RELU_OUT)
-    graph = graphs.append_conv2d(first, 64, (3, 3), strides=(3, 3))
-    program = compile_graph(graph, target.load("cortex-m4"))
-    packings = [dict(layer.call.function.spec)["packing"] for layer in program.layers]
-    assert packings == ["int16", "paired"]
-
-
-def test_balanced_weights_stay_small() -> None:
-    graph = graphs.conv2d_graph(8, 8, 24, 32, padding=SAME3)
-    program = compile_graph(graph, target.load("cortex-m4"))
-    original = sum(array.nbytes for value, array in graph.constants.items() if value.type.dtype is DType.INT8)
-    # Of each channel a bias, a multiplier, an addend, a shift and a correction come with the weights.
-    assert program.layers[0].call.constants["weights"].array.nbytes <= 1.05 * original + 20 * 32
-
-
-def test_scratch_of_large_windows_is_limited() -> None:
-    graph = graphs.conv2d_graph(6, 6, 128, 4)
-    program = compile_graph(graph, target.load("cortex-m4"))
-    assert program.layers[0].call.scratch <= 8192
-
-
-def test_a_limit_of_ram_weighs_single_pixels() -> None:
-    graph, loaded = graphs.conv2d_graph(6, 6, 96, 4), target.load("cortex-m4")
-    free = compile_graph(graph, loaded)
-    less = compile_graph(graph, loaded, Options(ram=free.arena.size - 4000))
-    assert [dict(program.layers[0].call.function.spec)["group"] for program in (free, less)] == [4, 1]

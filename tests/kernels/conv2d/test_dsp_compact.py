@@ -22,7 +22,7 @@ from microfold.program import Program
 from microfold.verification import verify
 from tests.codegen.test_warnings import check_core
 from tests.kernels import graphs
-from tests.kernels.choice import layer_of
+from tests.kernels.choice import layer_of, prefer
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.sampling import sampled
@@ -73,10 +73,7 @@ def only_compact(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def packed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Channels have two words wherever these suffice, however few they are."""
-    for kernel in (Conv2DCompactDsp, FullyConnectedCompactDsp):
-        monkeypatch.setattr(kernel, "code", 100_000)
-    for kernel in (Conv2DCompactPackedDsp, FullyConnectedCompactPackedDsp):
-        monkeypatch.setattr(kernel, "code", 0)
+    prefer(monkeypatch, Conv2DCompactPackedDsp.name, FullyConnectedCompactPackedDsp.name)
 
 
 def _compiled(graph: Graph, core: str = "cortex-m4", *flags: str) -> Program:
@@ -174,8 +171,3 @@ def test_channels_that_need_more_are_refused() -> None:
     reason = Conv2DCompactPackedDsp().supports(layer_of(apart))
     assert reason is not None and "one shift to the right" in reason
     assert Conv2DCompactPackedDsp().supports(layer_of(graphs.conv2d_graph(4, 4, 8, 6))) is None
-
-
-def test_only_where_size_counts() -> None:
-    with pytest.raises(Exception, match="it is for optimize = size"):
-        compile_graph(graphs.conv2d_graph(4, 4, 8, 6), target.load("cortex-m4"))

@@ -15,7 +15,6 @@ from microfold.errors import UnsupportedModelError
 from microfold.kernels.conv2d.dsp_fpu import Conv2DFpuDsp
 from microfold.kernels.conv2d.dsp_fpu_registers import Placement, place_weights
 from microfold.kernels.kernel import KERNELS, Kernel
-from microfold.kernels.selection import worth
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.elementwise.activations.clip import Clip
 from microfold.options import Options
@@ -170,7 +169,6 @@ def only_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """The layers are small: other kernels would be chosen."""
     others: list[Kernel] = [k for k in KERNELS if k.op is not Conv2D or isinstance(k, Conv2DFpuDsp)]
     monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", others)
-    monkeypatch.setattr(worth, "FEWEST_OUTPUTS", 1)
 
 
 def check(
@@ -181,8 +179,9 @@ def check(
 ) -> None:
     need_tools("arm-none-eabi-gcc", "qemu-system-arm")
     cases = {name: graphs.conv2d_graph(*CASES[name][0], **CASES[name][1]) for name in names}
-    program, layers = compile_all(cases, load(core, *flags), SPEED)
-    assert_chosen(layers, KERNEL, wanted or {name: CASES[name][2] for name in cases})
+    wanted = wanted or {name: CASES[name][2] for name in cases}
+    program, layers = compile_all(cases, load(core, *flags), SPEED, wanted)
+    assert_chosen(layers, KERNEL, wanted)
     assert_exact(program, 8)
 
 
@@ -251,16 +250,6 @@ def test_reasons() -> None:
     chosen = target.load("cortex-m4")
     with pytest.raises(UnsupportedModelError, match="the target lacks fpu"):
         compile_graph(graph, replace(chosen, features=chosen.features - {"fpu"}), SPEED)
-
-
-def test_default_level_wants_shared_code() -> None:
-    """Its code is for a sixteenth of the products, or not at all."""
-    graph = graphs.conv2d_graph(8, 8, 64, 64, (1, 1), out=RELU_OUT)
-    program = compile_graph(graph, target.load("cortex-m4"))
-    assert program.layers[0].kernel.name == KERNEL
-    graph = graphs.append_conv2d(graph, 4, (3, 3), strides=(3, 3))
-    with pytest.raises(UnsupportedModelError, match="too long for this part of the model's products"):
-        compile_graph(graph, target.load("cortex-m4"))
 
 
 @pytest.mark.slow

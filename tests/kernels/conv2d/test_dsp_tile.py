@@ -12,7 +12,7 @@ from microfold.kernels.kernel import KERNELS
 from microfold.options import Options
 from microfold.target import Target
 from tests.kernels import graphs
-from tests.kernels.choice import with_quads, without_biasless, without_quads
+from tests.kernels.choice import prefer, with_quads, without_biasless, without_quads
 from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.needs import need_tools
 from tests.sampling import sampled
@@ -67,7 +67,9 @@ def only_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 def check(wanted: Mapping[str, Mapping[str, Any]], core: Target, optimize: str = "balanced") -> None:
     """These cases, for each of which the kernel must have chosen this."""
     cases = {name: graphs.conv2d_graph(*CASES[name][0], **CASES[name][1]) for name in wanted}
-    program, layers = compile_all(cases, core, Options(optimize=optimize))
+    with pytest.MonkeyPatch.context() as patch:
+        prefer(patch, KERNEL)
+        program, layers = compile_all(cases, core, Options(optimize=optimize), wanted)
     assert_chosen(layers, KERNEL, wanted)
     assert_exact(program, 8)
 

@@ -107,8 +107,9 @@ def test_records_without_biases() -> None:
     """Where lines have the steps: no correction of negative sums, or none of them."""
     names = ("3x3 same relu", "3x3 relu6 other zero point", "2x3 stride 2, relu")
     cases = {name: graphs.depthwise_conv2d_graph(*CASES[name][0], **CASES[name][1]) for name in names}
-    program, layers = compile_all(cases, load("cortex-m4"))
-    assert_chosen(layers, KERNEL, {key: {"requantize": "biasless"} for key in names})
+    wanted = {key: {"requantize": "biasless"} for key in names}
+    program, layers = compile_all(cases, load("cortex-m4"), None, wanted)
+    assert_chosen(layers, KERNEL, wanted)
     assert_exact(program, 8)
 
 
@@ -117,8 +118,9 @@ def test_records_with_biases(monkeypatch: pytest.MonkeyPatch) -> None:
     without_biasless(monkeypatch)
     names = ("3x3 same relu", "3x3 relu6 other zero point", "2x3 stride 2, relu")
     cases = {name: graphs.depthwise_conv2d_graph(*CASES[name][0], **CASES[name][1]) for name in names}
-    program, layers = compile_all(cases, load("cortex-m4"))
-    assert_chosen(layers, KERNEL, {key: {"requantize": "short_relu"} for key in names})
+    wanted = {key: {"requantize": "short_relu"} for key in names}
+    program, layers = compile_all(cases, load("cortex-m4"), None, wanted)
+    assert_chosen(layers, KERNEL, wanted)
     assert_exact(program, 8)
 
 

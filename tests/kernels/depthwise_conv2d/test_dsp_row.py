@@ -28,8 +28,6 @@ from microfold.kernels.depthwise_conv2d.dsp_row_schedule import (
     rest_schedule,
 )
 from microfold.kernels.kernel import KERNELS
-from microfold.kernels.selection import worth
-from microfold.kernels.selection.worth import FEW_SHAPES
 from microfold.options import Options
 from microfold.program import Program
 from microfold.verification import verify
@@ -136,24 +134,6 @@ def test_cost() -> None:
     estimated = program.estimated_instructions
     assert estimated is not None
     assert estimated == pytest.approx(executed(program), rel=0.1)
-
-
-def test_only_for_speed_or_a_large_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = range(20, 20 + FEW_SHAPES + 2)
-    cases: list[Case] = [((size, size, 8), {"padding": SAME3}) for size in sizes]
-
-    def own_code(cases: list[Case], level: str) -> list[bool]:
-        program = _compiled(_graph(cases), level=level)
-        return [isinstance(layer.kernel, DepthwiseConv2DRowDsp) for layer in program.layers]
-
-    assert all(own_code(cases, "speed"))
-    # There are no other weights, of which these might take an eighth.
-    assert not any(own_code(cases[:1], "balanced"))
-    monkeypatch.setattr(worth, "DEPTHWISE_SHARE", 1000)
-    assert not any(own_code(cases, "balanced"))
-    assert sum(own_code([*cases, *cases[2:3], *cases[2:3]], "balanced")) == 3
-    assert all(own_code(cases[:FEW_SHAPES], "balanced"))
-    assert not any(own_code(cases[:1], "size"))
 
 
 @pytest.mark.usefixtures("only_rows")

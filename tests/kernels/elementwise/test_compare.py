@@ -44,7 +44,7 @@ CASES = [
     (ALIKE, Options(), "s8_compare__c_alike"),
     (OTHERS, Options(), "s8_compare__c_limits"),
     (FAR, Options(), "s8_compare__c_limits"),
-    (OTHERS, Options(flash=100), "s8_compare__c"),
+    (OTHERS, Options(kernels=("compare=s8_compare__c",)), "s8_compare__c"),
 ]
 
 

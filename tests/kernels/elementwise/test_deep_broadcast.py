@@ -14,6 +14,7 @@ from microfold.ir.node import Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import DType, ElementType, Quant, TensorType
 from microfold.kernels.selection.node_cost import NodeCosts
+from microfold.kernels.selection.objective import Objective
 from microfold.ops.elementwise.activations.prelu import Prelu
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.compare import Compare
@@ -79,7 +80,7 @@ def _graphs() -> Iterator[tuple[Graph, Graph]]:
 def test_exact(core: str) -> None:
     if core != "host":
         need_tools(*CROSS_TOOLS)
-    cost = NodeCosts(target.load(core), "balanced")
+    cost = NodeCosts(target.load(core), Objective(cycles=3.0, flash=1.0, arena=1.0))
     deep = [deep for flat, deep in _graphs() if cost(flat.nodes[0], flat) is not None]
     assert len(deep) > 80
     program = compile_graph(merge(deep), target.load(core), context=KEEP_OPERATORS)

@@ -62,9 +62,7 @@ def test_equals_the_reference_on_a_core_with_vectors(monkeypatch: pytest.MonkeyP
     _check(merge([*_cases(), _graph(Add(OUT), first=True, shape=(5, 19))]), "cortex-m55", "__mve_constant")
 
 
-@pytest.mark.parametrize(
-    ("options", "shape"), [(Options("size"), (16, 16)), (Options(), (9,)), (Options("speed"), (9,))]
-)
+@pytest.mark.parametrize(("options", "shape"), [(Options("size"), (16, 16)), (Options("speed"), (9,))])
 def test_small_tensors_get_a_table_only_for_speed(options: Options, shape: tuple[int, ...]) -> None:
     program = compile_graph(_graph(Mul(OUT), first=False, shape=shape), target.load("cortex-m4"), options)
     assert program.layers[0].kernel.name.endswith("_constant") == (options.optimize == "speed")

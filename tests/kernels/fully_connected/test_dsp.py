@@ -71,11 +71,12 @@ def check(
 ) -> None:
     cases = CASES | DUAL_CASES
     made = {name: graphs.fully_connected_graph(*cases[name][0], **cases[name][1]) for name in names}
+    own = {"late_loads": core != "cortex-m4"}
+    wanted = {name: cases[name][2] | own | more for name in made}
     with pytest.MonkeyPatch.context() as patch:
         prefer(patch, kernel)
-        program, layers = compile_all(made, load(core, *flags), Options(optimize=optimize))
-    own = {"late_loads": core != "cortex-m4"}
-    assert_chosen(layers, kernel, {name: cases[name][2] | own | more for name in made})
+        program, layers = compile_all(made, load(core, *flags), Options(optimize=optimize), wanted)
+    assert_chosen(layers, kernel, wanted)
     assert all(layer.call.scratch == 0 for layer in program.layers)
     assert_exact(program, 8)
 
@@ -138,8 +139,9 @@ def test_biases_of_three_bytes(core_and_flags: tuple[str, ...], monkeypatch: pyt
     prefer(monkeypatch, KERNEL)
     cases = CASES | DUAL_CASES
     made = {name: graphs.fully_connected_graph(*cases[name][0], **cases[name][1]) for name in NARROW}
-    program, layers = compile_all(made, load(*core_and_flags), Options(optimize="size"))
-    assert_chosen(layers, KERNEL, {name: {"narrow": narrow} for name, narrow in NARROW.items()})
+    wanted = {name: {"narrow": narrow} for name, narrow in NARROW.items()}
+    program, layers = compile_all(made, load(*core_and_flags), Options(optimize="size"), wanted)
+    assert_chosen(layers, KERNEL, wanted)
     packings = {dict(layers[name].call.function.spec)["packing"] for name, narrow in NARROW.items() if narrow}
     assert packings == {"paired", "int16"}
     assert_exact(program, 8)

@@ -87,8 +87,3 @@ def test_on_the_host() -> None:
 @pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m4"])
 def test_on_a_simulated_core(core: str) -> None:
     check(core)
-
-
-def test_they_are_for_size_alone() -> None:
-    program = compile_graph(merge(GRAPHS), target.load("cortex-m4"))
-    assert KERNELS.isdisjoint(layer.kernel.name for layer in program.layers)

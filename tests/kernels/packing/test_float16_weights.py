@@ -15,7 +15,6 @@ from microfold.ir.node import Value
 from microfold.ir.types import Array, DType, Quant, TensorType
 from microfold.kernels.kernel import PACKED
 from microfold.kernels.packing import float16_weights
-from microfold.kernels.selection import packed_weights
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.options import Options
 from microfold.program import Program
@@ -120,10 +119,8 @@ def test_the_bits_are_those_of_float32_weights(core: str, monkeypatch: pytest.Mo
         avoid(patch, lambda kernel: bool(kernel.trades & PACKED))
         plain = compile_graph(graph, target.load(core), Options(optimize="speed"))
     assert not any(layer.kernel.trades & PACKED for layer in plain.layers)
-    # Wherever they fit, whatever they cost, and whether or not a portable loop is faster.
-    monkeypatch.setattr(packed_weights, "SLOWEST", {})
     wanted = sorted(_kernel(name, core) for name in GRAPHS)
-    avoid(monkeypatch, lambda kernel: bool(kernel.trades & PACKED) and kernel.name not in wanted)
+    avoid(monkeypatch, lambda kernel: kernel.name not in wanted)
     halves = compile_graph(graph, target.load(core))
     assert sorted(layer.kernel.name for layer in halves.layers) == wanted
     assert halves.weight_bytes < 0.65 * plain.weight_bytes
@@ -155,8 +152,7 @@ def test_selection() -> None:
     graph = as_halves(graphs.fully_connected_graph(64, 64))
     assert _chosen(graph, "cortex-m4", "balanced") == "f32_f16w_fully_connected__fpu_4"
     assert _chosen(graph, "cortex-m4", "speed") == "f32_fully_connected__fpu_4"
-    # In software, a conversion for each product takes too long unless size is all that counts.
-    assert _chosen(graph, "cortex-m3", "balanced") == "f32_fully_connected__c_4"
+    assert _chosen(graph, "cortex-m3", "speed") == "f32_fully_connected__c_4"
     assert _chosen(graph, "cortex-m3", "size") == "f32_f16w_fully_connected__c_4"
 
 
@@ -177,7 +173,3 @@ def test_a_budget_of_flash_is_met_by_halves() -> None:
     graph = as_halves(graphs.fully_connected_graph(64, 64))
     program = compile_graph(graph, target.load("cortex-m4"), Options(flash=12_000))
     assert [layer.kernel.name for layer in program.layers] == ["f32_f16w_fully_connected__fpu_4"]
-
-
-def test_few_weights_are_left_as_they_are() -> None:
-    assert _chosen(as_halves(graphs.fully_connected_graph(9, 9)), "cortex-m4", "size").endswith("fpu_4")

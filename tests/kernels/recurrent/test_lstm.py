@@ -13,6 +13,7 @@ from microfold.frontend.tflite import import_model
 from microfold.host.session import Session
 from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
+from tests.kernels.choice import prefer
 from tests.kernels.cores import assert_exact
 from tests.kernels.portable import check
 from tests.kernels.random_networks import merge
@@ -105,7 +106,8 @@ def test_portable_on_cores() -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
-def test_dsp_instructions() -> None:
+def test_dsp_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, "s8_lstm__dsp_4", "s16_lstm__dsp_4")
     extreme, huge = cells("i1", extreme=True), cells("i2", huge=2**40)
     graph = together(forgetful_cells("i1"), extreme, forgetful_cells("i2"), huge)
     program = compile_graph(graph, target.load("cortex-m4"))

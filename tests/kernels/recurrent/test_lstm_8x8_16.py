@@ -13,7 +13,7 @@ from microfold.host.session import Session
 from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from tests.frontend.operators.test_lstm_8x8_16 import COMBINATIONS, calls_of, draw_parts
-from tests.kernels.choice import avoid
+from tests.kernels.choice import avoid, prefer
 from tests.kernels.cores import assert_exact
 from tests.kernels.portable import check
 from tests.kernels.recurrent.test_lstm import together
@@ -68,7 +68,8 @@ def test_portable_on_a_core() -> None:
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize("extreme", [False, True])
-def test_dsp_instructions(extreme: bool) -> None:
+def test_dsp_instructions(extreme: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, "s8_lstm_8x8_16__dsp")
     program = compile_graph(cells(3, extreme), target.load("cortex-m4"))
     assert {layer.kernel.name for layer in program.layers} == {"s8_lstm_8x8_16__dsp"}
     packings = {dict(layer.call.function.spec)["packing"] for layer in program.layers}

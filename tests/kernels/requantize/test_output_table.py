@@ -119,8 +119,9 @@ def test_on_cores(core: str, kernel: str, flag: str, monkeypatch: pytest.MonkeyP
     need_tools(*CROSS_TOOLS)
     prefer(monkeypatch, kernel)
     graphs = {name: CASES[core][kernel](name) for name in EPILOGUES}
-    program, layers = compile_all(graphs, load(core, *flag.split()), Options(optimize="speed"))
-    assert_chosen(layers, kernel, {name: {"table": True} for name in graphs})
+    wanted = {name: {"table": True} for name in graphs}
+    program, layers = compile_all(graphs, load(core, *flag.split()), Options(optimize="speed"), wanted)
+    assert_chosen(layers, kernel, wanted)
     assert_exact(program, 6)
 
 

@@ -15,8 +15,6 @@ from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorT
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import candidates
-from microfold.kernels.selection.model import Model
-from microfold.kernels.selection.policy import Policy
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
@@ -278,8 +276,7 @@ def planned(graph: Graph, found: Region) -> tuple[StreamPlanner, list[Kernel]]:
     """A planner for a region with kernels."""
     layers = {layer.node: layer for layer in layers_of(graph)}
     planner = StreamPlanner([found], layers)
-    policy = Policy("balanced", Model(graph))
-    return planner, [candidates(layer, policy)[0].kernel for layer in planner.layers]
+    return planner, [candidates(layer)[0].kernel for layer in planner.layers]
 
 
 class Bytes:

@@ -9,6 +9,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ir.text import parse, to_text
 from microfold.kernels.selection.node_cost import NodeCosts
+from microfold.kernels.selection.objective import Objective
 from microfold.ops.elementwise.expression import Expression
 from microfold.passes.context import Decision, NodeCost, PassContext
 from microfold.pipeline import optimize
@@ -202,7 +203,7 @@ def test_a_long_chain_is_several_loops() -> None:
 
 def test_a_second_run_of_the_pipeline_changes_nothing() -> None:
     decisions: list[Decision] = []
-    costs = NodeCosts(target.load("cortex-m4"), "balanced")
+    costs = NodeCosts(target.load("cortex-m4"), Objective(cycles=3.0, flash=1.0, arena=1.0))
     text = CHAIN.replace("OUTPUTS", "%y").replace("[8]", "[800]")
     graph = optimize(parse(text), PassContext(node_cost=costs))
     assert [node.op.name for node in graph.nodes] == ["expression"]

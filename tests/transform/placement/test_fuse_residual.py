@@ -215,20 +215,24 @@ def test_wide_result_takes_no_arena(core: str, behind: int) -> None:
     assert together.arena.size <= wide + 2 * narrow + 512
 
 
+LEAST_RAM = Options(objective="ram=1")
+
+
 def test_no_arena_for_much_time() -> None:
-    """Weights in floating-point registers, which such sums do not have, save more than 2 % of this model."""
+    """Weights in floating-point registers, which such sums do not have, save time."""
     decisions: list[Decision] = []
-    program = build(lateral_graph(), "cortex-m4", context=PassContext(sink=decisions.append))
+    told = PassContext(sink=decisions.append)
+    program = build(lateral_graph(), "cortex-m4", Options(optimize="speed"), told)
     assert "s8_conv2d__dsp_fpu" in names(program)
     (decision,) = (each for each in decisions if each.pass_name == "fuse_residual")
-    assert decision.reason.endswith("cycles more")
+    assert not decision.fired
 
 
 def test_less_than_lines_under_a_window() -> None:
     graph = graphs.append_conv2d(block_graph(), 16, (3, 3))
     graph = graphs.append_conv2d(graph, 16, (3, 3))
-    apart, together = build(graph, "cortex-m4", context=WITHOUT), build(graph, "cortex-m4")
-    assert "s8_conv2d__dsp_tile_residual" in names(together)
+    apart, together = (build(graph, "cortex-m4", LEAST_RAM, context) for context in (WITHOUT, None))
+    assert any(name.endswith("_residual") for name in names(together))
     # A line and a pixel, but for a block of four pixels.
     assert together.arena.size <= apart.arena.size - (33 * 16 - 64)
 
@@ -252,7 +256,7 @@ def test_no_rows_of_such_layers() -> None:
 
 def test_host() -> None:
     for graph in (lateral_graph(), block_graph(), lateral_graph(9 * 2, 3, 7)):
-        program = build(graph, "host")
+        program = build(graph, "host", LEAST_RAM)
         assert any(name.endswith("_residual") for name in names(program))
         assert_exact(program, 6)
 
@@ -266,7 +270,7 @@ def no_reason(*_: object) -> None:
 def test_simulated(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a block is a larger part of the time than is given for arena."""
     need_tools(*CROSS_TOOLS)
-    monkeypatch.setattr(arenas, "too_dear", no_reason)
+    monkeypatch.setattr(arenas, "worse", no_reason)
     program = build(lateral_graph(), core)
     assert any(name.endswith("_residual") for name in names(program))
     assert_exact(program, 4)

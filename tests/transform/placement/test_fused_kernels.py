@@ -15,6 +15,7 @@ from microfold.ir.node import Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import ElementType
 from microfold.kernels.selection.node_cost import NodeCosts
+from microfold.kernels.selection.objective import Objective
 from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.activations.hard_swish import HardSwish
 from microfold.ops.elementwise.activations.leaky_relu import LeakyRelu
@@ -72,7 +73,7 @@ def _graphs(name: str) -> Iterator[Graph]:
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("core", quick(["host", "cortex-m55"]))
 def test_a_kernel_computes_it(name: str, core: str) -> None:
-    cost = NodeCosts(target.load(core), "balanced")
+    cost = NodeCosts(target.load(core), Objective(cycles=3.0, flash=1.0, arena=1.0))
     context = PassContext(node_cost=cost, node_scratch=cost.scratch)
     for graph in _graphs(name):
         if any(cost(node, graph) is None for node in graph.nodes):

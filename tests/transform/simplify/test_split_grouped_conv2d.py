@@ -12,6 +12,7 @@ from microfold.compiler import compile_graph
 from microfold.ir.text import parse
 from microfold.ir.types import Array
 from microfold.kernels.selection.node_cost import NodeCosts
+from microfold.kernels.selection.objective import Objective
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
@@ -21,8 +22,12 @@ from microfold.transform.simplify.split_grouped_conv2d import split_grouped_conv
 from tests.evaluation import assert_same_meaning
 from tests.transform.check import check_declined, check_rewrite
 
-M4 = PassContext(node_cost=NodeCosts(target.load("cortex-m4"), "balanced"))
-M55 = PassContext(channel_block=4, node_cost=NodeCosts(target.load("cortex-m55"), "balanced"))
+BALANCED = Objective(cycles=3.0, flash=1.0, arena=1.0)
+M4 = PassContext(node_cost=NodeCosts(target.load("cortex-m4"), BALANCED))
+M55 = PassContext(
+    channel_block=4,
+    node_cost=NodeCosts(target.load("cortex-m55"), Objective(cycles=3.0, flash=1.0, arena=1.0)),
+)
 SAME = "{strides=(1, 1), dilations=(1, 1), padding=((1, 1), (1, 1))}"
 
 
