@@ -19,7 +19,6 @@ from microfold.kernels.selection.program import Choice
 from microfold.kernels.selection.selector import ArenaPlans, Selector
 from microfold.kernels.selection.variant import Variant, variants_of
 from microfold.options import Options
-from microfold.plan.schedule import SchedulePlanner
 from microfold.support.frozen import frozen
 
 # Why a variant is not taken that costs the model hardly more, or that another one can replace at no cost.
@@ -111,8 +110,7 @@ class Chooser:
             if not found:
                 raise InputError(f"no kernel can compute rows of %{ranking.layer.node.outputs[0].brief}")
         fixed_flash += _around_calls([ranking.layer for ranking in layers])
-        runs = plans if isinstance(plans, SchedulePlanner) else None
-        self._given = Selector(variants, plans, runs, reference, fixed_flash, fixed_ram)
+        self._given = Selector(variants, plans, reference, fixed_flash, fixed_ram)
         self._selectors: list[tuple[Plans | None, Selector]] = [(plans, self._given)]
         if plans is not None:
             leanest = _leanest(variants)
@@ -120,8 +118,7 @@ class Chooser:
             if other is not None:
                 moved = _with_needs(variants, other)
                 reference = reference or self._given.least
-                runs = other if isinstance(other, SchedulePlanner) else None
-                selector = Selector(moved, other, runs, reference, fixed_flash, fixed_ram)
+                selector = Selector(moved, other, reference, fixed_flash, fixed_ram)
                 self._selectors.append((other, selector))
 
     @property

@@ -119,7 +119,7 @@ def _with_leaner_io(refusal: BudgetError, ram: int, tried: _Tried, least_by_rows
 
 
 def _flashes(*sources: Program | MicrofoldError) -> list[int]:
-    """Return bytes of flash that may be enough: those that programs have, and those that refusals name."""
+    """Return sizes of flash to try, in bytes: those of the programs, and those that the refusals name."""
     found: list[int] = []
     for source in sources:
         if isinstance(source, Program):

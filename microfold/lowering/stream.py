@@ -19,9 +19,7 @@ WORTHWHILE, CLEARLY = 1.05, 1.2
 
 
 def in_rows(search: Search) -> Streamed | list[InputError]:
-    """The cut with the smallest arena; with a limit of RAM, a faster one that fits, if it pays.
-
-    Where rows take slow kernels to fit, it may be in tiles of columns.
+    """Return the best cut by the objective that is found; where rows take slow kernels, in tiles of columns.
 
     Returns:
         It, or the reasons why nothing fits.
@@ -42,7 +40,7 @@ def in_rows(search: Search) -> Streamed | list[InputError]:
 
 
 def _best_rows(search: Search) -> Streamed | list[InputError]:
-    """See `in_rows`: under a limit, the fastest one."""
+    """Return the same, where what is found without a limit has no part in it."""
     refusals: list[InputError] = []
     planners = [*search.cuts.promising]
     if search.options.ram is not None:

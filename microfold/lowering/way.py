@@ -152,8 +152,7 @@ class Way:
 
     @cached_property
     def by_rows(self) -> bool:
-        """Whether some layers are computed row by row: it is wanted, or what else fits the RAM is slower, or
-        takes clearly more of it.
+        """Whether some layers are computed row by row: it is wanted, nothing else fits, or it is better.
 
         Raises:
             InputError: neither fits.

@@ -62,7 +62,6 @@ def plan_memory(
     *,
     include_io: bool,
     elsewhere: Collection[Value] = (),
-    wanted: int | None = None,
     alignment: int = ALIGNMENT,
     fetched: Mapping[int, int] | None = None,
 ) -> Memory:
@@ -73,7 +72,6 @@ def plan_memory(
         calls: of the kernels.
         include_io: whether the graph's inputs and outputs are in it.
         elsewhere: values that own storage outside of it.
-        wanted: bytes that are few enough, see `plan_arena`.
         alignment: of all storages, bytes.
         fetched: bytes of constants that are copied into the arena while the call before runs, by the index of
             the call that reads them.
@@ -81,7 +79,7 @@ def plan_memory(
     nodes = [layer.node for layer, _ in kernels]
     owners = storages(graph, nodes, include_io=include_io, elsewhere=elsewhere)
     overlaps = overlaps_of_all(kernels, owners, Views(graph))
-    return place(owners, overlaps, calls, wanted=wanted, alignment=alignment, fetched=fetched)
+    return place(owners, overlaps, calls, alignment=alignment, fetched=fetched)
 
 
 def place(
@@ -89,7 +87,6 @@ def place(
     overlaps: list[Overlap],
     calls: Sequence[KernelCall],
     *,
-    wanted: int | None,
     alignment: int,
     fetched: Mapping[int, int] | None = None,
 ) -> Memory:
@@ -104,7 +101,7 @@ def place(
         for index, size in (fetched or {}).items()
     }
     blocks = [*dict.fromkeys(owners.values()), *scratch.values(), *buffers.values()]
-    arena = plan_coarsely(blocks, overlaps, alignment, wanted, plan_arena)
+    arena = plan_coarsely(blocks, overlaps, alignment, None, plan_arena)
     return Memory(owners, scratch, overlaps, arena, len(calls), buffers)
 
 

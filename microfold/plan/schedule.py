@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import ClassVar
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
@@ -59,27 +58,20 @@ class SchedulePlanner:
     order: Sequence[int]
     include_io: bool
     alignment: int = ALIGNMENT
-    makes_many_plans: ClassVar[bool] = True
-    may_reorder: ClassVar[bool] = True
 
-    def plan(
-        self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], wanted: int | None = None
-    ) -> Memory:
-        """Where everything lies with the calls in this order.
+    def plan(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> Memory:
+        """Return where everything lies with the calls in this order.
 
         Args:
             kernels, calls: those of `layers`.
-            wanted: bytes that are few enough, see `plan_arena`.
         """
         ordered = [(self.layers[index], kernels[index]) for index in self.order]
         now = [calls[index] for index in self.order]
         overlaps = overlaps_of_all(ordered, self._owners, self._views)
         key = tuple(call.scratch for call in now), tuple(overlaps)
-        kept = self._plans.get(key)
-        if kept is None or not kept.arena.proved:
-            kept = place(self._owners, overlaps, now, wanted=wanted, alignment=self.alignment)
-            self._plans[key] = kept
-        return kept
+        if key not in self._plans:
+            self._plans[key] = place(self._owners, overlaps, now, alignment=self.alignment)
+        return self._plans[key]
 
     def runs_above(
         self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], known: int
@@ -113,13 +105,6 @@ class SchedulePlanner:
 
     def _bound(self, blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> int:
         return plan_coarsely(blocks, overlaps, self.alignment, None, plan_arena).bound
-
-    def fits(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], limit: int) -> bool:
-        """Whether `schedule` finds an arena with so many bytes at most."""
-        if self.plan(kernels, calls, limit).size <= limit:
-            return True
-        other = self.reordered(kernels, calls)
-        return other is not None and other.plan(kernels, calls, limit).size <= limit
 
     def schedule(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> Schedule:
         """The order with the least arena that was found; this one if no other is better."""
@@ -190,7 +175,7 @@ class SchedulePlanner:
 
     @cached_property
     def _plans(self) -> dict[_Question, Memory]:
-        """The latest plan for each question; those that are proved answer it whatever is wanted."""
+        """The plan for each question."""
         return {}
 
     @cached_property

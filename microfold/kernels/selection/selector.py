@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
@@ -48,8 +48,9 @@ class ArenaPlans(PeakMemory, Protocol):
         ...
 
 
+@runtime_checkable
 class RunBounds(Protocol):
-    """Bounds of the arena for runs of calls in one order."""
+    """Bounds of the arena for runs of calls in one order, as plans of whole tensors have them."""
 
     def runs_above(
         self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], known: int
@@ -93,7 +94,6 @@ class Selector:
 
     Args:
         layers: the variants of each layer, at least one of each.
-        runs: bounds of `plans` for runs of calls; None: there are none.
         reference: the figures that are a hundred percent; None: the least of these layers.
         fixed_flash, fixed_ram: bytes that every choice takes besides; those of RAM are not in the arena, and
             only count as a part of a hundred percent.
@@ -103,14 +103,14 @@ class Selector:
         self,
         layers: Sequence[Sequence[Variant]],
         plans: ArenaPlans | None = None,
-        runs: RunBounds | None = None,
         reference: Figures | None = None,
         fixed_flash: int = 0,
         fixed_ram: int = 0,
     ):
         self.layers = layers
         self._fixed_flash, self._fixed_ram = fixed_flash, fixed_ram
-        self.plans, self._runs = plans, runs
+        self.plans = plans
+        self._runs = plans if isinstance(plans, RunBounds) else None
         self._windows: list[Window] = []
         self._program = ChoiceProgram(layers)
         self._reference = reference
@@ -246,11 +246,11 @@ class Selector:
         for _ in range(MOST_ROUNDS):
             program = self._program
             terms, limited = program.sum_of(prices), self._limit_rows(limits)
-            known = [(program.sum_of(each), value) for each, value in minima]
-            rows = [*limited, *(at_most(value, each) for each, value in known)]
+            kept = [(program.sum_of(each), value) for each, value in minima]
+            rows = [*limited, *(at_most(value, each) for each, value in kept)]
             if best is not None:
-                known.append((terms, best.value))
-            solution = solve(program.program, terms, rows, self._excluded(known, limited))
+                kept.append((terms, best.value))
+            solution = solve(program.program, terms, rows, self._excluded(kept, limited))
             if solution is None or solution.value >= too_much or (best and solution.value >= best.value):
                 return best
             chosen = program.chosen(solution.taken)
@@ -263,22 +263,23 @@ class Selector:
                     best = found
                 if best.value <= solution.value:
                     return best
-            if not self._add_windows(chosen, known):
+            windows = self._windows_above(chosen, known)
+            if not windows:
                 self.proved = False
                 unproved += 1
                 fits = size <= limits.arena
                 if unproved > MOST_UNPROVED_ROUNDS or (fits and not (thorough and prices.arena)):
                     return best
-                self._keep(self._deciding(chosen, size, known if fits else limits.arena))
-                self._program.know(self._windows)
+                windows = [self._deciding(chosen, size, known if fits else limits.arena)]
+            self._know(windows)
         self.proved = False
         return best
 
-    def _excluded(self, known: Sequence[tuple[Terms, int]], rows: Sequence[Row]) -> set[int]:
-        """Return columns that are 0 in all solutions whose sums are at most the known values."""
+    def _excluded(self, sums: Sequence[tuple[Terms, int]], rows: Sequence[Row]) -> set[int]:
+        """Return columns that are 0 in all solutions whose sums are at most these values."""
         return {
             column
-            for terms, value in known
+            for terms, value in sums
             for column, least in enumerate(least_with(self._program.program, terms, rows))
             if least > value + 1  # a unit more than rounding errors
         }
@@ -303,18 +304,17 @@ class Selector:
         assert self.plans is not None
         return self.plans.plan(*_calls(chosen)).size
 
-    def _add_windows(self, chosen: Sequence[Choice], known: int) -> bool:
-        """Let the program know runs of calls that need more than it knew; return whether there are any."""
+    def _windows_above(self, chosen: Sequence[Choice], known: int) -> list[Window]:
+        """Return runs of calls that need more than the program knows; empty: none was found."""
         runs = self._runs.runs_above(*_calls(chosen), known) if self._runs is not None else ()
-        for run in runs:
-            for window in self._windows_of([chosen[layer].variant for layer in run], run):
-                self._keep(window)
-        self._program.know(self._windows)
-        return bool(runs)
+        return [w for run in runs for w in self._windows_of([chosen[layer].variant for layer in run], run)]
 
-    def _keep(self, window: Window) -> None:
-        if not any(other.implies(window) for other in self._windows):
-            self._windows = [w for w in self._windows if not window.implies(w)] + [window]
+    def _know(self, windows: Sequence[Window]) -> None:
+        """Let the program know windows, as far as others do not imply them."""
+        for window in windows:
+            if not any(other.implies(window) for other in self._windows):
+                self._windows = [w for w in self._windows if not window.implies(w)] + [window]
+        self._program.know(self._windows)
 
     def _deciding(self, chosen: Sequence[Choice], planned: int, most: float) -> Window:
         """Return layers whose requests alone make plans need more than so many bytes, whatever others ask."""

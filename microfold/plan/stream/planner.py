@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import ClassVar
 
 from microfold.ir.node import Value
 from microfold.ir.views import ALIGNMENT
@@ -30,9 +29,6 @@ class StreamPlanner(Timeline):
 
     Searches come back to the same problems again and again: what is found is kept.
     """
-
-    makes_many_plans: ClassVar[bool] = False
-    may_reorder: ClassVar[bool] = False
 
     @cached_property
     def _remembered(self) -> Remembered:
@@ -127,7 +123,6 @@ class StreamPlanner(Timeline):
         self,
         kernels: Sequence[Kernel],
         calls: Sequence[KernelCall],
-        wanted: int | None = None,
         *,
         thorough: bool = False,
     ) -> StreamMemory:
@@ -135,17 +130,14 @@ class StreamPlanner(Timeline):
 
         Args:
             kernels, calls: those of all layers.
-            wanted, thorough: bytes that are few enough, and how long to search; see `plan_within`.
+            thorough: how long to search, see `plan_within`.
         """
         scratch = {i: self._scratch_of(i, call.scratch) for i, call in enumerate(calls) if call.scratch}
         overlaps = [*self._all_overlaps(kernels), *self._homes_and_stages]
-        problem = (*scratch.values(),), (*overlaps,)
-        for searched in ((None, thorough), (wanted, thorough)):
-            if (problem, searched) in self._placed:
-                return StreamMemory(self, scratch, self._placed[problem, searched])
-        arena = self._place([*scratch.values()], overlaps, wanted, thorough)
-        self._placed[problem, (wanted, thorough)] = arena
-        return StreamMemory(self, scratch, arena)
+        problem = (*scratch.values(),), (*overlaps,), thorough
+        if problem not in self._placed:
+            self._placed[problem] = self._place([*scratch.values()], overlaps, thorough=thorough)
+        return StreamMemory(self, scratch, self._placed[problem])
 
     def _scratch_of(self, index: int, size: int) -> Block:
         """The scratch of a layer's calls."""
@@ -156,9 +148,7 @@ class StreamPlanner(Timeline):
 
         return self._remembered(("scratch", index, size), find)
 
-    def _place(
-        self, scratch: Sequence[Block], overlaps: Sequence[Overlap], wanted: int | None, thorough: bool
-    ) -> ArenaPlan:
+    def _place(self, scratch: Sequence[Block], overlaps: Sequence[Overlap], *, thorough: bool) -> ArenaPlan:
         blocks = [*self._tensors, *scratch]
         allowed = [*overlaps, *overlaps_in_time(blocks, self._occupied, overlaps)]
         least = busiest(blocks, self._occupied, overlaps, self.end + 1)
@@ -167,11 +157,7 @@ class StreamPlanner(Timeline):
         def place(coarse: Sequence[Storage], leave: Sequence[Overlap], enough: int | None) -> ArenaPlan:
             return plan_within(coarse, leave, bound, enough, thorough=thorough)
 
-        return plan_coarsely(blocks, allowed, self.alignment, wanted, place)
-
-    def fits(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], limit: int) -> bool:
-        """Whether an arena with so many bytes is found."""
-        return self.plan(kernels, calls, limit).size <= limit
+        return plan_coarsely(blocks, allowed, self.alignment, None, place)
 
     def least_need(self, kernels: Sequence[Kernel]) -> int:
         """Bytes that no arena for these kernels can go below, scratch aside."""

@@ -113,7 +113,7 @@ def test_no_choice_is_better(name: str, shared_calls: bool) -> None:
             flash=draw.choice((math.inf, sorted(f.flash for f in everything)[len(everything) // 4])),
             arena=draw.choice((math.inf, sorted(f.arena for f in everything)[len(everything) // 4] - 1)),
         )
-        selector = Selector(layers, plans, plans)
+        selector = Selector(layers, plans)
         found = selector.best(objective, limits)
         fitting = [f for f in everything if f.flash <= limits.flash and f.arena <= limits.arena]
         if found is None:
