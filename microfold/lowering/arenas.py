@@ -231,14 +231,9 @@ class Selected:
     @cached_property
     def schedule(self) -> Schedule:
         """Where everything lies with these, if no call runs others."""
-        kernels = [candidate.kernel for candidate in self.chosen]
-        found = self.planner.schedule(kernels, self.own_calls)
         plans = self.exact.plans
-        if isinstance(plans, SchedulePlanner) and plans.order != self.planner.order:
-            # The choice was made in another order of the calls.
-            other = plans.schedule(kernels, self.own_calls)
-            return other if other.memory.size < found.memory.size else found
-        return found
+        assert isinstance(plans, SchedulePlanner)
+        return plans.planned([candidate.kernel for candidate in self.chosen], self.own_calls)
 
 
 class PlannedArenas:

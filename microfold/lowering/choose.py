@@ -16,10 +16,11 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.objective import Figures, Limits, Objective
 from microfold.kernels.selection.program import Choice
-from microfold.kernels.selection.selector import ArenaPlans, Selector
+from microfold.kernels.selection.selector import ArenaPlans, Selection, Selector
 from microfold.kernels.selection.variant import Variant, variants_of
 from microfold.options import Options
 from microfold.support.frozen import frozen
+from microfold.support.memo import Remembered
 
 # Why a variant is not taken that costs the model hardly more, or that another one can replace at no cost.
 NOT_CHOSEN = "another choice for the whole model is as good or better by the objective"
@@ -28,7 +29,14 @@ SHOWN_PART = 0.0005
 
 
 class Plans(ArenaPlans, Protocol):
-    """Plans the arena for the calls in one order, or in a better one."""
+    """Plans the arena for the calls in one order, or in a better one.
+
+    Attributes:
+        order: of the calls, as indices of layers.
+    """
+
+    @property
+    def order(self) -> Sequence[int]: ...
 
     def need_in_any_order(self, index: int, kernel: Kernel, call: KernelCall) -> int:
         """Return bytes that a layer's call needs whatever the order."""
@@ -110,16 +118,9 @@ class Chooser:
             if not found:
                 raise InputError(f"no kernel can compute rows of %{ranking.layer.node.outputs[0].brief}")
         fixed_flash += _around_calls([ranking.layer for ranking in layers])
-        self._given = Selector(variants, plans, reference, fixed_flash, fixed_ram)
-        self._selectors: list[tuple[Plans | None, Selector]] = [(plans, self._given)]
-        if plans is not None:
-            leanest = _leanest(variants)
-            other = plans.reordered([v.kernel for v in leanest], [v.call for v in leanest])
-            if other is not None:
-                moved = _with_needs(variants, other)
-                reference = reference or self._given.least
-                selector = Selector(moved, other, reference, fixed_flash, fixed_ram)
-                self._selectors.append((other, selector))
+        self._fixed = fixed_flash, fixed_ram
+        self._given = Selector(variants, plans, reference, *self._fixed)
+        self._remembered = Remembered()
 
     @property
     def least(self) -> Figures:
@@ -135,16 +136,25 @@ class Chooser:
         thorough: bool = True,
         unique: bool = True,
     ) -> ChosenKernels | None:
-        """Return the best kernels that keep the limits; None: none do; see `Selector.best`."""
+        """Return the best kernels that keep the limits; None: none do; see `Selector.best`.
+
+        The calls are in the given order, or in the one that suits the kernels best which are chosen there.
+        """
         limits = limits or Limits()
-        found = [
-            (selector.best(objective, limits, better_than, thorough=thorough, unique=unique), selector, plans)
-            for plans, selector in self._selectors
-        ]
-        fitting = [(best, selector, plans) for best, selector, plans in found if best is not None]
-        if not fitting:
+
+        def choose(selector: Selector) -> Selection | None:
+            return selector.best(objective, limits, better_than, thorough=thorough, unique=unique)
+
+        selector, plans = self._given, self._plans
+        best = choose(selector)
+        other = self._reordered(best)
+        if other is not None:
+            again = self._remembered((*other.order,), lambda: self._selector_in(other))
+            moved = choose(again)
+            if moved is not None and (best is None or moved.values < best.values):
+                best, selector, plans = moved, again, other
+        if best is None:
             return None
-        best, selector, plans = min(fitting, key=lambda each: each[0].values)
         return ChosenKernels(
             [_candidate(choice, ranking) for choice, ranking in zip(best.chosen, self.layers, strict=True)],
             [choice.own_copy for choice in best.chosen],
@@ -157,10 +167,19 @@ class Chooser:
         )
 
     def bound(self, objective: Objective, limits: Limits | None = None) -> Figures | None:
-        """Return figures that no kernels within the limits can beat; None: none keep the limits."""
-        found = [selector.bound(objective, limits) for _, selector in self._selectors]
-        reference = self._given.reference
-        return min(filter(None, found), key=lambda f: objective.value(f, reference), default=None)
+        """Return figures that no kernels can beat in this order of the calls; None: none keep the limits."""
+        return self._given.bound(objective, limits)
+
+    def _reordered(self, best: Selection | None) -> Plans | None:
+        """Return the plans for the order that suits a choice better; without one, the leanest kernels."""
+        if self._plans is None:
+            return None
+        chosen = [c.variant for c in best.chosen] if best is not None else _leanest(self._given.layers)
+        return self._plans.reordered([v.kernel for v in chosen], [v.call for v in chosen])
+
+    def _selector_in(self, plans: Plans) -> Selector:
+        """Return the selector for another order of the calls."""
+        return Selector(_with_needs(self._given.layers, plans), plans, self._given.reference, *self._fixed)
 
     def refusal(self, options: Options, state: int) -> BudgetError:
         """Return the least flash or RAM that would do, and how far that is proved.

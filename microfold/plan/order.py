@@ -11,7 +11,7 @@ Among these orders are not all that place best: whoever uses one compares plans.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
@@ -108,6 +108,12 @@ class _Search:
             for earlier in sorted(call.before):
                 self._after[earlier].append(number)
         self._before = [sum(1 << earlier for earlier in call.before) for call in calls]
+        # Of each call, the lives that may begin or end with it, and its bytes of scratch.
+        self._begin = [self._lives_of(call.writes, lambda life: not life.given) for call in calls]
+        self._end = [
+            self._lives_of((*call.reads, *call.writes), lambda life: not life.kept) for call in calls
+        ]
+        self._scratch = [units(call.scratch) for call in calls]
         self._saved: dict[tuple[int, tuple[int, ...]], int] = {}
 
     def _note(self, storage: Storage, bit: int, *, written: bool) -> None:
@@ -126,16 +132,25 @@ class _Search:
     def step(self, state: _Done, number: int) -> tuple[int, _Done]:
         """Units that a call needs, and what is done after it."""
         self.steps -= 1
-        call, done = self.calls[number], state.calls | 1 << number
-        written = [self._lives[self._index[storage]] for storage in call.writes]
-        born = sum(life.size for life in written if not life.given and not life.parts & state.calls)
-        touched = {self._index[storage]: None for storage in (*call.reads, *call.writes)}
-        dying = [i for i in touched if not self._lives[i].kept and not self._lives[i].users & ~done]
-        need = state.held + born + units(call.scratch) - self._shared(state, number, frozenset(dying))
-        held = state.held + born - sum(self._lives[i].size for i in dying)
-        return need, _Done(done, held)
+        done = state.calls | 1 << number
+        held, dying = state.held, dict[int, int]()
+        for _, life in self._begin[number]:
+            if not life.parts & state.calls:
+                held += life.size
+        for index, life in self._end[number]:
+            if not life.users & ~done:
+                dying[index] = life.size
+        need = held + self._scratch[number] - self._shared(state, number, dying)
+        return need, _Done(done, held - sum(dying.values()))
 
-    def _shared(self, state: _Done, number: int, dying: frozenset[int]) -> int:
+    def _lives_of(
+        self, storages: Iterable[Storage], wanted: Callable[[_Life], bool]
+    ) -> list[tuple[int, _Life]]:
+        """Return some storages' lives, each once, with their numbers."""
+        numbers = dict.fromkeys(self._index[storage] for storage in storages)
+        return [(number, self._lives[number]) for number in numbers if wanted(self._lives[number])]
+
+    def _shared(self, state: _Done, number: int, dying: Collection[int]) -> int:
         """Units that the call's first output can share with inputs that die."""
         call = self.calls[number]
         if call.target is None or self._lives[self._index[call.target]].parts & state.calls:
@@ -195,7 +210,7 @@ class _Search:
 
     def least_need(self, number: int) -> int:
         """Units that a call needs in every order."""
-        every = frozenset(range(len(self._lives)))
+        every = range(len(self._lives))
         scratch = units(self.calls[number].scratch)
         return self.always_alive(number) + scratch - self._shared(_Done(0, 0), number, every)
 

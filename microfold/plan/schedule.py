@@ -18,7 +18,7 @@ from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage, alive_during, computing_nodes, storages
 from microfold.plan.memory import Memory, leave_of, overlaps_of, overlaps_of_all, place
 from microfold.plan.order import CallNeeds, alive_in_any_order, better_order, shared_if_dying
-from microfold.plan.overlap import Overlap
+from microfold.plan.overlap import Leave, Overlap
 from microfold.plan.problem import units
 from microfold.plan.windows import runs_above
 from microfold.support.frozen import frozen
@@ -106,14 +106,16 @@ class SchedulePlanner:
     def _bound(self, blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> int:
         return plan_coarsely(blocks, overlaps, self.alignment, None, plan_arena).bound
 
+    def planned(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> Schedule:
+        """Return this order with the plan for some kernels."""
+        return Schedule(self.order, self.graph, self.plan(kernels, calls))
+
     def schedule(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> Schedule:
         """The order with the least arena that was found; this one if no other is better."""
-        memory = self.plan(kernels, calls)
-        given = Schedule(self.order, self.graph, memory)
-        other = self.reordered(kernels, calls)
+        given, other = self.planned(kernels, calls), self.reordered(kernels, calls)
         if other is None:
             return given
-        moved = Schedule(other.order, other.graph, other.plan(kernels, calls))
+        moved = other.planned(kernels, calls)
         # What is alive in each call takes less, but it may be harder to place.
         return moved if moved.memory.size < memory.size else given
 
@@ -122,7 +124,11 @@ class SchedulePlanner:
         # Bodies with a state of their own tell the first of their callers from the second.
         if any(body.signature.stateful for body in self.graph.subgraphs.values()):
             return None
-        found = better_order([self._needs(index, kernels[index], calls[index]) for index in self.order])
+        needs = [self._needs(index, kernels[index], calls[index]) for index in self.order]
+        asked = (*((tuple(each.leave), each.scratch) for each in needs),)
+        if asked not in self._orders:
+            self._orders[asked] = better_order(needs)
+        found = self._orders[asked]
         if found is None:
             return None
         order = [self.order[position] for position in found]
@@ -176,6 +182,11 @@ class SchedulePlanner:
     @cached_property
     def _plans(self) -> dict[_Question, Memory]:
         """The plan for each question."""
+        return {}
+
+    @cached_property
+    def _orders(self) -> dict[tuple[tuple[tuple[Leave, ...], int], ...], list[int] | None]:
+        """The better order for what calls ask for; None: none was found."""
         return {}
 
     @cached_property

@@ -42,9 +42,10 @@ def print_tuning(model: str, found: Sequence[Tuning], database: Path) -> None:
             _console.print(f"left out: board {board}: {reason}")
         before, after = tuning.total_before, tuning.total_after
         if before is not None and after is not None:
-            gain = f"{100 * (before - after) / max(before, 1):.1f} %"
+            change = f"{100 * abs(after - before) / max(before, 1):.1f} %"
+            how = "more, for memory that is worth it by the objective" if after > before else "fewer"
             _console.print(
-                f"a whole run: {before:,} cycles as estimated, {after:,} as measured ({gain} fewer)"
+                f"a whole run: {before:,} cycles as estimated, {after:,} as measured ({change} {how})"
             )
         if tuning.estimate is not None:
             _console.print(_estimate(tuning))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -110,12 +111,14 @@ def in_turns(search: Search, number: int) -> Streamed:
     assert options.ram is not None
     found = [*Tilings(search.cuts).within(options.ram)]
     for tiling in found[number % len(found) :] + found:
-        tiles = Search(Tilings(search.cuts).cuts_of(tiling))
+        tiles = Search(Tilings(search.cuts).cuts_of(tiling), search.reference)
         planners = [*tiles.with_rows_apart, *tiles.cuts.promising]
-        looked_at = tiles.looked_at(planners[:: -1 if number % 2 else 1], [])
-        if looked_at:
-            check_memory(looked_at[0].memory, [candidate.kernel for candidate in looked_at[0].chosen])
-            return looked_at[0]
+        for planner in planners[:: -1 if number % 2 else 1]:
+            with suppress(InputError):
+                fitting = tiles.decided(planner)
+                assert fitting is not None
+                check_memory(fitting.memory, [candidate.kernel for candidate in fitting.chosen])
+                return fitting
     raise InputError("no tiles fit")
 
 
@@ -213,7 +216,7 @@ def test_weights_are_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
     options = Options(io="caller", ram=whole.arena.size, optimize="size")
     program = compile_graph(graph, target.load("host"), options, name="wide")
     assert program.weight_bytes < whole.weight_bytes * 5 // 4
-    limited = compile_graph(graph, target.load("host"), replace(options, flash=program.weight_bytes))
+    limited = compile_graph(graph, target.load("host"), replace(options, flash=program.flash))
     assert limited.weight_bytes <= program.weight_bytes
     source = emit(program)["wide.c"]
     assert "rows = input_0;" in source

@@ -215,7 +215,7 @@ def test_the_command_finds_the_best_and_leaves_bad_boards_out(tmp_path: Path) ->
     words = ["tune", model(tmp_path), "--database", tmp_path / "a.db", "--board-file", describe(tmp_path)]
     for command in ("hang", "fail", "0"):
         words += ["--runner-command", stub(tmp_path, command)]
-    result = microfold(*words, "--timeout", "6", "--json")
+    result = microfold(*words, "--timeout", "6", "--candidates", "16", "--json")
     assert result.status == 0, result.err
     (tuning,) = json.loads(result.out)
     assert len(tuning["boards_lost"]) == 2

@@ -15,7 +15,7 @@ from tests.command_line import refuse, succeed
 @pytest.mark.needs("arm-none-eabi-gcc", "qemu-system-arm")
 def test_a_simulated_core(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
-    words = ("-t", "cortex-m7", "--database", path)
+    words = ("-t", "cortex-m7", "--optimize", "speed", "--database", path)
     (tuning,) = json.loads(succeed("tune", CNN, *words, "--workers", "1", "--candidates", "2", "--json"))
     assert tuning["total_after"] <= tuning["total_before"]
     assert tuning["left_out"] == []

@@ -30,7 +30,7 @@ A function that is missing in the file of the closest core is taken from the nex
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -77,10 +77,11 @@ class CodeRow:
     most: Columns
     helpers: Mapping[str, str]
 
-    def size(self, column: int, values: Values) -> float:
-        """Return the bytes of a column for a function's choices, and for the fields of its layer."""
-        found = sum(code[column] * term(name)(values) for name, code in self.code.items())
-        return min(max(found, self.least[column]), self.most[column])
+    def sizes(self, columns: Sequence[int], values: Values) -> list[float]:
+        """Return the bytes of some columns for a function's choices, and for the fields of its layer."""
+        terms = [(code, term(name)(values)) for name, code in self.code.items()]
+        sums = ((column, sum(code[column] * value for code, value in terms)) for column in columns)
+        return [min(max(found, self.least[column]), self.most[column]) for column, found in sums]
 
 
 @frozen
@@ -120,9 +121,8 @@ class CodeFile:
             return None
         spec = dict(call.function.spec)
         values = {**call.parameters, **spec}
-        shared, alone, parts = (
-            row.size(3 * small + column, values if column == 1 else spec) for column in range(3)
-        )
+        shared, parts = row.sizes((3 * small, 3 * small + 2), spec)
+        (alone,) = row.sizes((3 * small + 1,), values)
         shared, alone = max(shared * IN_PROGRAMS, _LEAST), max(alone, _LEAST)
         merged = min(max(round(parts), 0), round(shared) - _LEAST, round(alone) - _LEAST)
         called = (name for name, condition in row.helpers.items() if term(condition)(values))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 
 Values = Mapping[str, object]
 _FORM = re.compile(r"(?P<name>[\w.]+?)(?:(?P<count>\.count)|%(?P<divisor>\d+)|=(?P<value>.*)|~(?P<word>.*))?")
@@ -71,8 +71,19 @@ def numbers(value: object) -> Iterable[float]:
 
 
 def _count(value: object) -> float:
-    return 1.0 + value.count(";") if isinstance(value, str) else float(len(list(numbers(value))))
+    if isinstance(value, str):
+        return 1.0 + value.count(";")
+    return _count_and_sum(value)[0] if isinstance(value, tuple) else float(isinstance(value, (int, float)))
 
 
 def _number(value: object) -> float:
-    return sum(numbers(value))
+    if isinstance(value, tuple):
+        return _count_and_sum(value)[1]  # pyright: ignore[reportUnknownArgumentType]
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+@lru_cache(1024)
+def _count_and_sum(value: tuple[object, ...]) -> tuple[float, float]:
+    """Return how many numbers a tuple has, and their sum."""
+    found = [*numbers(value)]
+    return float(len(found)), sum(found)

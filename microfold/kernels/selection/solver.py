@@ -176,7 +176,8 @@ def _model(
     matrix.index_ = np.array([column for row in rows for column in row.terms], np.int32)
     matrix.value_ = np.array([value for row in rows for value in row.terms.values()], float)
     solver = highspy.Highs()
-    # One thread and one seed: the same answer each time. The gap is less than a unit.
+    # One thread and one seed: the same answer each time. The gap is less than a unit. The search for a first
+    # solution takes longer than most programs here.
     settings = {
         "output_flag": False,
         "threads": 1,
@@ -184,6 +185,7 @@ def _model(
         "mip_rel_gap": 0.0,
         "mip_abs_gap": 0.5,
         "mip_allow_restart": False,
+        "mip_heuristic_run_feasibility_jump": False,
     }
     for name, value in settings.items():
         solver.setOptionValue(name, value)

@@ -65,17 +65,17 @@ def _behind_convolution(graph: Graph, pixels: int) -> Graph:
 
 
 @pytest.mark.parametrize(
-    ("core", "table", "computed"),
+    ("core", "table"),
     [
-        ("cortex-m4", "s8_softmax__c", "s8_softmax__c_exp"),
-        ("cortex-m3", "s8_softmax__c", "s8_softmax__c_exp"),
-        ("cortex-m0plus", "s8_softmax__c", "s8_softmax__c_exp"),
-        ("cortex-m55", "s8_softmax__mve", "s8_softmax__mve_exp"),
+        ("cortex-m4", "s8_softmax__c"),
+        ("cortex-m3", "s8_softmax__c"),
+        ("cortex-m0plus", "s8_softmax__c"),
+        ("cortex-m55", "s8_softmax__mve"),
     ],
 )
-def test_a_small_part_of_the_time_has_no_table(core: str, table: str, computed: str) -> None:
+def test_a_small_part_of_the_time_has_no_table(core: str, table: str) -> None:
     graph = _softmax((1, 12), 0.1)
-    assert _chosen(_behind_convolution(graph, 48), core, "balanced") == computed
+    assert _chosen(_behind_convolution(graph, 48), core, "balanced") in COMPUTED
     assert _chosen(_behind_convolution(graph, 48), core, "speed") == table
 
 
