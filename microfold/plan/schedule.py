@@ -117,7 +117,7 @@ class SchedulePlanner:
             return given
         moved = other.planned(kernels, calls)
         # What is alive in each call takes less, but it may be harder to place.
-        return moved if moved.memory.size < memory.size else given
+        return moved if moved.memory.size < given.memory.size else given
 
     def reordered(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> SchedulePlanner | None:
         """For the order in which the largest need of a call is least, if it is less than in this one."""
