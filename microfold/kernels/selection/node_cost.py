@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
+from microfold.kernels.band import lowered
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import Ranking, candidates
+from microfold.kernels.selection.cheapest import Offer, candidates
 from microfold.kernels.selection.objective import Figures, Objective
-from microfold.kernels.selection.variant import Variant, variants_of
+from microfold.kernels.selection.variant import constant_arrays
 from microfold.support.memo import Remembered
 from microfold.target import Target
 
@@ -33,29 +34,31 @@ class NodeCosts:
             graph: whose constants the node reads; it need not be a node of it.
         """
         best = self._best(node, graph)
-        return None if best is None else best.cycles
+        return None if best is None else best.cost
 
     def scratch(self, node: Node, graph: Graph) -> float | None:
         """Bytes of scratch of that kernel; None: there is none."""
         best = self._best(node, graph)
-        return None if best is None else best.call.scratch
+        return None if best is None else lowered(best.kernel, best.layer).scratch
 
-    def _best(self, node: Node, graph: Graph) -> Variant | None:
+    def _best(self, node: Node, graph: Graph) -> Offer | None:
         if self._graph is not graph:
             self._graph, self._remembered = graph, Remembered()
         return self._remembered(node, lambda: self._find_best(node, graph))
 
-    def _find_best(self, node: Node, graph: Graph) -> Variant | None:
+    def _find_best(self, node: Node, graph: Graph) -> Offer | None:
         layer = LayerContext(node, graph.constants, self.target, compiled_for_size=self.small)
-        variants = variants_of(0, Ranking(layer, candidates(layer)))
-        if not variants:
-            return None
-        figures = [_figures(variant) for variant in variants]
+        offers = [offer for candidate in candidates(layer) for offer in candidate.offers]
+        if len(offers) < 2:
+            return offers[0] if offers else None
+        figures = [_figures(offer) for offer in offers]
         least = Figures(min(f.cycles for f in figures), min(f.flash for f in figures), 0)
-        found = [(self.objective.value(f, least), v) for f, v in zip(figures, variants, strict=True)]
+        found = [(self.objective.value(f, least), offer) for f, offer in zip(figures, offers, strict=True)]
         return min(found, key=lambda each: each[0])[1]
 
 
-def _figures(variant: Variant) -> Figures:
+def _figures(offer: Offer) -> Figures:
     """Return what a layer takes besides code, which other layers may use, too."""
-    return Figures(variant.cycles, sum(variant.constants.values()), 0)
+    call = lowered(offer.kernel, offer.layer)
+    arrays = constant_arrays(offer.kernel, offer.layer, call)
+    return Figures(offer.cost, sum(array.nbytes for _, array in arrays), 0)
