@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from microfold.analysis.pruning_proof import PruningProof
@@ -17,11 +18,12 @@ from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.measured import MeasuredCosts
-from microfold.lowering.lower import find_way, lower
+from microfold.lowering.chosen_kernels import Revise, Rows, WholeTensors, choose_kernels, least_by_rows
+from microfold.lowering.lower import lower
+from microfold.lowering.optimised import Imported, optimised
 from microfold.lowering.refusals import explained
 from microfold.lowering.regions import with_regions
 from microfold.lowering.schedule import claim_name
-from microfold.lowering.way import Revise, Way
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.passes.kinds import Pass
@@ -121,26 +123,27 @@ def compile_graph(
     options = options or Options()
     name = model_identifier(name or graph.name)
 
-    def planned(way: Way) -> Program:
-        return with_regions(lower(way, name), lambda fetched: lower(way, name, fetched))
+    imported = Imported(graph, target, options, context or context_of(options), passes, costs)
 
     def build(other: Options) -> Program:
-        quiet = replace(context, sink=None, instruments=(), choices=None) if context is not None else None
-        return planned(find_way(graph, target, other, quiet, passes, costs, revise))
+        quiet = replace(imported.context, sink=None, instruments=(), choices=None)
+        model = optimised(replace(imported, options=other, context=quiet))
+        return _program(choose_kernels(model, revise), name)
 
-    way = find_way(graph, target, options, context, passes, costs, revise)
+    model = optimised(imported)
     try:
-        program = planned(way)
+        kernels = model.kernels if revise is None else choose_kernels(model, revise)
+        program = _program(kernels, name)
     except BudgetError as refusal:
         if not explain:
             raise
-        raise explained(refusal, options, build, way.least_by_rows) from None
-    evidence = [decision.evidence for decision in way.decisions]
+        raise explained(refusal, options, build, partial(least_by_rows, model)) from None
+    evidence = [decision.evidence for decision in model.decisions]
     return replace(
         program,
-        context=way.context,
-        sliding=way.sliding,
-        ranges=way.ranges,
+        context=model.context,
+        sliding=model.sliding,
+        ranges=kernels.ranges,
         pruned=tuple(item for item in evidence if isinstance(item, PruningProof)),
         relaxations=tuple(item for item in evidence if isinstance(item, Relaxation)),
         origin=origin,
@@ -148,6 +151,15 @@ def compile_graph(
         labels_ignored=labels.ignored,
         measured_on=costs.source if costs is not None else "",
     )
+
+
+def context_of(options: Options) -> PassContext:
+    """Return the context of passes of a build that asks for nothing besides its options."""
+    return PassContext(numerics="relaxed" if options.numerics == "relaxed" else "exact")
+
+
+def _program(kernels: WholeTensors | Rows, name: str) -> Program:
+    return with_regions(lower(kernels, name), lambda fetched: lower(kernels, name, fetched))
 
 
 def explain_kernels(
@@ -168,25 +180,25 @@ def explain_kernels(
     Raises:
         InputError: as `compile_graph`.
     """
-    way = find_way(graph, target, options, context, costs=costs)
+    context = context or context_of(options)
+    model = optimised(Imported(graph, target, options, context, costs=costs))
+    if model.selected.problems:
+        return [ExplainedLayer(ranking.layer, [*ranking.candidates], {}) for ranking in model.rankings]
+    kernels = model.kernels
     if dump_model is not None:
-        if way.by_rows:
+        if isinstance(kernels, Rows):
             raise InputError("dump_model is for kernels of whole tensors; this model is computed by rows")
-        way.selected.exact.write_model(dump_model)
-    if way.by_rows:
-        found = way.streamed
-        layers = zip(found.rankings, found.chosen, found.selection.why_not(), strict=True)
-        return [ExplainedLayer(r.layer, _chosen_first(r, chosen), why) for r, chosen, why in layers]
-    if way.selected.problems:
-        return [ExplainedLayer(ranking.layer, [*ranking.candidates], {}) for ranking in way.rankings]
-    why_not = way.selected.exact.why_not()
+        kernels.selection.write_model(dump_model)
+    if isinstance(kernels, Rows):
+        rankings, order = kernels.streamed.rankings, range(len(kernels.chosen))
+    else:
+        rankings, order = model.rankings, kernels.planned.order
+    why_not = kernels.selection.why_not()
     return [
         ExplainedLayer(
-            way.rankings[index].layer,
-            _chosen_first(way.rankings[index], way.chosen[index]),
-            why_not[index],
+            rankings[index].layer, _chosen_first(rankings[index], kernels.chosen[index]), why_not[index]
         )
-        for index in way.planned.order
+        for index in order
     ]
 
 

@@ -1,4 +1,4 @@
-"""From the way of a model to its program: the calls in their order, and where everything lies."""
+"""The last stage of a build, from kernels and a plan to the program: calls, and where everything lies."""
 
 from __future__ import annotations
 
@@ -6,134 +6,75 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from microfold.errors import InputError, Problem, UnsupportedModelError
-from microfold.ir.graph import Graph
+from microfold.errors import Problem, UnsupportedModelError
 from microfold.ir.limits import MAX_BYTES
 from microfold.kernels.call import KernelCall
-from microfold.kernels.selection.measured import MeasuredCosts
-from microfold.kernels.selection.objective import Figures, objective_of
+from microfold.lowering.chosen_kernels import Rows, WholeTensors
 from microfold.lowering.placement import check_alignment, check_placement
 from microfold.lowering.schedule import Choice, Locator, Scheduler, model_places
 from microfold.lowering.stream_layers import stream_buffers, stream_layers, stream_places
-from microfold.lowering.way import Revise, Way
-from microfold.ops.control.control_flow import While
-from microfold.options import Options
-from microfold.passes.context import PassContext
-from microfold.passes.kinds import Pass
 from microfold.program import Buffer, Program, StateSlot
-from microfold.target import Target
-from microfold.transform.simplify.split_grouped_conv2d import may_split
 
 
-def find_way(
-    graph: Graph,
-    target: Target,
-    options: Options,
-    context: PassContext | None,
-    passes: Pass | None = None,
-    costs: MeasuredCosts | None = None,
-    revise: Revise | None = None,
-) -> Way:
-    """The way of a model, with what the options want of the passes besides the context.
+def lower(kernels: WholeTensors | Rows, name: str, fetched: Mapping[int, int] | None = None) -> Program:
+    """Return the program of a model.
 
-    For the least flash, loops are written out only where that is better by the objective. Passes take no RAM
-    for fewer instructions where a limit of RAM is met only so. Where the arena has parts, a limit of one
-    arena asks for other kernels than one of all parts: those without a limit are taken if they fit.
+    Args:
+        fetched: see `plan_memory`, by the layers' indices.
     """
-    context = context or PassContext(numerics="relaxed" if options.numerics == "relaxed" else "exact")
-
-    quiet = replace(context, sink=None, instruments=())
-
-    def figures_with(unroll: int, spare_ram: bool = False) -> Figures | None:
-        """Return what the model takes with loops written out to so many nodes; None: it is refused."""
-        trial = replace(quiet, spare_ram=spare_ram)
-        try:
-            return Way(graph, target, options, trial, unroll, passes, costs).figures
-        except (UnsupportedModelError, InputError):
-            return None
-
-    unroll = options.unroll
-    if options.optimize == "size" and has_loops(graph):
-        looped, written_out = figures_with(0), figures_with(unroll)
-        objective = objective_of(options)
-        if looped and (
-            not written_out or objective.value(looped, looped) <= objective.value(written_out, looped)
-        ):
-            unroll = 0
-    if options.ram is not None and may_split(graph) and figures_with(unroll) is None:
-        context = replace(context, spare_ram=figures_with(unroll, spare_ram=True) is not None)
-    if options.in_parts and options.ram is not None:
-        free = Way(graph, target, options, context, unroll, passes, costs, revise, unlimited=True)
-        if free.parts_fit:
-            return free
-    return Way(graph, target, options, context, unroll, passes, costs, revise)
-
-
-def has_loops(graph: Graph) -> bool:
-    """Whether the model, as imported, repeats something."""
-    return any(isinstance(node.op, While) for node in graph.nodes) or any(
-        has_loops(body) for body in graph.subgraphs.values()
-    )
-
-
-def lower(way: Way, name: str, fetched: Mapping[int, int] | None = None) -> Program:
-    """A program; `fetched`: see `plan_memory`, by the layers' indices."""
-    program = _by_rows(way, name) if way.by_rows else _whole(way, name, fetched)
-    check_placement(program.calls, way.options)
+    program = _by_rows(kernels, name) if isinstance(kernels, Rows) else _whole(kernels, name, fetched)
+    check_placement(program.calls, program.options)
     check_alignment(program)
     return program
 
 
-def _whole(way: Way, name: str, fetched: Mapping[int, int] | None) -> Program:
-    """A program whose layers compute whole tensors."""
-    options = way.options
-    planned = way.planned if not fetched else way.with_fetched(fetched)
+def _whole(kernels: WholeTensors, name: str, fetched: Mapping[int, int] | None) -> Program:
+    """Return the program of layers that compute whole tensors."""
+    model = kernels.model
+    options, source = model.options, model.source
+    planned = kernels.with_fetched(fetched) if fetched else kernels.planned
     parts: tuple[int, ...] = ()
     if options.in_parts:
-        planned, parts = way.in_parts(planned)
+        planned, parts = kernels.in_parts(planned)
     graph, memory, order = planned.scope.graph, planned.memory, planned.order
-    calls = _with_functions(
-        [way.calls[index] for index in order], [way.selected.own_copy[index] for index in order]
-    )
+    own_copy = kernels.selection.own_copy
+    calls = _with_functions([kernels.calls[index] for index in order], [own_copy[index] for index in order])
     arena = memory.own.arena
     if arena.size > MAX_BYTES:
-        where, reason = (
-            f"graph {way.source.name!r}",
-            f"an arena may have {MAX_BYTES} bytes; it has {arena.size}",
-        )
-        raise UnsupportedModelError(way.source.name, [Problem(where, reason, "make its tensors smaller")])
+        where, reason = f"graph {source.name!r}", f"an arena may have {MAX_BYTES} bytes; it has {arena.size}"
+        raise UnsupportedModelError(source.name, [Problem(where, reason, "make its tensors smaller")])
     locate = Locator(graph, memory, model_places(graph, options))
-    choices = [Choice(way.chosen[place], call) for place, call in zip(order, calls, strict=True)]
+    choices = [Choice(kernels.chosen[place], call) for place, call in zip(order, calls, strict=True)]
     layers = Scheduler(choices).layers(planned.scope, memory, locate)
     return Program(
         name=name,
-        source=way.source,
+        source=source,
         graph=graph,
-        target=way.target,
+        target=model.target,
         options=options,
         inputs=tuple(locate(value) for value in graph.inputs),
         outputs=tuple(locate(value) for value in graph.outputs),
         layers=layers,
         state=tuple(StateSlot(locate(s.value), _moved(locate(s.value), locate(s.next))) for s in graph.state),
         arena=arena,
-        flash=way.figures.flash,
+        flash=kernels.figures.flash,
         parts=parts,
-        kernels_proved=way.kernels_proved,
+        kernels_proved=kernels.proved,
     )
 
 
-def _by_rows(way: Way, name: str) -> Program:
-    """A program of which some layers are computed row by row."""
-    options, found = way.options, way.streamed
+def _by_rows(kernels: Rows, name: str) -> Program:
+    """Return the program of layers of which some are computed row by row."""
+    model, found = kernels.model, kernels.streamed
     graph = found.planner.whole
     calls = _with_functions(found.calls, found.selection.own_copy)
-    places = stream_places(graph, options)
+    places = stream_places(graph, model.options)
     return Program(
         name=name,
-        source=way.source,
+        source=model.source,
         graph=graph,
-        target=way.target,
-        options=options,
+        target=model.target,
+        options=model.options,
         inputs=stream_buffers(found, graph.inputs, places),
         outputs=stream_buffers(found, graph.outputs, places),
         layers=stream_layers(found, calls, places),

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from microfold.compiler import context_of
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.ir.text import to_text
@@ -18,8 +19,7 @@ from microfold.kernels.selection.cheapest import Ranking
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.objective import Limits, Objective
 from microfold.lowering.choose import Chooser, ChosenKernels
-from microfold.lowering.lower import find_way
-from microfold.lowering.way import Way
+from microfold.lowering.optimised import Imported, Optimised, optimised
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.report.what_if import pareto_front, time_of
@@ -82,12 +82,13 @@ def tradeoffs(
             chosen = replace(
                 options, optimize=optimize, objective=prices, rows="never", io=_whole(options.io)
             )
-            way = find_way(graph, target, chosen, context, costs=costs)
-            key = optimize, to_text(way.graph, elide=True)
+            imported = Imported(graph, target, chosen, context or context_of(options), costs=costs)
+            model = optimised(imported)
+            key = optimize, to_text(model.graph, elide=True)
             if key in seen:
                 continue
             seen.add(key)
-            for each in _front_of(way):
+            for each in _front_of(model):
                 found.setdefault((each.ram, each.flash, time_of(each) or 0), each)
     return sorted(pareto_front([*found.values()]), key=lambda each: (each.ram, each.flash))
 
@@ -98,9 +99,9 @@ def _whole(io: str) -> str:
     return io
 
 
-def _front_of(way: Way) -> Iterator[Tradeoff]:
+def _front_of(model: Optimised) -> Iterator[Tradeoff]:
     """Yield the fastest choices for one graph, within less and less RAM and flash."""
-    chooser = way.selected.chooser
+    chooser = model.selected.chooser
     fastest, leanest = chooser.best(_TIME, unique=False), chooser.best(_RAM, unique=False)
     assert fastest is not None and leanest is not None  # without limits, there is always a choice
     for arena in _steps(fastest.figures.arena, leanest.figures.arena, RAM_STEPS):
@@ -108,11 +109,11 @@ def _front_of(way: Way) -> Iterator[Tradeoff]:
         most = chooser.best(_TIME, Limits(arena=arena), unique=False)
         if smallest is None or most is None:
             continue  # a plan within so little was not found again
-        yield _tradeoff(way, chooser, most)
+        yield _tradeoff(model, chooser, most)
         for flash in [*_steps(most.figures.flash, smallest.figures.flash, FLASH_STEPS)][1:]:
             found = chooser.best(_TIME, Limits(flash, arena), unique=False)
             if found is not None:
-                yield _tradeoff(way, chooser, found)
+                yield _tradeoff(model, chooser, found)
 
 
 def _steps(most: int, least: int, count: int) -> Iterator[int]:
@@ -123,16 +124,16 @@ def _steps(most: int, least: int, count: int) -> Iterator[int]:
             return
 
 
-def _tradeoff(way: Way, chooser: Chooser, found: ChosenKernels) -> Tradeoff:
-    figures, state = found.figures, way.scope.state_size
+def _tradeoff(model: Optimised, chooser: Chooser, found: ChosenKernels) -> Tradeoff:
+    figures, state = found.figures, model.selected.scope.state_size
     arena = figures.arena
-    if way.scope.inner:  # the arena of layers that run others is not known to the choice
-        arena = way.selected.memory(
-            [c.kernel for c in found.candidates], way.selected.calls(found.candidates)
+    if model.selected.scope.inner:  # the arena of layers that run others is not known to the choice
+        arena = model.selected.memory(
+            [c.kernel for c in found.candidates], model.selected.calls(found.candidates)
         ).size
-    timed = way.target.cycle_model is not None
+    timed = model.target.cycle_model is not None
     return Tradeoff(
-        "size" if way.options.optimize == "size" else "balanced",
+        "size" if model.options.optimize == "size" else "balanced",
         arena + state,
         figures.flash,
         arena + state,

@@ -109,7 +109,7 @@ def test_a_limit_that_is_met_anyway_plans_parts_once(monkeypatch: pytest.MonkeyP
         limits.append(arguments[-1])
         return plan_parts(*arguments)
 
-    monkeypatch.setattr("microfold.lowering.way.plan_parts", planned)
+    monkeypatch.setattr("microfold.lowering.planned.plan_parts", planned)
     core = having(512)
     free = compile_file(MODELS["digits"], core, PARTS)
     ram = sum(free.parts) + free.state_size

@@ -176,7 +176,7 @@ def test_for_the_least_flash_the_smaller_form_is_taken() -> None:
     path = MADE / "control_flow" / "while_int8.tflite"
     with pytest.MonkeyPatch.context() as patch:
         looped = compile_file(path, target.load("cortex-m4"), small)
-        patch.setattr("microfold.lowering.lower.has_loops", lambda _: False)
+        patch.setattr("microfold.lowering.optimised.has_loops", lambda _: False)
         written_out = compile_file(path, target.load("cortex-m4"), small)
     assert looped.layers[0].control is not None
     assert written_out.layers[0].control is None

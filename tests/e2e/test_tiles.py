@@ -18,11 +18,10 @@ from microfold.ir.graph import Graph
 from microfold.ir.graph import verify as check_graph
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import DType, ElementType, TensorType
-from microfold.lowering import arenas, stream
+from microfold.lowering import arenas, chosen_kernels, stream
 from microfold.lowering.stream_search import Search
 from microfold.lowering.stream_tiles import Tilings
 from microfold.lowering.streamed import Streamed
-from microfold.lowering.way import Way
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.elementwise.add import Add
@@ -126,7 +125,7 @@ def check(seed: int, core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A network in tiles, whatever would be best."""
     graph = WideNets(seed).wide()
     whole = compile_graph(graph, target.load(core), Options(io="caller"))
-    monkeypatch.setattr(Way, "by_rows", True)
+    monkeypatch.setattr(chosen_kernels, "computed_by_rows", lambda _: True)
     monkeypatch.setattr(arenas, "in_rows", lambda _: [])
     monkeypatch.setattr(arenas, "in_tiles", lambda *given: in_turns(given[0], seed))
     options = Options(io="caller", ram=whole.arena.size, optimize=OPTIMIZE[seed % len(OPTIMIZE)])
@@ -210,7 +209,7 @@ def test_weights_are_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """All tiles read the same constants, and the image from its first row on."""
     graph = WideNets(3).wide()
     whole = compile_graph(graph, target.load("host"), Options(io="caller", optimize="size"))
-    monkeypatch.setattr(Way, "by_rows", True)
+    monkeypatch.setattr(chosen_kernels, "computed_by_rows", lambda _: True)
     monkeypatch.setattr(arenas, "in_rows", lambda _: [])
     monkeypatch.setattr(arenas, "in_tiles", lambda *given: in_turns(given[0], 0))
     options = Options(io="caller", ram=whole.arena.size, optimize="size")

@@ -13,7 +13,7 @@ from microfold.frontend.tflite import load
 from microfold.ir.graph import Graph
 from microfold.kernels.selection.objective import objective_of
 from microfold.lowering.arenas import PlannedArenas
-from microfold.lowering.lower import find_way
+from microfold.lowering.optimised import Imported, optimised
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.program import Program
@@ -102,8 +102,8 @@ def test_rewrites_of_the_graph_are_judged_by_the_objective() -> None:
         arenas = PlannedArenas(core, options)
         values: list[tuple[float, ...]] = []
         for disabled in ((), ("fuse_residual",)):
-            way = find_way(graph, core, options, PassContext(disabled_pass=disabled))
-            found = arenas.selected(way.graph).exact
+            model = optimised(Imported(graph, core, options, PassContext(disabled_pass=disabled)))
+            found = arenas.selected(model.graph).exact
             assert arenas.reference is not None
             values.append(objective_of(options).value(found.figures, arenas.reference))
         assert values[0] <= values[1]

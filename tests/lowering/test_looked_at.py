@@ -8,11 +8,10 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.errors import InputError
 from microfold.ir.views import ALIGNMENT
-from microfold.lowering import arenas
+from microfold.lowering import arenas, chosen_kernels
 from microfold.lowering.stream_cuts import CLOSE_LOOKS
 from microfold.lowering.stream_search import Search
 from microfold.lowering.stream_tiles import BEHIND_LOOKS, Tilings
-from microfold.lowering.way import Way
 from microfold.options import Options
 from microfold.plan.stream.planner import StreamPlanner
 from tests.e2e.test_tiles import WideNets
@@ -30,7 +29,7 @@ def searches() -> list[Search]:
         raise InputError("that is enough")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Way, "by_rows", True)
+        patch.setattr(chosen_kernels, "computed_by_rows", lambda _: True)
         patch.setattr(arenas, "in_rows", keep)
         for seed in SEEDS:
             with pytest.raises(InputError, match="enough"):

@@ -10,12 +10,12 @@ import pytest
 
 from microfold import target
 from microfold.errors import InputError
-from microfold.lowering.lower import find_way
 from microfold.options import Options
 from microfold.report.tradeoffs import tradeoffs
 from tests.cli.test_passes import CNN
 from tests.command_line import refuse, succeed
 from tests.kernels import graphs
+from tests.lowering.figures import figures_of_build
 
 GRAPH = graphs.conv2d_graph(6, 6, 8, 8, padding=((1, 1), (1, 1)))
 M4 = target.load("cortex-m4")
@@ -36,7 +36,7 @@ def test_the_options_lead_to_what_is_listed_and_nothing_beats_it() -> None:
             ram=each.ram_budget,
             flash=each.flash_budget,
         )
-        built = find_way(GRAPH, M4, options, None).figures
+        built = figures_of_build(GRAPH, M4, options)
         assert (built.arena, built.flash) == (each.ram, each.flash)
         assert round(built.cycles) == each.estimated_cycles
 
@@ -44,7 +44,7 @@ def test_the_options_lead_to_what_is_listed_and_nothing_beats_it() -> None:
 def test_the_least_ram_is_among_them() -> None:
     least = min(each.ram for each in tradeoffs(GRAPH, M4, Options()))
     with pytest.raises(InputError):
-        _ = find_way(GRAPH, M4, Options(ram=least - 8, rows="never"), None).figures
+        _ = figures_of_build(GRAPH, M4, Options(ram=least - 8, rows="never"))
 
 
 def test_command() -> None:

@@ -10,16 +10,16 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.errors import InputError
 from microfold.kernels.selection.objective import Figures
-from microfold.lowering.lower import find_way
 from microfold.options import Options
 from tests.kernels import graphs
+from tests.lowering.figures import figures_of_build
 
 TARGET = target.load("cortex-m4")
 CONV = graphs.conv2d_graph(16, 16, 16, 16, padding=((1, 1), (1, 1)))
 
 
 def _figures(flash: int | None, optimize: str = "speed") -> Figures:
-    return find_way(CONV, TARGET, Options(optimize=optimize, flash=flash), None).figures
+    return figures_of_build(CONV, TARGET, Options(optimize=optimize, flash=flash))
 
 
 def test_less_flash_takes_more_time() -> None:

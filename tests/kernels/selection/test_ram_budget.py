@@ -13,12 +13,12 @@ from microfold.compiler import compile_graph
 from microfold.errors import InputError, MicrofoldError
 from microfold.ir.graph import Graph
 from microfold.kernels.layer import LayerContext
-from microfold.lowering.lower import find_way
 from microfold.ops.elementwise.activations.leaky_relu import LeakyRelu
 from microfold.options import OPTIMIZE, Options
 from microfold.program import Program
 from tests.growth.families import FLOAT, Builder, build
 from tests.kernels import graphs
+from tests.lowering.figures import figures_of_build
 
 TARGET = target.load("cortex-m4")
 CONV = graphs.conv2d_graph(8, 8, 8, 8, padding=((1, 1), (1, 1)))
@@ -85,7 +85,7 @@ def test_what_is_not_proved_is_not_said_to_be() -> None:
 def test_ram_and_flash() -> None:
     """The faster kernel takes either more RAM or more flash; where both are short, neither is there."""
     free = _compiled(None)
-    less = find_way(CONV, TARGET, Options(ram=free.arena.size - 8, optimize="speed"), None).figures
+    less = figures_of_build(CONV, TARGET, Options(ram=free.arena.size - 8, optimize="speed"))
     both = _compiled(free.arena.size - 8, less.flash - 8)
     assert both.arena.size < free.arena.size
     assert _time(both) >= _time(_compiled(free.arena.size - 8)) >= _time(free)

@@ -1,0 +1,199 @@
+"""The first stage of a build: the passes, and the kernels that could compute what they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from microfold.errors import InputError, UnsupportedModelError
+from microfold.external.registry import resolve
+from microfold.ir.domain import admit
+from microfold.ir.graph import Graph
+from microfold.kernels.selection.cheapest import Ranking
+from microfold.kernels.selection.measured import MeasuredCosts
+from microfold.kernels.selection.node_cost import NodeCosts
+from microfold.kernels.selection.objective import Figures, objective_of
+from microfold.kernels.selection.pins import NO_PINS, resolve_pins
+from microfold.lowering.arenas import PlannedArenas, Selected
+from microfold.lowering.chosen_kernels import Rows, WholeTensors, choose_kernels
+from microfold.lowering.pinnable import pinnable_layers
+from microfold.ops.control.control_flow import While
+from microfold.options import Options
+from microfold.passes.context import Decision, PassContext
+from microfold.passes.kinds import Pass
+from microfold.pipeline import chosen_pipeline, default_pipeline, slide
+from microfold.support.frozen import frozen
+from microfold.target import Target
+from microfold.transform.layout.io_layout import with_io_layout
+from microfold.transform.requested.slide_window import Sliding
+from microfold.transform.simplify.split_grouped_conv2d import may_split
+from microfold.transform.subgraphs.limit_loops import with_limited_loops
+
+
+@frozen(eq=False)
+class Imported:
+    """A graph as it was imported, with all that decides about its build.
+
+    Attributes:
+        context: which passes run, and what they are told besides the options.
+        passes: run instead of the default pipeline; None: that.
+        costs: the time of kernels, where it was measured; None: estimates decide.
+    """
+
+    graph: Graph
+    target: Target
+    options: Options
+    context: PassContext
+    passes: Pass | None = None
+    costs: MeasuredCosts | None = None
+
+
+@frozen(eq=False)
+class Optimised:
+    """A model after the passes, with the kernels that could compute its layers.
+
+    Attributes:
+        source: the model as the caller sees it: the reference.
+        options: of the build.
+        context: what the passes were told.
+        decisions: what they decided.
+        sliding: what `source` was made of, if only new frames are handed in.
+        estimated: candidates with estimated times.
+        selected: candidates with measured times, where there are any.
+        unlimited: passes and kernels are chosen as without a limit of RAM.
+    """
+
+    source: Graph
+    target: Target
+    options: Options
+    context: PassContext
+    decisions: Sequence[Decision]
+    sliding: Sliding | None
+    estimated: Selected
+    selected: Selected
+    unlimited: bool
+
+    @property
+    def graph(self) -> Graph:
+        """The optimised graph; a plan may have its nodes in another order."""
+        return self.selected.graph
+
+    @property
+    def rankings(self) -> list[Ranking]:
+        """All layers, in the graph's order, each followed by those that it runs."""
+        return self.selected.rankings
+
+    @cached_property
+    def kernels(self) -> WholeTensors | Rows:
+        """The best kernels of all layers; see `choose_kernels`."""
+        return choose_kernels(self)
+
+
+def optimised(model: Imported) -> Optimised:
+    """Run the passes, with what the options ask of them besides the context.
+
+    For the least flash, loops are written out only where that is better by the objective. Passes take no RAM
+    for fewer instructions where a limit of RAM is met only so. Where the arena has parts, a limit of one
+    arena asks for other kernels than one of all parts: those without a limit are taken if they fit.
+
+    Raises:
+        InputError: options and context ask for different numerics, or pins name what there is not.
+    """
+    options = model.options
+    quiet = replace(model, context=replace(model.context, sink=None, instruments=()))
+    unroll = options.unroll
+    if options.optimize == "size" and has_loops(model.graph):
+        looped, written_out = _figures(quiet, 0), _figures(quiet, unroll)
+        objective = objective_of(options)
+        if looped and (
+            not written_out or objective.value(looped, looped) <= objective.value(written_out, looped)
+        ):
+            unroll = 0
+    if options.ram is not None and may_split(model.graph) and _figures(quiet, unroll) is None:
+        spare = replace(quiet, context=replace(quiet.context, spare_ram=True))
+        fits = _figures(spare, unroll) is not None
+        model = replace(model, context=replace(model.context, spare_ram=fits))
+    if options.in_parts and options.ram is not None:
+        free = _run_passes(model, unroll, unlimited=True)
+        if _parts_fit(free):
+            return free
+    return _run_passes(model, unroll)
+
+
+def _parts_fit(model: Optimised) -> bool:
+    """Return whether the parts of the arena fit the RAM, see `WholeTensors.parts_fit`."""
+    try:
+        return isinstance(model.kernels, WholeTensors) and model.kernels.parts_fit
+    except InputError:
+        return False
+
+
+def _figures(model: Imported, unroll: int) -> Figures | None:
+    """Return what the model takes with loops written out to so many nodes; None: it is refused."""
+    try:
+        return _run_passes(model, unroll).kernels.figures
+    except (UnsupportedModelError, InputError):
+        return None
+
+
+def has_loops(graph: Graph) -> bool:
+    """Whether the model, as imported, repeats something."""
+    return any(isinstance(node.op, While) for node in graph.nodes) or any(
+        has_loops(body) for body in graph.subgraphs.values()
+    )
+
+
+def _run_passes(model: Imported, unroll: int, *, unlimited: bool = False) -> Optimised:
+    """Run the passes on what the options make of the graph, and rank the kernels of the result.
+
+    Args:
+        unroll: loops are written out up to so many nodes.
+        unlimited: see `Optimised`.
+    """
+    target, options = model.target, model.options
+    if model.context.numerics != options.numerics:
+        raise InputError(
+            "options and context must ask for the same numerics; "
+            f"they ask for {options.numerics} and {model.context.numerics}"
+        )
+    admit(model.graph)
+    context = _with_target(model.context, target, options, unroll)
+    limited = with_limited_loops(model.graph, options.max_iterations, context)
+    source, sliding = with_io_layout(limited, options.io_layout, context), None
+    if options.sliding is not None:
+        source, sliding = slide(source, options.sliding, options.sliding_step, context)
+    pipeline = default_pipeline() if model.passes is None else chosen_pipeline(model.passes)
+    chosen_for = replace(options, ram=None) if unlimited else options
+    # Kernels are chosen by what was measured of them; what is asked about whole programs, by estimates:
+    # measured runs of these answer it, see `Choices`.
+    estimates = PlannedArenas(target, chosen_for, may_stream=sliding is None)
+    told = replace(context, arenas=estimates if options.io != "rows" else None)
+    decisions: list[Decision] = []
+    graph = pipeline(source, told.reporting_to(decisions.append))
+    estimated, pins = estimates.selected(graph), NO_PINS
+    if options.kernels:
+        pins = resolve_pins(options.kernels, pinnable_layers(estimated))
+        estimated = Selected(graph, target, chosen_for, pins=pins, reference=estimates.reference)
+    selected = estimated
+    if model.costs is not None:
+        # A hundred percent of the time are measured, too.
+        selected = Selected(graph, target, chosen_for, model.costs, pins)
+    return Optimised(
+        source, target, options, context, decisions, sliding, estimated, selected, unlimited=unlimited
+    )
+
+
+def _with_target(context: PassContext, target: Target, options: Options, unroll: int) -> PassContext:
+    """Return the context with what the target and the options say."""
+    costs = NodeCosts(target, objective_of(options), compiled_for_size=options.optimize == "size")
+    return replace(
+        context,
+        unroll=unroll,
+        channel_block=target.channel_block,
+        spare_flash=context.spare_flash or options.optimize == "size",
+        node_cost=costs,
+        node_scratch=costs.scratch,
+        half_precision=target.half_precision,
+        externals=resolve(options.external),
+    )
