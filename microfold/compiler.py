@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from microfold.analysis.pruning_proof import PruningProof
@@ -14,10 +14,12 @@ from microfold.errors import BudgetError, InputError
 from microfold.frontend import text_form, tflite
 from microfold.frontend.labels import NO_LABELS, Labels, labels_of_model
 from microfold.ir.graph import Graph
+from microfold.kernels.call import CFunction
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.measured import MeasuredCosts
+from microfold.kernels.selection.program import Choice
 from microfold.lowering.chosen_kernels import Revise, Rows, WholeTensors, choose_kernels, least_by_rows
 from microfold.lowering.lower import lower
 from microfold.lowering.optimised import Imported, optimised
@@ -120,9 +122,38 @@ def compile_graph(
         InputError: options and context ask for different numerics, or the labels are required and do not fit.
         BudgetError: nothing that was found fits the RAM and the flash that the options allow.
     """
+    return prepare_graph(
+        graph,
+        target,
+        options,
+        name=name,
+        context=context,
+        passes=passes,
+        origin=origin,
+        labels=labels,
+        costs=costs,
+        revise=revise,
+        explain=explain,
+    ).program
+
+
+def prepare_graph(
+    graph: Graph,
+    target: Target,
+    options: Options | None = None,
+    *,
+    name: str = "",
+    context: PassContext | None = None,
+    passes: Pass | None = None,
+    origin: Origin | None = None,
+    labels: Labels = NO_LABELS,
+    costs: MeasuredCosts | None = None,
+    revise: Revise | None = None,
+    explain: bool = False,
+) -> Prepared:
+    """Return what `compile_graph` makes the program of, for the same arguments."""
     options = options or Options()
     name = model_identifier(name or graph.name)
-
     imported = Imported(graph, target, options, context or context_of(options), passes, costs)
 
     def build(other: Options) -> Program:
@@ -133,24 +164,58 @@ def compile_graph(
     model = optimised(imported)
     try:
         kernels = model.kernels if revise is None else choose_kernels(model, revise)
-        program = _program(kernels, name)
     except BudgetError as refusal:
         if not explain:
             raise
         raise explained(refusal, options, build, partial(least_by_rows, model)) from None
-    evidence = [decision.evidence for decision in model.decisions]
-    return replace(
-        program,
-        context=model.context,
-        sliding=model.sliding,
-        ranges=kernels.ranges,
-        pruned=tuple(item for item in evidence if isinstance(item, PruningProof)),
-        relaxations=tuple(item for item in evidence if isinstance(item, Relaxation)),
-        origin=origin,
-        labels=labels.of_outputs([buffer.type for buffer in program.outputs]),
-        labels_ignored=labels.ignored,
-        measured_on=costs.source if costs is not None else "",
-    )
+
+    def finish(program: Program) -> Program:
+        return replace(
+            program,
+            origin=origin,
+            labels=labels.of_outputs([buffer.type for buffer in program.outputs]),
+            labels_ignored=labels.ignored,
+            measured_on=costs.source if costs is not None else "",
+        )
+
+    return Prepared(kernels, name, finish)
+
+
+@frozen(eq=False)
+class Prepared:
+    """A model with its kernels, of which its program can be made.
+
+    Attributes:
+        name: prefix of all C names.
+        finish: adds to the program what is known of the model's file.
+    """
+
+    kernels: WholeTensors | Rows
+    name: str
+    finish: Callable[[Program], Program]
+
+    @cached_property
+    def program(self) -> Program:
+        """The program.
+
+        Raises:
+            InputError: something does not fit the memories of the target.
+        """
+        model, kernels = self.kernels.model, self.kernels
+        evidence = [decision.evidence for decision in model.decisions]
+        found = replace(
+            _program(kernels, self.name),
+            context=model.context,
+            sliding=model.sliding,
+            ranges=kernels.ranges,
+            pruned=tuple(item for item in evidence if isinstance(item, PruningProof)),
+            relaxations=tuple(item for item in evidence if isinstance(item, Relaxation)),
+        )
+        return self.finish(found)
+
+    def with_choices(self, choices: Sequence[Choice], elsewhere: Collection[CFunction]) -> Prepared:
+        """Return the same with other variants of the same layers; see `ChosenKernels.with_choices`."""
+        return replace(self, kernels=self.kernels.with_choices(choices, elsewhere))
 
 
 def context_of(options: Options) -> PassContext:

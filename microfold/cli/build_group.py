@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from microfold.cli.command_line import build_command
-from microfold.cli.common import compile_model, print_json, report_files, say_name, to_json, working
+from microfold.cli.common import prepare_model, print_json, report_files, say_name, to_json, working
 from microfold.cli.options import CodeOptions
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
 
 if TYPE_CHECKING:
+    from microfold.compiler import Prepared
     from microfold.options import Options
     from microfold.program import Program
 
@@ -108,16 +109,16 @@ def build_group(
 
 def _compile(
     models: Sequence[Path], target: str, code: CodeOptions, passes: PassOptions, quiet: bool
-) -> list[Program]:
+) -> Sequence[Program]:
     """The programs of models; limits are those of all of them together."""
     from microfold.lowering.group_budget import build_within
 
     watching = dict.fromkeys(models, passes)
 
-    def build(model: Path, options: Options, explain: bool) -> Program:
+    def build(model: Path, options: Options, explain: bool) -> Prepared:
         own = replace(code, ram=options.ram, flash=options.flash, io=options.io)
         # Models may be built many times; one of these is seen.
         watched = watching.pop(model, passes.unwatched)
-        return compile_model(model, target, own, watched, quiet, explain)
+        return prepare_model(model, target, own, watched, quiet, explain)
 
-    return build_within([(model.stem, partial(build, model)) for model in models], code.options())
+    return build_within([(model.stem, partial(build, model)) for model in models], code.options()).programs

@@ -16,7 +16,7 @@ from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
 
 if TYPE_CHECKING:
-    from microfold.compiler import ExplainedLayer
+    from microfold.compiler import ExplainedLayer, Prepared
     from microfold.ir.graph import Graph
     from microfold.kernels.selection.measured import MeasuredCosts
     from microfold.options import Options
@@ -162,9 +162,18 @@ def compile_model(
 ) -> Program:
     """Compile the model of a file for a target; `explain`: see `compile_graph`."""
     say_name(code.name, quiet)
+    found = prepare_model(model, target, code, passes, quiet, explain)
+    with working(f"compiling {model.name}", quiet):
+        return found.program
+
+
+def prepare_model(
+    model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool, explain: bool = True
+) -> Prepared:
+    """Choose the kernels of the model of a file for a target; `explain`: see `compile_graph`."""
     with working(f"compiling {model.name}", quiet):
         from microfold.cli.command_line import build_command
-        from microfold.compiler import compile_graph
+        from microfold.compiler import prepare_graph
         from microfold.frontend.labels import labels_of_model, read_labels
         from microfold.program import origin_of
 
@@ -173,7 +182,7 @@ def compile_model(
             plan = measured_plan(code, graph, core, options, context)
             origin = origin_of(model, data, build_command([model], target, code, passes))
             labels = labels_of_model(data) if code.labels is None else read_labels(code.labels)
-            program = compile_graph(
+            found = prepare_graph(
                 graph,
                 core,
                 options,
@@ -184,7 +193,9 @@ def compile_model(
                 costs=costs,
                 explain=explain,
             )
-            return program if plan is None else with_measured_run(program, plan)
+            if plan is None:
+                return found
+            return replace(found, finish=lambda program: with_measured_run(found.finish(program), plan))
 
 
 def say_name(given: str, quiet: bool) -> None:

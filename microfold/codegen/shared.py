@@ -1,14 +1,12 @@
 """What programs of one build have in common: kernel functions that several call, constants that several read.
 
-A function belongs here if several programs call it with the same specification. What two programs call once
-each does not: compilers make such functions parts of the run functions, with the numbers of the only layer in
-their code, and two of these are often no larger than the function itself. Types of records belong here all:
+A function belongs here if several programs call it with the same specification, unless the choice of kernels
+gave a layer a function of its own. Types of records belong here all:
 constants of one type may be handed to shared functions and to those of a program's own.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 
@@ -69,7 +67,6 @@ class Shared:
         """In the order of their first use. No functions of single layers, nor those that call libraries."""
         callers: dict[CFunction, list[str]] = {}
         calls = [layer.call for program in self.programs for layer in program.calls]
-        uses = Counter(call.function for call in calls)
         for program in self.programs:
             for function in dict.fromkeys(layer.call.function for layer in program.calls):
                 callers.setdefault(function, []).append(program.name)
@@ -79,7 +76,6 @@ class Shared:
             if call.function.library is None
             and call.function.only_layer is None
             and len(callers[call.function]) > 1
-            and uses[call.function] > 2
         ]
         narrow = self.programs[0].options.optimize != "speed"
         shared: dict[CFunction, SharedFunction] = {}

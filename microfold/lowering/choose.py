@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from microfold.errors import BudgetError, InputError
-from microfold.kernels.call import KernelCall
+from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.cost.code_rows import around_calls
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
@@ -54,6 +54,7 @@ class ChosenKernels:
     Attributes:
         own_copy: for each layer, whether its function is compiled for it alone.
         plans: for the order of calls in which the choice was made; None: layers run others.
+        elsewhere: functions that other models of the same build call.
         selector: found it, for this objective and these limits.
     """
 
@@ -65,6 +66,26 @@ class ChosenKernels:
     selector: Selector
     objective: Objective
     limits: Limits
+    elsewhere: Collection[CFunction] = ()
+
+    def with_choices(
+        self, layers: Sequence[Ranking], choices: Sequence[Choice], elsewhere: Collection[CFunction]
+    ) -> ChosenKernels:
+        """Return other variants of the same layers, for the same order of calls.
+
+        Args:
+            layers: with all that is considered for them.
+            choices: for each layer.
+            elsewhere: see `ChosenKernels`.
+        """
+        candidates = [_candidate(choice, ranking) for choice, ranking in zip(choices, layers, strict=True)]
+        return replace(
+            self,
+            candidates=candidates,
+            own_copy=[choice.own_copy for choice in choices],
+            figures=self.selector.figures(choices),
+            elsewhere=elsewhere,
+        )
 
     def write_model(self, path: Path) -> None:
         """Write the integer program of the choice, see `Selector.write_model`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 
 from microfold.analysis.ranges import Ranges
 from microfold.errors import BudgetError, InputError, UnsupportedModelError
-from microfold.kernels.call import KernelCall
+from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.selection.cheapest import Candidate, Ranking, run_cost
 from microfold.kernels.selection.objective import Figures
+from microfold.kernels.selection.program import Choice
 from microfold.lowering.choose import ChosenKernels
 from microfold.lowering.planned import Planned, plan_in_parts, planned_with
 from microfold.lowering.refusals import combined
 from microfold.lowering.scope import ScopeMemory
 from microfold.lowering.stream_cuts import Cuts
 from microfold.lowering.stream_search import Search
-from microfold.lowering.streamed import Streamed
+from microfold.lowering.streamed import Streamed, streamed
 from microfold.plan.schedule import SchedulePlanner
 from microfold.support.frozen import frozen
 
@@ -79,6 +80,11 @@ class WholeTensors:
         flash = self.selection.flash_of(self.chosen)
         cycles = run_cost(self.model.rankings, self.chosen)
         return Figures(cycles, flash, self.planned.memory.size)
+
+    def with_choices(self, choices: Sequence[Choice], elsewhere: Collection[CFunction]) -> WholeTensors:
+        """Return other variants of the same layers; see `ChosenKernels.with_choices`."""
+        found = self.selection.with_choices(self.model.rankings, choices, elsewhere)
+        return replace(self, chosen=found.candidates, selection=found)
 
     def with_fetched(self, fetched: Mapping[int, int]) -> Planned:
         """Return the plan with room for constants that are copied into the arena; see `plan_memory`.
@@ -158,6 +164,14 @@ class Rows:
     def figures(self) -> Figures:
         """Time and memory of an inference, by estimates."""
         return self.streamed.figures
+
+    def with_choices(self, choices: Sequence[Choice], elsewhere: Collection[CFunction]) -> Rows:
+        """Return other variants of the same layers; see `ChosenKernels.with_choices`."""
+        now = self.streamed
+        found = now.selection.with_choices(now.rankings, choices, elsewhere)
+        return replace(
+            self, streamed=streamed(now.planner, now.rankings, found.candidates, found, now.ranges)
+        )
 
 
 def choose_kernels(model: Optimised, revise: Revise | None = None) -> WholeTensors | Rows:

@@ -1,34 +1,65 @@
-"""Several models of one firmware within limits of RAM and flash that hold for all of them together.
+"""Several models of one firmware: the best kernels for all of them together.
 
 The RAM is the one arena, as large as the largest model's, and what each keeps from run to run: so each may
-have what the others' states leave. The flash is constants and code; constants that several models read
-count once. Each model has the best kernels for that limit first; while all together are too large, the model
-is built smaller for which a byte costs least time.
+have what the others' states leave. Which layers are computed by rows is decided for each model alone. Then
+one integer program chooses the kernels of all layers of all models; see `joint_choice`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from microfold.codegen.group import arena_room, arena_size
-from microfold.codegen.shared_constants import constant_bytes
 from microfold.errors import BudgetError
+from microfold.kernels.call import CFunction
+from microfold.kernels.selection.objective import Limits, Objective, objective_of
+from microfold.kernels.selection.program import Choice
+from microfold.kernels.selection.selector import Selection
+from microfold.lowering.chosen_kernels import Rows, WholeTensors
+from microfold.lowering.joint_choice import Part, joint_selector, of_each
 from microfold.options import Options
 from microfold.program import Program
 from microfold.support.frozen import frozen
 from microfold.support.memo import Remembered
 
-# Compiles a model with some options; the flag: whether refusals say what else would do. Raises BudgetError.
-Build = Callable[[Options, bool], Program]
-# Steps from a model's fastest kernels to the smallest ones.
-STEPS = 4
 # How often what a refusal names is tried: with two budgets, it may be refused for the other one.
 ATTEMPTS = 3
 
 
-def build_within(builds: Sequence[tuple[str, Build]], options: Options) -> list[Program]:
-    """Programs of all models, each with limits of its own with which all together keep theirs.
+class Prepared(Protocol):
+    """A model with its kernels, of which its program can be made; see `compiler.Prepared`."""
+
+    @property
+    def kernels(self) -> WholeTensors | Rows: ...
+
+    @property
+    def program(self) -> Program: ...
+
+    def with_choices(self, choices: Sequence[Choice], elsewhere: Collection[CFunction]) -> Prepared: ...
+
+
+# Chooses the kernels of a model with some options; the flag: whether refusals say what else would do. Raises
+# BudgetError.
+Build = Callable[[Options, bool], Prepared]
+
+
+@frozen(eq=False)
+class Group:
+    """The programs of all models.
+
+    Attributes:
+        flash: estimated bytes of constants and code; those that several models have count once.
+    """
+
+    programs: Sequence[Program]
+    flash: int
+
+
+def build_within(builds: Sequence[tuple[str, Build]], options: Options) -> Group:
+    """Return the programs of all models with the best kernels for all of them together.
 
     Args:
         builds: with the models' names.
@@ -39,7 +70,8 @@ def build_within(builds: Sequence[tuple[str, Build]], options: Options) -> list[
     """
     models = [_Model(name, build) for name, build in builds]
     try:
-        return _within(models, options)
+        prepared, flash = _within(models, options)
+        return Group([each.program for each in prepared], flash)
     except BudgetError as refusal:
         raise _explained(models, options, refusal) from None
 
@@ -52,16 +84,16 @@ class _Model:
         self._build = build
         self._remembered = Remembered()
 
-    def __call__(self, options: Options) -> Program | BudgetError:
+    def __call__(self, options: Options) -> Prepared | BudgetError:
         return self._remembered(options, lambda: self._find(options))
 
-    def _find(self, options: Options) -> Program | BudgetError:
+    def _find(self, options: Options) -> Prepared | BudgetError:
         try:
             return self._build(options, options.flash is None)
         except BudgetError as refusal:
             return refusal
 
-    def least(self, options: Options, memory: str) -> Program:
+    def least(self, options: Options, memory: str) -> Prepared:
         """With as much ``ram`` or ``flash`` as refusals name, if these options are refused.
 
         Raises:
@@ -69,7 +101,7 @@ class _Model:
         """
         found = refusal = self(options)
         for _ in range(ATTEMPTS):
-            if isinstance(found, Program):
+            if not isinstance(found, BudgetError):
                 return found
             size = found.least(memory)
             if size is None:
@@ -79,46 +111,57 @@ class _Model:
         raise BudgetError(refusal.rule, [f"{self.name} decides", *refusal.found], [], refusal.otherwise)
 
 
-def _within(models: Sequence[_Model], options: Options) -> list[Program]:
-    """See `build_within`; refusals name the least of one memory."""
+def _within(models: Sequence[_Model], options: Options) -> tuple[list[Prepared], int]:
+    """Return the models and the flash of a `Group`; refusals name the least of one memory."""
+    any_flash = replace(options, flash=None)
     if options.ram is None:
-        own = [options for _ in models]
+        own = [any_flash for _ in models]
+        found = [model.least(any_flash, "ram") for model in models]
+        room = math.inf
     else:
-        programs = _within_ram(models, options, options.ram)
+        found = _within_ram(models, any_flash, options.ram)
+        programs = [prepared.program for prepared in found]
         room = arena_room(options.ram - _states(programs), options.align)
-        own = [replace(options, ram=room + program.state_size) for program in programs]
-        if options.flash is None:
-            return programs
-    if options.flash is None:
-        return [model.least(options, "ram") for model in models]
-    return _Flash(models, own, options.flash).programs()
+        own = [replace(any_flash, ram=room + program.state_size) for program in programs]
+    limits = Limits(math.inf if options.flash is None else options.flash, room)
+    chosen = _Joint(found).best(objective_of(options), limits)
+    if chosen is None:
+        # Other graphs, and layers by rows or not, may take less flash.
+        smallest = [
+            model.least(replace(each, flash=0), "flash") for model, each in zip(models, own, strict=True)
+        ]
+        joint = _Joint(smallest)
+        chosen = joint.best(objective_of(options), limits)
+        if chosen is None:
+            raise joint.refusal([model.name for model in models], limits)
+    return chosen
 
 
-def _within_ram(models: Sequence[_Model], options: Options, limit: int) -> list[Program]:
-    """Programs with any flash. Each is tried with what it may have if the others keep nothing.
+def _within_ram(models: Sequence[_Model], options: Options, limit: int) -> list[Prepared]:
+    """Return the models with any flash. Each is tried with what it may have if the others keep nothing.
 
     Raises:
         BudgetError: the states and the largest arena do not fit.
     """
 
-    def build(model: _Model, ram: int) -> tuple[Program, BudgetError | None]:
-        """The program, or the leanest one with the reason why it is refused."""
-        allowed = replace(options, ram=max(ram, 0), flash=None)
+    def build(model: _Model, ram: int) -> tuple[Prepared, BudgetError | None]:
+        """Return the model, or the leanest way to compute it with the reason why that is refused."""
+        allowed = replace(options, ram=max(ram, 0))
         found = model(allowed)
-        return (found, None) if isinstance(found, Program) else (model.least(allowed, "ram"), found)
+        return (model.least(allowed, "ram"), found) if isinstance(found, BudgetError) else (found, None)
 
     found = [build(model, limit) for model in models]
     while True:
-        programs = [program for program, _ in found]
+        programs = [prepared.program for prepared, _ in found]
         room = arena_room(limit - _states(programs), options.align)
-        over = [i for i, (program, why) in enumerate(found) if why is None and program.arena.size > room]
+        over = [i for i, (_, why) in enumerate(found) if why is None and programs[i].arena.size > room]
         if not over:
             break
         for index in over:
             found[index] = build(models[index], room + programs[index].state_size)
-    refused = [(program, why, model) for (program, why), model in zip(found, models, strict=True) if why]
+    refused = [(each.program, why, model) for (each, why), model in zip(found, models, strict=True) if why]
     if not refused:
-        return programs
+        return [prepared for prepared, _ in found]
     _, why, model = max(refused, key=lambda each: each[0].arena.size)
     arena, states = arena_size(programs), _states(programs)
     together = f"all models together have an arena of {arena} bytes, and states of {states}"
@@ -128,12 +171,6 @@ def _within_ram(models: Sequence[_Model], options: Options, limit: int) -> list[
         [{"ram": arena + states}, *(remedy for remedy in why.remedies if "io" in remedy)],
         why.otherwise,
     )
-
-
-def flash_of(programs: Sequence[Program]) -> int:
-    """Return the estimated bytes of constants and code of all; constants of several models count once."""
-    constants = sum(program.weight_bytes for program in programs)
-    return sum(program.flash for program in programs) - constants + constant_bytes(programs)
 
 
 def _states(programs: Sequence[Program]) -> int:
@@ -161,93 +198,44 @@ def _tried(
             yield {**remedy}
 
 
-@frozen(eq=False)
-class _Flash:
-    """Models whose constants together have a limit.
+class _Joint:
+    """The choice of kernels for all models.
 
-    Attributes:
-        own: the options of each, with its part of the RAM.
+    Args:
+        models: with the kernels that are best for each alone.
     """
 
-    models: Sequence[_Model]
-    own: Sequence[Options]
-    limit: int
+    def __init__(self, models: Sequence[Prepared]):
+        self._models = models
+        kernels = [each.kernels for each in models]
+        self._parts = [Part(each.selection, each.figures.arena) for each in kernels]
+        self._selector = joint_selector(
+            self._parts, sum(each.selection.selector.fixed_ram for each in kernels)
+        )
 
-    def programs(self) -> list[Program]:
-        """Programs within the limit.
+    def best(self, objective: Objective, limits: Limits) -> tuple[list[Prepared], int] | None:
+        """Return the models with the best kernels that keep the limits, and their flash; None: none do."""
+        found = self._selector.best(objective, limits)
+        return None if found is None else (self._with(found), found.figures.flash)
 
-        Raises:
-            BudgetError: the smallest ones are not.
-        """
-        fastest = [self._build(index, self.limit) for index in range(len(self.models))]
-        programs = [program for program in fastest if isinstance(program, Program)]
-        if len(programs) == len(fastest) and flash_of(programs) <= self.limit:
-            return programs
-        least = [
-            model.least(replace(options, flash=0), "flash")
-            for model, options in zip(self.models, self.own, strict=True)
+    def _with(self, found: Selection) -> list[Prepared]:
+        choices = of_each(self._parts, found.chosen)
+        functions = [{choice.variant.function for choice in own} for own in choices]
+        return [
+            model.with_choices(own, {f for other in functions if other is not called for f in other})
+            for model, own, called in zip(self._models, choices, functions, strict=True)
         ]
-        needed = flash_of(least)
-        if needed > self.limit:
-            raise self._refusal(least, needed)
-        first = [
-            f if isinstance(f, Program) else smallest for f, smallest in zip(fastest, least, strict=True)
-        ]
-        return self._spent(self._smaller(first, least))
 
-    def _build(self, index: int, flash: int) -> Program | BudgetError:
-        return self.models[index](replace(self.own[index], flash=flash))
-
-    def _refusal(self, least: Sequence[Program], needed: int) -> BudgetError:
-        limited = ", of those whose arena fits the RAM" if self.own[0].ram is not None else ""
-        each = ", ".join(f"{m.name} {p.flash}" for m, p in zip(self.models, least, strict=True))
-        shared = sum(program.flash for program in least) - needed
+    def refusal(self, names: Sequence[str], limits: Limits) -> BudgetError:
+        """Return the least flash that would do."""
+        least = self._selector.best(Objective(flash=1.0), replace(limits, flash=math.inf))
+        assert least is not None  # each model fits the arena
+        limited = ", of those whose arena fits the RAM" if math.isfinite(limits.arena) else ""
+        needed = least.figures.flash
+        flash = [prepared.kernels.figures.flash for prepared in self._with(least)]
+        each = ", ".join(f"{name} {own}" for name, own in zip(names, flash, strict=True))
         found = [f"the smallest kernels{limited} take {needed} by estimate: {each}"]
+        shared = sum(flash) - needed
         found += [f"{shared} bytes of these are of several models, and count once"] if shared else []
-        rule = f"constants and code of all models must fit {self.limit} bytes of flash"
+        rule = f"constants and code of all models must fit {limits.flash:.0f} bytes of flash"
         return BudgetError(rule, found, [{"flash": needed}])
-
-    def _smaller(self, programs: Sequence[Program], least: Sequence[Program]) -> list[Program]:
-        """Programs within the limit, by steps each of which costs the least time per byte.
-
-        Where models share constants, only a step of all of them may save any.
-        """
-        now = [*programs]
-        steps = [
-            (program.flash - smallest.flash) // STEPS
-            for program, smallest in zip(programs, least, strict=True)
-        ]
-        while (excess := flash_of(now) - self.limit) > 0:
-            next_ = [
-                self._step(index, now[index], least[index], max(min(excess, step), 1))
-                for index, step in enumerate(steps)
-            ]
-            changes = [[*now[:index], next_[index], *now[index + 1 :]] for index in range(len(now))]
-            size, time = flash_of(now), _time(now)
-            paying = [c for c in (*changes, next_) if flash_of(c) < size]
-            if not paying:
-                return [*least]
-            now = min(paying, key=lambda c: (_time(c) - time) / (size - flash_of(c)))
-        return now
-
-    def _step(self, index: int, program: Program, least: Program, size: int) -> Program:
-        """The same model with so many bytes less; its least where that is nearer."""
-        if program.flash - size <= least.flash:
-            return least
-        found = self._build(index, program.flash - size)
-        return found if isinstance(found, Program) else least
-
-    def _spent(self, programs: Sequence[Program]) -> list[Program]:
-        """The same with bytes that steps left over."""
-        now = [*programs]
-        for index, program in enumerate(programs):
-            more = self._build(index, program.flash + self.limit - flash_of(now))
-            if isinstance(more, Program) and _time([more]) < _time([program]):
-                changed = [*now[:index], more, *now[index + 1 :]]
-                now = changed if flash_of(changed) <= self.limit else now
-        return now
-
-
-def _time(programs: Sequence[Program]) -> int:
-    """Estimates of one run of each: cycles, or instructions; of what is not known, nothing."""
-    return sum(program.estimated_cycles or program.estimated_instructions or 0 for program in programs)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from microfold.errors import Problem, UnsupportedModelError
 from microfold.ir.limits import MAX_BYTES
 from microfold.kernels.call import KernelCall
+from microfold.lowering.choose import ChosenKernels
 from microfold.lowering.chosen_kernels import Rows, WholeTensors
 from microfold.lowering.placement import check_alignment, check_placement
 from microfold.lowering.schedule import Choice, Locator, Scheduler, model_places
@@ -37,8 +38,7 @@ def _whole(kernels: WholeTensors, name: str, fetched: Mapping[int, int] | None) 
     if options.in_parts:
         planned, parts = kernels.in_parts(planned)
     graph, memory, order = planned.scope.graph, planned.memory, planned.order
-    own_copy = kernels.selection.own_copy
-    calls = _with_functions([kernels.calls[index] for index in order], [own_copy[index] for index in order])
+    calls = _with_functions([kernels.calls[index] for index in order], kernels.selection, order)
     arena = memory.own.arena
     if arena.size > MAX_BYTES:
         where, reason = f"graph {source.name!r}", f"an arena may have {MAX_BYTES} bytes; it has {arena.size}"
@@ -67,7 +67,7 @@ def _by_rows(kernels: Rows, name: str) -> Program:
     """Return the program of layers of which some are computed row by row."""
     model, found = kernels.model, kernels.streamed
     graph = found.planner.whole
-    calls = _with_functions(found.calls, found.selection.own_copy)
+    calls = _with_functions(found.calls, found.selection, range(len(found.calls)))
     places = stream_places(graph, model.options)
     return Program(
         name=name,
@@ -90,17 +90,23 @@ def _by_rows(kernels: Rows, name: str) -> Program:
     )
 
 
-def _with_functions(calls: Sequence[KernelCall], own_copy: Sequence[bool]) -> list[KernelCall]:
+def _with_functions(
+    calls: Sequence[KernelCall], selection: ChosenKernels, order: Sequence[int]
+) -> list[KernelCall]:
     """Return the calls with a function of its own for each layer that is to have one.
 
     Compilers put a layer's numbers into the code of a function that nothing else calls.
+
+    Args:
+        order: of the calls, as indices of layers.
     """
     uses = Counter(call.function for call in calls)
+    others = {*selection.elsewhere, *(function for function, count in uses.items() if count > 1)}
     return [
-        replace(call, function=replace(call.function, only_layer=index))
-        if own and call.function.library is None and uses[call.function] > 1
+        replace(call, function=replace(call.function, only_layer=position))
+        if selection.own_copy[index] and call.function.library is None and call.function in others
         else call
-        for index, (call, own) in enumerate(zip(calls, own_copy, strict=True))
+        for position, (call, index) in enumerate(zip(calls, order, strict=True))
     ]
 
 

@@ -91,12 +91,12 @@ class Selector:
     Attributes:
         plans: of the arena; None: it has no part in the choice.
         proved: every bound so far is proved: plans were, too, and no question took too many rounds.
+        fixed_flash, fixed_ram: bytes that every choice takes besides; those of RAM are not in the arena, and
+            only count as a part of a hundred percent.
 
     Args:
         layers: the variants of each layer, at least one of each.
         reference: the figures that are a hundred percent; None: the least of these layers.
-        fixed_flash, fixed_ram: bytes that every choice takes besides; those of RAM are not in the arena, and
-            only count as a part of a hundred percent.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Selector:
         fixed_ram: int = 0,
     ):
         self.layers = layers
-        self._fixed_flash, self._fixed_ram = fixed_flash, fixed_ram
+        self.fixed_flash, self.fixed_ram = fixed_flash, fixed_ram
         self.plans = plans
         self._runs = plans if isinstance(plans, RunBounds) else None
         self._windows: list[Window] = []
@@ -127,7 +127,7 @@ class Selector:
         fastest = sum(min(min(v.cycles, v.cycles_alone) for v in variants) for variants in self.layers)
         smallest = solve(self._program.program, self._program.sum_of(Prices(flash=1.0)))
         assert smallest is not None  # every layer has a variant
-        flash, ram = smallest.value + self._fixed_flash, self._program.least_arena + self._fixed_ram
+        flash, ram = smallest.value + self.fixed_flash, self._program.least_arena + self.fixed_ram
         return Figures(fastest, flash, ram)
 
     def best(
@@ -155,7 +155,7 @@ class Selector:
             too_much = math.inf
             if better_than is not None and not minima:
                 flash, arena = (
-                    better_than.flash - self._fixed_flash,
+                    better_than.flash - self.fixed_flash,
                     better_than.arena - self._program.least_arena,
                 )
                 too_much = better_than.cycles * prices.cycles + flash * prices.flash + arena * prices.arena
@@ -170,10 +170,15 @@ class Selector:
         values = (*(value + round(p.arena * floor) for p, value in minima if p is not RANKS),)
         return Selection(best.chosen, self._figures(best.chosen, best.arena), values, self.proved)
 
+    def figures(self, chosen: Sequence[Choice]) -> Figures:
+        """Return what a choice takes, whether or not it is the best."""
+        arena = self._planned_arena(chosen) if self.plans is not None else self._known_arena(chosen)
+        return self._figures(chosen, arena)
+
     def _figures(self, chosen: Sequence[Choice], arena: int) -> Figures:
         """Return what a choice takes, with what every choice takes besides."""
         figures = figures_of(chosen, arena)
-        return replace(figures, flash=figures.flash + self._fixed_flash)
+        return replace(figures, flash=figures.flash + self.fixed_flash)
 
     def bound(self, objective: Objective, limits: Limits | None = None) -> Figures | None:
         """Return figures than which no choice that keeps the limits has better ones; None: none keeps them.
@@ -288,7 +293,7 @@ class Selector:
         program = self._program
         rows: list[Row] = []
         if math.isfinite(limits.flash):
-            left = math.floor(limits.flash) - self._fixed_flash
+            left = math.floor(limits.flash) - self.fixed_flash
             rows.append(at_most(left, program.sum_of(Prices(flash=1.0))))
         if math.isfinite(limits.arena):
             left = math.floor(limits.arena) - program.least_arena

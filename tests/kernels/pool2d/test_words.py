@@ -58,7 +58,7 @@ def test_cost(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
         )
     ]
     # Copies of functions for one layer take less than estimates of shared ones say.
-    monkeypatch.setattr("microfold.lowering.lower._with_functions", lambda calls, _: calls)
+    monkeypatch.setattr("microfold.lowering.lower._with_functions", lambda calls, *_: calls)
     for name, estimated, counted in measured(check(cases, core, monkeypatch)):
         assert estimated == pytest.approx(counted, rel=0.15), name
 

@@ -1,0 +1,120 @@
+"""The kernels of several models in one build, as one integer program.
+
+The models take turns in one arena, so that it is as large as the largest one's. Functions and constants that
+several models have are in flash once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+from microfold.kernels.call import KernelCall
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.selection.program import Choice
+from microfold.kernels.selection.selector import ArenaPlans, ArenaSize, RunBounds, Selector
+from microfold.lowering.choose import ChosenKernels
+from microfold.support.frozen import frozen
+
+
+@frozen(eq=False)
+class Part:
+    """A model with the kernels that are best for it alone.
+
+    Attributes:
+        fixed_arena: bytes of its arena where no choice of kernels changes that: its layers run others.
+    """
+
+    selection: ChosenKernels
+    fixed_arena: int
+
+    @property
+    def layers(self) -> int:
+        """The number of its layers."""
+        return len(self.selection.selector.layers)
+
+    @property
+    def plans(self) -> ArenaPlans | None:
+        """Plans its arena; None: that is fixed."""
+        return self.selection.selector.plans
+
+
+def joint_selector(parts: Sequence[Part], fixed_ram: int) -> Selector:
+    """Return the selector among the variants of all models; the layers of one follow those of the other.
+
+    Args:
+        fixed_ram: bytes of RAM besides the arena, of all models.
+    """
+    starts = _starts(parts)
+    layers = [
+        [replace(variant, layer=start + variant.layer) for variant in variants]
+        for start, part in zip(starts, parts, strict=True)
+        for variants in part.selection.selector.layers
+    ]
+    fixed_flash = sum(part.selection.selector.fixed_flash for part in parts)
+    return Selector(layers, JointPlans(parts), None, fixed_flash, fixed_ram)
+
+
+def of_each(parts: Sequence[Part], chosen: Sequence[Choice]) -> list[Sequence[Choice]]:
+    """Return the choices of each model, of those for all layers."""
+    found: list[Sequence[Choice]] = []
+    for start, part in zip(_starts(parts), parts, strict=True):
+        own = chosen[start : start + part.layers]
+        found.append([replace(c, variant=replace(c.variant, layer=layer)) for layer, c in enumerate(own)])
+    return found
+
+
+def _starts(parts: Sequence[Part]) -> list[int]:
+    """Return the number of the first layer of each model."""
+    return [*accumulate((part.layers for part in parts), initial=0)][:-1]
+
+
+@frozen
+class _Largest:
+    """The arena of all models."""
+
+    size: int
+
+
+class JointPlans:
+    """Plans the arena that several models share: each has a plan of its own, in its own order of calls."""
+
+    def __init__(self, parts: Sequence[Part]):
+        self._parts = [*zip(_starts(parts), parts, strict=True)]
+
+    def need(self, index: int, kernel: Kernel, call: KernelCall) -> int:
+        """Return the bytes of the smallest arena for all that is alive in a layer's call."""
+        start, part = self._of(index)
+        return part.plans.need(index - start, kernel, call) if part.plans is not None else part.fixed_arena
+
+    def plan(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> ArenaSize:
+        """Return the plan for the calls of all layers."""
+        sizes: list[int] = []
+        for start, part in self._parts:
+            own = slice(start, start + part.layers)
+            plans = part.plans
+            sizes.append(plans.plan(kernels[own], calls[own]).size if plans is not None else part.fixed_arena)
+        return _Largest(max(sizes))
+
+    def runs_above(
+        self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], known: int
+    ) -> list[Sequence[int]]:
+        """Return layers of short runs of calls that need more than the known bytes."""
+        found: list[Sequence[int]] = []
+        for start, part in self._parts:
+            own = slice(start, start + part.layers)
+            if isinstance(part.plans, RunBounds):
+                runs = part.plans.runs_above(kernels[own], calls[own], known)
+                found += [[start + layer for layer in run] for run in runs]
+        return found
+
+    def run_bound(self, run: Sequence[int], kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> int:
+        """Return the bytes that no plan for a run of calls of one model can go below."""
+        start, part = self._of(run[0])
+        assert isinstance(part.plans, RunBounds)  # it has found the run
+        return part.plans.run_bound([layer - start for layer in run], kernels, calls)
+
+    def _of(self, index: int) -> tuple[int, Part]:
+        """Return the model of a layer, and the number of its first layer."""
+        return next((start, part) for start, part in reversed(self._parts) if start <= index)
