@@ -194,13 +194,18 @@ class Prepared:
     name: str
     finish: Callable[[Program], Program]
 
-    @cached_property
+    @property
     def program(self) -> Program:
         """The program.
 
         Raises:
             InputError: something does not fit the memories of the target.
         """
+        return self._made
+
+    @cached_property
+    def _made(self) -> Program:
+        """The program, made once."""
         model, kernels = self.kernels.model, self.kernels
         evidence = [decision.evidence for decision in model.decisions]
         found = replace(

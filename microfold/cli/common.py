@@ -195,7 +195,11 @@ def prepare_model(
             )
             if plan is None:
                 return found
-            return replace(found, finish=lambda program: with_measured_run(found.finish(program), plan))
+
+            def finish(program: Program) -> Program:
+                return with_measured_run(found.finish(program), plan)
+
+            return replace(found, finish=finish)
 
 
 def say_name(given: str, quiet: bool) -> None:

@@ -29,7 +29,19 @@ SHOWN_PART = 0.0005
 
 
 class Plans(ArenaPlans, Protocol):
-    """Plans the arena for the calls in one order, or in a better one.
+    """Plans the arena for the calls in one order, or in a better one."""
+
+    def need_in_any_order(self, index: int, kernel: Kernel, call: KernelCall) -> int:
+        """Return bytes that a layer's call needs whatever the order."""
+        ...
+
+    def reordered(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> OrderedPlans | None:
+        """Return the plans for the order that suits these kernels better; None: none was found."""
+        ...
+
+
+class OrderedPlans(Plans, Protocol):
+    """Plans the arena for the calls in another order than that of the graph.
 
     Attributes:
         order: of the calls, as indices of layers.
@@ -37,14 +49,6 @@ class Plans(ArenaPlans, Protocol):
 
     @property
     def order(self) -> Sequence[int]: ...
-
-    def need_in_any_order(self, index: int, kernel: Kernel, call: KernelCall) -> int:
-        """Return bytes that a layer's call needs whatever the order."""
-        ...
-
-    def reordered(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> Plans | None:
-        """Return the plans for the order that suits these kernels better; None: none was found."""
-        ...
 
 
 @frozen(eq=False)
@@ -191,7 +195,7 @@ class Chooser:
         """Return figures that no kernels can beat in this order of the calls; None: none keep the limits."""
         return self._given.bound(objective, limits)
 
-    def _reordered(self, best: Selection | None) -> Plans | None:
+    def _reordered(self, best: Selection | None) -> OrderedPlans | None:
         """Return the plans for the order that suits a choice better; without one, the leanest kernels."""
         if self._plans is None:
             return None
@@ -213,10 +217,17 @@ class Chooser:
             assert smallest is not None  # without limits, there is always a choice
             if smallest.figures.arena > options.ram - state:
                 return self._refused_ram(smallest, options.ram, state)
+        refusal = self.refused_flash(options, state)
+        assert refusal is not None  # that much RAM is enough
+        return refusal
+
+    def refused_flash(self, options: Options, state: int) -> BudgetError | None:
+        """Return the least flash within the RAM, see `refusal`; None: no kernels fit the RAM."""
         assert options.flash is not None
         within_ram = replace(limits_of(options, state), flash=math.inf)
         least = self.best(Objective(flash=1.0), within_ram if self._plans is not None else None)
-        assert least is not None  # that much RAM is enough
+        if least is None:
+            return None
         limited = " of those that fit the RAM" if options.ram is not None else ""
         proof = "which is proved" if least.proved else "as far as known"
         return BudgetError.of_flash(

@@ -36,6 +36,14 @@ WORTHWHILE = 0.01
 WIDER_LOOKS, OTHER_WIDER_LOOKS = 24, 4
 
 
+class NoKernelsFitError(InputError):
+    """The kernels of a cut fit neither the RAM nor the flash that the options allow."""
+
+    def __init__(self, planner: StreamPlanner, message: str):
+        super().__init__(message)
+        self.planner = planner
+
+
 class Search:
     """Cuts with kernels, and what makes them better."""
 
@@ -237,11 +245,14 @@ class Search:
             raise self._refused(planner)
         return streamed(planner, chooser.layers, found.candidates, found, self.cuts.ranges)
 
-    def _refused(self, planner: StreamPlanner) -> InputError:
-        """Return why no kernels for a cut fit; the least RAM of all cuts is found once, see `refusal`."""
-        if self.options.flash is not None:
-            return self._chooser(planner).refusal(self.options, self.cuts.state)
-        return InputError(f"computed by rows, no kernels fit {self.options.ram} bytes of RAM: allow more")
+    def _refused(self, planner: StreamPlanner) -> NoKernelsFitError:
+        """Return that no kernels for a cut fit; `refusal` finds the least RAM and flash of all cuts."""
+        options = self.options
+        limits = [f"{options.ram} bytes of RAM"] if options.ram is not None else []
+        limits += [f"{options.flash} of flash"] if options.flash is not None else []
+        return NoKernelsFitError(
+            planner, f"computed by rows, no kernels fit {' and '.join(limits)}: allow more"
+        )
 
     def _chooser(self, planner: StreamPlanner) -> Chooser:
         """Return the chooser of the kernels of a cut."""
@@ -376,19 +387,36 @@ class Search:
             )
         ram = self.options.ram
         if ram is None:
-            return refusals[0]
+            return self._least_flash(refusals)
         smallest = by_rows = self.leanest
         for search in tiles:
             smallest = min(smallest, search.leanest_below(smallest))
         least = smallest + self.cuts.state
         if least <= ram:
-            return _nearest(refusals)
+            return self._least_flash(refusals)
         how = "by rows" if smallest == by_rows else "by rows and in tiles of columns"
         found = (
             f"computed {how}, the smallest arena found has {smallest}, and the state takes "
             f"{self.cuts.state}; this is no bound: with a limit below, the search may find a smaller one"
         )
         return BudgetError.of_ram(ram, [found], int(least), "make the model's rows smaller")
+
+    def _least_flash(self, refusals: Sequence[InputError]) -> InputError:
+        """Return the refusal of the cut that needs least flash within the RAM, the best bounds first."""
+        if self.options.flash is None:
+            return refusals[0]
+        limits = replace(limits_of(self.options, self.cuts.state), flash=math.inf)
+        choosers = [self._chooser(each.planner) for each in refusals if isinstance(each, NoKernelsFitError)]
+        bounds = ((chooser.bound(Objective(flash=1.0), limits), chooser) for chooser in choosers)
+        fitting = [(bound.flash, chooser) for bound, chooser in bounds if bound is not None]
+        nearest, least = refusals[0], math.inf
+        for bound, chooser in sorted(fitting, key=lambda each: each[0]):
+            if bound >= least:
+                break
+            refusal = chooser.refused_flash(self.options, self.cuts.state)
+            if refusal is not None and (refusal.least("flash") or 0) < least:
+                nearest, least = refusal, refusal.least("flash") or 0
+        return nearest
 
     @cached_property
     def leanest(self) -> float:
@@ -407,13 +435,6 @@ class Search:
             assert smallest is not None  # without limits, there is always a choice
             found = min(found, smallest.figures.arena)
         return found
-
-
-def _nearest(refusals: Sequence[InputError]) -> InputError:
-    """Of all reasons the one that says what would do, and of these, the least."""
-    sized = [each for each in refusals if isinstance(each, BudgetError)]
-    flash = [each for each in sized if each.least("flash") is not None]
-    return min(flash, key=lambda each: each.least("flash") or 0) if flash else [*sized, *refusals][0]
 
 
 def _readers(region: Region, value: Value) -> list[RowNode]:

@@ -78,12 +78,15 @@ class SchedulePlanner:
     ) -> list[Sequence[int]]:
         """Return the layers of short runs of calls that need more than the known bytes."""
         memory = self.plan(kernels, calls)
+        if memory.arena.bound <= known:
+            return []  # not even all calls are known to need more
 
-        def bound_of(first: int, last: int) -> int:
+        def is_above(first: int, last: int) -> bool:
             inside = [block for block in memory.blocks if block.first <= last and block.last >= first]
-            return self._bound(inside, memory.overlaps) if sum(b.size for b in inside) > known else 0
+            least = self._bound(inside, memory.overlaps, known) if sum(b.size for b in inside) > known else 0
+            return least > known
 
-        found = runs_above(len(calls), known, bound_of)
+        found = runs_above(len(calls), is_above)
         return [self.order[run.first : run.last + 1] for run in found]
 
     def run_bound(self, run: Sequence[int], kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> int:
@@ -103,8 +106,15 @@ class SchedulePlanner:
                 blocks.append(Storage(f"scratch of call {position}", call.scratch, position, position))
         return self._bound(blocks, overlaps)
 
-    def _bound(self, blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> int:
-        return plan_coarsely(blocks, overlaps, self.alignment, None, plan_arena).bound
+    def _bound(
+        self, blocks: Sequence[Storage], overlaps: Sequence[Overlap], wanted: int | None = None
+    ) -> int:
+        """Return bytes that no plan goes below.
+
+        Args:
+            wanted: it is only asked whether there is a plan of so many bytes; None: the bound is the largest.
+        """
+        return plan_coarsely(blocks, overlaps, self.alignment, wanted, plan_arena).bound
 
     def planned(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> Schedule:
         """Return this order with the plan for some kernels."""

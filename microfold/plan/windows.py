@@ -9,30 +9,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-# Lengths of runs that are tried, in calls; the last one tried is the whole model.
-LENGTHS = (2, 3, 4, 6, 9)
-# The number of runs that are returned, all of the shortest length at which there are any.
-MOST_RUNS = 4
-
 
 class Run(NamedTuple):
-    """Calls from a first to a last one, and the bytes of arena that they need at least."""
+    """Calls from a first to a last one."""
 
     first: int
     last: int
-    size: int
 
 
-def runs_above(calls: int, known: int, bound_of: Callable[[int, int], int]) -> list[Run]:
-    """Return the shortest runs of calls that need more than the known bytes; empty: none was found.
+def runs_above(calls: int, is_above: Callable[[int, int], bool]) -> list[Run]:
+    """Return the earliest and the latest short run of calls that need too much; empty: none was found.
+
+    Neither stays too large without its first call, nor without its last one.
 
     Args:
         calls: their number.
-        bound_of: returns bytes that no plan for the calls from a first to a last one can go below.
+        is_above: tells whether the calls from a first to a last one are known to need too much; where some
+            do, more calls do as well.
     """
-    for length in (*(each for each in LENGTHS if each < calls), calls):
-        starts = range(calls - length + 1)
-        runs = [Run(first, first + length - 1, bound_of(first, first + length - 1)) for first in starts]
-        if found := [run for run in runs if run.size > known]:
-            return sorted(found, key=lambda run: (-run.size, run.first))[:MOST_RUNS]
-    return []
+    if not is_above(0, calls - 1):
+        return []
+    last = _least(0, calls - 1, lambda last: is_above(0, last))
+    earliest = Run(-_least(-last, 0, lambda first: is_above(-first, last)), last)
+    first = -_least(1 - calls, 0, lambda first: is_above(-first, calls - 1))
+    latest = Run(first, _least(first, calls - 1, lambda last: is_above(first, last)))
+    return [earliest] if earliest == latest else [earliest, latest]
+
+
+def _least(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """Return the least number for which something holds; it holds for the highest one."""
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return high

@@ -153,7 +153,7 @@ def test_both(model: str) -> None:
 @pytest.mark.slow
 def test_what_refusals_say() -> None:
     """The budget that decides is named, by itself; where both are too low, both are."""
-    model, core = "digits", "cortex-m4"
+    model, core = "cnn_int8", "cortex-m4"
     ram, flash = _allowed(model, core, ram=8), _allowed(model, core, flash=8)
     free = _program(model, core)
     short = (

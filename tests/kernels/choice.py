@@ -87,6 +87,9 @@ def _restrict(
     before = cheapest.consider
 
     def left(kernel: Kernel, layer: LayerContext, guidance: Guidance) -> Candidate:
+        return layer.remembered((left, kernel, guidance), lambda: find(kernel, layer, guidance))
+
+    def find(kernel: Kernel, layer: LayerContext, guidance: Guidance) -> Candidate:
         found = consider(kernel, layer, guidance)
         known = found.offers if found.cost is not None else ()
         offers = [offer for offer in known if wanted(offer.kernel, layer)]
@@ -94,9 +97,12 @@ def _restrict(
             return Candidate(kernel, None, "another kernel is wanted")
         return replace(found, kernel=offers[0].kernel, cost=offers[0].cost, offers=offers)
 
-    def restricted(kernel: Kernel, layer: LayerContext, guidance: Guidance = NO_GUIDANCE) -> Candidate:
+    def some_left(layer: LayerContext, guidance: Guidance) -> bool:
         others = [k for k in cheapest.KERNELS if k.op is type(layer.node.op) and k.is_for(layer.node)]
-        if any(left(other, layer, guidance).cost is not None for other in others):
+        return any(left(other, layer, guidance).cost is not None for other in others)
+
+    def restricted(kernel: Kernel, layer: LayerContext, guidance: Guidance = NO_GUIDANCE) -> Candidate:
+        if layer.remembered((some_left, guidance), lambda: some_left(layer, guidance)):
             return left(kernel, layer, guidance)
         return before(kernel, layer, guidance)
 
