@@ -183,7 +183,7 @@ def prepare_graph(
 
 @frozen(eq=False)
 class Prepared:
-    """A model with its kernels, of which its program can be made.
+    """A model whose kernels are chosen. Its program is not made yet.
 
     Attributes:
         name: prefix of all C names.

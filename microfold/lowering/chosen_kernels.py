@@ -140,7 +140,7 @@ class WholeTensors:
 
 @frozen(eq=False)
 class Rows:
-    """Kernels for layers of which some are computed row by row."""
+    """Kernels for a model that computes some of its layers row by row."""
 
     model: Optimised
     streamed: Streamed

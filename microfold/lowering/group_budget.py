@@ -30,7 +30,7 @@ ATTEMPTS = 3
 
 
 class Prepared(Protocol):
-    """A model with its kernels, of which its program can be made; see `compiler.Prepared`."""
+    """A model whose kernels are chosen; see `compiler.Prepared`."""
 
     @property
     def kernels(self) -> WholeTensors | Rows: ...

@@ -64,7 +64,7 @@ def _whole(kernels: WholeTensors, name: str, fetched: Mapping[int, int] | None) 
 
 
 def _by_rows(kernels: Rows, name: str) -> Program:
-    """Return the program of layers of which some are computed row by row."""
+    """Return the program of a model that computes some of its layers row by row."""
     model, found = kernels.model, kernels.streamed
     graph = found.planner.whole
     calls = _with_functions(found.calls, found.selection, range(len(found.calls)))

@@ -1,4 +1,4 @@
-"""The first stage of a build: the passes, and the kernels that could compute what they leave."""
+"""The first stage of a build runs the passes, and ranks the kernels that can compute the result."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Optimised:
 
     @property
     def rankings(self) -> list[Ranking]:
-        """All layers, in the graph's order, each followed by those that it runs."""
+        """All layers in the graph's order. The layers that a layer runs follow it."""
         return self.selected.rankings
 
     @cached_property

@@ -108,7 +108,7 @@ class _Search:
             for earlier in sorted(call.before):
                 self._after[earlier].append(number)
         self._before = [sum(1 << earlier for earlier in call.before) for call in calls]
-        # Of each call, the lives that may begin or end with it, and its bytes of scratch.
+        # The lives that may begin or end with each call, and its units of scratch.
         self._begin = [self._lives_of(call.writes, lambda life: not life.given) for call in calls]
         self._end = [
             self._lives_of((*call.reads, *call.writes), lambda life: not life.kept) for call in calls
