@@ -108,7 +108,10 @@ class _QuantizedSum(BinaryKernel):
         return found
 
     def _plans(self, layer: LayerContext) -> tuple[Requantization, Requantization, Requantization]:
-        """Of both operands, and of the result."""
+        """Return the requantisations of both operands, and of the result."""
+        return layer.remembered((_QuantizedSum, self), lambda: self._find_plans(layer))
+
+    def _find_plans(self, layer: LayerContext) -> tuple[Requantization, Requantization, Requantization]:
         out = layer.node.outputs[0].type.quant
         assert out is not None
         parameters = quantized_parameters(layer)
