@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from microfold.errors import InputError, UnsupportedModelError
+from microfold.errors import BudgetError, InputError, UnsupportedModelError
 from microfold.external.registry import resolve
 from microfold.ir.domain import admit
 from microfold.ir.graph import Graph
@@ -118,7 +119,38 @@ def optimised(model: Imported) -> Optimised:
         free = _run_passes(model, unroll, unlimited=True)
         if _parts_fit(free):
             return free
-    return _run_passes(model, unroll)
+    found = _run_passes(model, unroll)
+    if options.flash is not None and not options.kernels and 0 < _needed_flash(found) < math.inf:
+        return min(found, _for_least_flash(model, unroll), key=_needed_flash)
+    return found
+
+
+def _for_least_flash(model: Imported, unroll: int) -> Optimised:
+    """Run the passes as for the least flash, whatever the limit: where nothing fits, they compare nothing."""
+    options = model.options
+    context = replace(model.context, sink=None, instruments=())
+    smallest = replace(options, flash=None, objective="flash=1")
+    found = _run_passes(replace(model, options=smallest, context=context), unroll)
+    reference = found.estimated.reference if not found.estimated.problems else None
+    estimated = Selected(found.graph, model.target, options, reference=reference)
+    selected = estimated
+    if model.costs is not None:
+        selected = Selected(found.graph, model.target, options, model.costs)
+    return replace(found, options=options, estimated=estimated, selected=selected)
+
+
+def _needed_flash(model: Optimised) -> float:
+    """Return the bytes of flash that the model needs where it is refused for that; 0: it is not refused.
+
+    Infinite: it is refused for something else.
+    """
+    try:
+        _ = model.kernels
+    except BudgetError as refusal:
+        return refusal.least("flash") or math.inf
+    except (UnsupportedModelError, InputError):
+        return math.inf
+    return 0
 
 
 def _parts_fit(model: Optimised) -> bool:
