@@ -202,7 +202,7 @@ def deviations(samples: list[Sample], core: str) -> dict[str, tuple[float, float
 
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
-@pytest.mark.parametrize("core", sampled(CORES, 2))
+@pytest.mark.parametrize("core", sampled(CORES, 4))
 def test_estimates_are_off_by_what_is_stated(core: str) -> None:
     """Some layers, of which each kernel has few: what is stated is the median of more."""
     samples = measure(layers()[5::29], target.load(core))
