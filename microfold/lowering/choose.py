@@ -16,7 +16,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.objective import Figures, Limits, Objective
 from microfold.kernels.selection.program import Choice
-from microfold.kernels.selection.selector import ArenaPlans, Selection, Selector
+from microfold.kernels.selection.selector import ArenaPlans, RunBounds, Selection, Selector
 from microfold.kernels.selection.variant import Variant, variants_of
 from microfold.options import Options
 from microfold.support.frozen import frozen
@@ -163,7 +163,8 @@ class Chooser:
     ) -> ChosenKernels | None:
         """Return the best kernels that keep the limits; None: none do; see `Selector.best`.
 
-        The calls are in the given order, or in the one that suits the kernels best which are chosen there.
+        The calls are in the given order, or in the one that suits the kernels best which are chosen there;
+        with a limit of the arena, also in the one that suits those best that are chosen without it.
         """
         limits = limits or Limits()
 
@@ -172,9 +173,8 @@ class Chooser:
 
         selector, plans = self._given, self._plans
         best = choose(selector)
-        other = self._reordered(best)
-        if other is not None:
-            again = self._remembered((*other.order,), lambda: self._selector_in(other))
+        for other in self._orders(best, objective, limits):
+            again = self._remembered((*other.order,), lambda other=other: self._selector_in(other))
             moved = choose(again)
             if moved is not None and (best is None or moved.values < best.values):
                 best, selector, plans = moved, again, other
@@ -194,6 +194,13 @@ class Chooser:
     def bound(self, objective: Objective, limits: Limits | None = None) -> Figures | None:
         """Return figures that no kernels can beat in this order of the calls; None: none keep the limits."""
         return self._given.bound(objective, limits)
+
+    def _orders(self, best: Selection | None, objective: Objective, limits: Limits) -> Sequence[OrderedPlans]:
+        """Return the plans for other orders of the calls."""
+        found = [self._reordered(best)]
+        if math.isfinite(limits.arena) and isinstance(self._plans, RunBounds):
+            found.append(self._reordered(self._given.best(objective, replace(limits, arena=math.inf))))
+        return [*{(*plans.order,): plans for plans in found if plans is not None}.values()]
 
     def _reordered(self, best: Selection | None) -> OrderedPlans | None:
         """Return the plans for the order that suits a choice better; without one, the leanest kernels."""

@@ -20,6 +20,7 @@ from microfold.codegen.emit import emit
 from microfold.compiler import compile_file
 from microfold.errors import MicrofoldError
 from microfold.ir.limits import MAX_ELEMENTS
+from microfold.target import Target
 from tests.tflite_writer import Writer, one_operator
 
 # Bytes beyond those that the process has after a first model, and seconds of CPU for each file: several times
@@ -158,6 +159,17 @@ FILES: dict[str, Callable[[], bytes]] = {
 }
 
 
+def _compiled(path: Path, core: Target) -> tuple[str, float]:
+    """Return what comes of a file, and seconds of the processor."""
+    start = time.process_time()
+    try:
+        emit(compile_file(path, core))
+        result = "compiled"
+    except MicrofoldError:
+        result = "refused"
+    return result, time.process_time() - start
+
+
 def main() -> int:
     made = Path(__file__).resolve().parents[1] / "models" / "made" / "cnn_int8.tflite"
     m4 = target.load("cortex-m4")
@@ -170,13 +182,9 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.tflite"
             path.write_bytes(write())
-            start = time.process_time()
-            try:
-                emit(compile_file(path, m4))
-                result = "compiled"
-            except MicrofoldError:
-                result = "refused"
-            seconds = time.process_time() - start
+            result, seconds = _compiled(path, m4)
+            if seconds > SECONDS:  # a second time tells a busy machine from slow code
+                seconds = min(seconds, _compiled(path, m4)[1])
         print(f"{name}: {result}, {seconds:.2f} s", flush=True)
         if seconds > SECONDS:
             slow.append(name)
