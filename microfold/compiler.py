@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
-from microfold.analysis.pruning_proof import PruningProof
-from microfold.analysis.relaxation import Relaxation
 from microfold.codegen.names import Namer, model_identifier
 from microfold.errors import BudgetError, InputError
 from microfold.frontend import text_form, tflite
 from microfold.frontend.labels import NO_LABELS, Labels, labels_of_model
 from microfold.ir.graph import Graph
-from microfold.kernels.call import CFunction
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.measured import MeasuredCosts
-from microfold.kernels.selection.program import Choice
-from microfold.lowering.chosen_kernels import Revise, Rows, WholeTensors, choose_kernels, least_by_rows
-from microfold.lowering.lower import lower
+from microfold.lowering.chosen_kernels import Revise, Rows, choose_kernels, least_by_rows
 from microfold.lowering.optimised import Imported, optimised
+from microfold.lowering.prepared import Prepared, program_of
 from microfold.lowering.refusals import explained
-from microfold.lowering.regions import with_regions
 from microfold.lowering.schedule import claim_name
 from microfold.options import Options
 from microfold.passes.context import PassContext
@@ -122,44 +117,27 @@ def compile_graph(
         InputError: options and context ask for different numerics, or the labels are required and do not fit.
         BudgetError: nothing that was found fits the RAM and the flash that the options allow.
     """
-    return prepare_graph(
-        graph,
-        target,
-        options,
-        name=name,
-        context=context,
-        passes=passes,
-        origin=origin,
-        labels=labels,
-        costs=costs,
-        revise=revise,
-        explain=explain,
-    ).program
+    imported = Imported.of(graph, target, options or Options(), context, passes, costs)
+    found = prepare(imported, name=name, origin=origin, labels=labels, revise=revise, explain=explain)
+    return found.program
 
 
-def prepare_graph(
-    graph: Graph,
-    target: Target,
-    options: Options | None = None,
+def prepare(
+    imported: Imported,
     *,
     name: str = "",
-    context: PassContext | None = None,
-    passes: Pass | None = None,
     origin: Origin | None = None,
     labels: Labels = NO_LABELS,
-    costs: MeasuredCosts | None = None,
     revise: Revise | None = None,
     explain: bool = False,
 ) -> Prepared:
-    """Return what `compile_graph` makes the program of, for the same arguments."""
-    options = options or Options()
-    name = model_identifier(name or graph.name)
-    imported = Imported(graph, target, options, context or context_of(options), passes, costs)
+    """Choose the kernels of an imported graph; for arguments and errors see `compile_graph`."""
+    name = model_identifier(name or imported.graph.name)
 
     def build(other: Options) -> Program:
         quiet = replace(imported.context, sink=None, instruments=(), choices=None)
         model = optimised(replace(imported, options=other, context=quiet))
-        return _program(choose_kernels(model, revise), name)
+        return program_of(choose_kernels(model, revise), name)
 
     model = optimised(imported)
     try:
@@ -167,7 +145,7 @@ def prepare_graph(
     except BudgetError as refusal:
         if not explain:
             raise
-        raise explained(refusal, options, build, partial(least_by_rows, model)) from None
+        raise explained(refusal, imported.options, build, partial(least_by_rows, model)) from None
 
     def finish(program: Program) -> Program:
         return replace(
@@ -175,61 +153,10 @@ def prepare_graph(
             origin=origin,
             labels=labels.of_outputs([buffer.type for buffer in program.outputs]),
             labels_ignored=labels.ignored,
-            measured_on=costs.source if costs is not None else "",
+            measured_on=imported.costs.source if imported.costs is not None else "",
         )
 
     return Prepared(kernels, name, finish)
-
-
-@frozen(eq=False)
-class Prepared:
-    """A model whose kernels are chosen. Its program is not made yet.
-
-    Attributes:
-        name: prefix of all C names.
-        finish: adds to the program what is known of the model's file.
-    """
-
-    kernels: WholeTensors | Rows
-    name: str
-    finish: Callable[[Program], Program]
-
-    @property
-    def program(self) -> Program:
-        """The program.
-
-        Raises:
-            InputError: something does not fit the memories of the target.
-        """
-        return self._made
-
-    @cached_property
-    def _made(self) -> Program:
-        """The program, made once."""
-        model, kernels = self.kernels.model, self.kernels
-        evidence = [decision.evidence for decision in model.decisions]
-        found = replace(
-            _program(kernels, self.name),
-            context=model.context,
-            sliding=model.sliding,
-            ranges=kernels.ranges,
-            pruned=tuple(item for item in evidence if isinstance(item, PruningProof)),
-            relaxations=tuple(item for item in evidence if isinstance(item, Relaxation)),
-        )
-        return self.finish(found)
-
-    def with_choices(self, choices: Sequence[Choice], elsewhere: Collection[CFunction]) -> Prepared:
-        """Return the same with other variants of the same layers; see `ChosenKernels.with_choices`."""
-        return replace(self, kernels=self.kernels.with_choices(choices, elsewhere))
-
-
-def context_of(options: Options) -> PassContext:
-    """Return the context of passes of a build that asks for nothing besides its options."""
-    return PassContext(numerics="relaxed" if options.numerics == "relaxed" else "exact")
-
-
-def _program(kernels: WholeTensors | Rows, name: str) -> Program:
-    return with_regions(lower(kernels, name), lambda fetched: lower(kernels, name, fetched))
 
 
 def explain_kernels(
@@ -250,8 +177,7 @@ def explain_kernels(
     Raises:
         InputError: as `compile_graph`.
     """
-    context = context or context_of(options)
-    model = optimised(Imported(graph, target, options, context, costs=costs))
+    model = optimised(Imported.of(graph, target, options, context, costs=costs))
     if model.selected.problems:
         return [ExplainedLayer(ranking.layer, [*ranking.candidates], {}) for ranking in model.rankings]
     kernels = model.kernels

@@ -15,7 +15,7 @@ from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
 
 if TYPE_CHECKING:
-    from microfold.compiler import Prepared
+    from microfold.lowering.prepared import Prepared
     from microfold.options import Options
     from microfold.program import Program
 

@@ -16,9 +16,10 @@ from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
 
 if TYPE_CHECKING:
-    from microfold.compiler import ExplainedLayer, Prepared
+    from microfold.compiler import ExplainedLayer
     from microfold.ir.graph import Graph
     from microfold.kernels.selection.measured import MeasuredCosts
+    from microfold.lowering.prepared import Prepared
     from microfold.options import Options
     from microfold.passes.context import Decision, PassContext
     from microfold.program import Program
@@ -173,8 +174,9 @@ def prepare_model(
     """Choose the kernels of the model of a file for a target; `explain`: see `compile_graph`."""
     with working(f"compiling {model.name}", quiet):
         from microfold.cli.command_line import build_command
-        from microfold.compiler import prepare_graph
+        from microfold.compiler import prepare
         from microfold.frontend.labels import labels_of_model, read_labels
+        from microfold.lowering.optimised import Imported
         from microfold.program import origin_of
 
         with prepared(model, target, code, passes) as (graph, data, core, options, context):
@@ -182,17 +184,8 @@ def prepare_model(
             plan = measured_plan(code, graph, core, options, context)
             origin = origin_of(model, data, build_command([model], target, code, passes))
             labels = labels_of_model(data) if code.labels is None else read_labels(code.labels)
-            found = prepare_graph(
-                graph,
-                core,
-                options,
-                name=code.name,
-                context=with_plan(context, plan),
-                origin=origin,
-                labels=labels,
-                costs=costs,
-                explain=explain,
-            )
+            imported = Imported(graph, core, options, with_plan(context, plan), costs=costs)
+            found = prepare(imported, name=code.name, origin=origin, labels=labels, explain=explain)
             if plan is None:
                 return found
 

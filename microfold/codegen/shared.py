@@ -1,8 +1,8 @@
 """What programs of one build have in common: kernel functions that several call, constants that several read.
 
 A function belongs here if several programs call it with the same specification, unless the choice of kernels
-gave a layer a function of its own. Types of records belong here all:
-constants of one type may be handed to shared functions and to those of a program's own.
+gave a layer a function of its own. Types of records belong here all: constants of one type may be handed to
+shared functions and to those of a program's own.
 """
 
 from __future__ import annotations

@@ -57,7 +57,6 @@ class Trade(Enum):
 
 # Instructions of a part of a kernel that nothing is known of.
 GUESS = 10.0
-PACKED = frozenset({Trade.FOUR_BITS, Trade.HALF_FLOATS})
 
 
 class Kernel:

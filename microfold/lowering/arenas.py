@@ -11,7 +11,7 @@ from microfold.errors import BudgetError, InputError, Problem, UnsupportedModelE
 from microfold.ir.graph import Graph
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
-from microfold.kernels.selection.cheapest import Candidate, Guidance, Ranking, why_none
+from microfold.kernels.selection.cheapest import Candidate, Guidance, Ranking, lowered_calls, why_none
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.objective import Figures, Objective, objective_of
 from microfold.kernels.selection.pins import NO_PINS, Pins
@@ -129,11 +129,6 @@ class Selected:
         """
         return self._reference or self.chooser.least
 
-    @property
-    def own_copy(self) -> Sequence[bool]:
-        """For each layer, whether its function is compiled for it alone."""
-        return self.exact.own_copy
-
     def _check_nested(self, found: ChosenKernels, ram: int) -> None:
         """Raises BudgetError if the arena of layers that run others is too large."""
         size = self.memory([c.kernel for c in found.candidates], self.calls(found.candidates)).size
@@ -162,12 +157,7 @@ class Selected:
 
     def calls(self, chosen: Sequence[Candidate]) -> list[KernelCall]:
         """Those of chosen kernels."""
-        return [c.kernel.lower(r.layer) for r, c in zip(self.rankings, chosen, strict=True)]
-
-    @cached_property
-    def own_calls(self) -> list[KernelCall]:
-        """Those of the kernels that selection chooses."""
-        return self.calls(self.chosen)
+        return lowered_calls(self.rankings, chosen)[1]
 
     @cached_property
     def streamed(self) -> Streamed:
@@ -233,7 +223,7 @@ class Selected:
         """Where everything lies with these, if no call runs others."""
         plans = self.exact.plans
         assert isinstance(plans, SchedulePlanner)
-        return plans.planned([candidate.kernel for candidate in self.chosen], self.own_calls)
+        return plans.planned(*lowered_calls(self.rankings, self.chosen))
 
 
 class PlannedArenas:

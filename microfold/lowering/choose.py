@@ -198,6 +198,7 @@ class Chooser:
     def _orders(self, best: Selection | None, objective: Objective, limits: Limits) -> Sequence[OrderedPlans]:
         """Return the plans for other orders of the calls."""
         found = [self._reordered(best)]
+        # Cuts by rows have no such bounds, nor another order.
         if math.isfinite(limits.arena) and isinstance(self._plans, RunBounds):
             found.append(self._reordered(self._given.best(objective, replace(limits, arena=math.inf))))
         return [*{(*plans.order,): plans for plans in found if plans is not None}.values()]

@@ -8,18 +8,15 @@ one integer program chooses the kernels of all layers of all models; see `joint_
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from microfold.codegen.group import arena_room, arena_size
 from microfold.errors import BudgetError
-from microfold.kernels.call import CFunction
 from microfold.kernels.selection.objective import Limits, Objective, objective_of
-from microfold.kernels.selection.program import Choice
 from microfold.kernels.selection.selector import Selection
-from microfold.lowering.chosen_kernels import Rows, WholeTensors
 from microfold.lowering.joint_choice import Part, joint_selector, of_each
+from microfold.lowering.prepared import Prepared
 from microfold.options import Options
 from microfold.program import Program
 from microfold.support.frozen import frozen
@@ -27,18 +24,6 @@ from microfold.support.memo import Remembered
 
 # How often what a refusal names is tried: with two budgets, it may be refused for the other one.
 ATTEMPTS = 3
-
-
-class Prepared(Protocol):
-    """A model whose kernels are chosen; see `compiler.Prepared`."""
-
-    @property
-    def kernels(self) -> WholeTensors | Rows: ...
-
-    @property
-    def program(self) -> Program: ...
-
-    def with_choices(self, choices: Sequence[Choice], elsewhere: Collection[CFunction]) -> Prepared: ...
 
 
 # Chooses the kernels of a model with some options; the flag: whether refusals say what else would do. Raises

@@ -41,7 +41,7 @@ class Part:
 
 
 def joint_selector(parts: Sequence[Part], fixed_ram: int) -> Selector:
-    """Return the selector of the variants of all models. Layers of a model follow those of the one before.
+    """Return the selector of the variants of all models, whose layers are in the order of the models.
 
     Args:
         fixed_ram: bytes of RAM besides the arena, of all models.

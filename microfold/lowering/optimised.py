@@ -15,7 +15,7 @@ from microfold.kernels.selection.cheapest import Ranking
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.node_cost import NodeCosts
 from microfold.kernels.selection.objective import Figures, objective_of
-from microfold.kernels.selection.pins import NO_PINS, resolve_pins
+from microfold.kernels.selection.pins import NO_PINS, Pins, resolve_pins
 from microfold.lowering.arenas import PlannedArenas, Selected
 from microfold.lowering.chosen_kernels import Rows, WholeTensors, choose_kernels
 from microfold.lowering.pinnable import pinnable_layers
@@ -48,6 +48,25 @@ class Imported:
     context: PassContext
     passes: Pass | None = None
     costs: MeasuredCosts | None = None
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        target: Target,
+        options: Options,
+        context: PassContext | None = None,
+        passes: Pass | None = None,
+        costs: MeasuredCosts | None = None,
+    ) -> Imported:
+        """Return a graph with a context; None: nothing is asked for besides the options."""
+        context = context or PassContext(numerics="relaxed" if options.numerics == "relaxed" else "exact")
+        return cls(graph, target, options, context, passes, costs)
+
+    @property
+    def quiet(self) -> Imported:
+        """The same with passes that nothing watches."""
+        return replace(self, context=replace(self.context, sink=None, instruments=()))
 
 
 @frozen(eq=False)
@@ -102,7 +121,7 @@ def optimised(model: Imported) -> Optimised:
         InputError: options and context ask for different numerics, or pins name what there is not.
     """
     options = model.options
-    quiet = replace(model, context=replace(model.context, sink=None, instruments=()))
+    quiet = model.quiet
     unroll = options.unroll
     if options.optimize == "size" and has_loops(model.graph):
         looped, written_out = _figures(quiet, 0), _figures(quiet, unroll)
@@ -121,22 +140,26 @@ def optimised(model: Imported) -> Optimised:
             return free
     found = _run_passes(model, unroll)
     if options.flash is not None and not options.kernels and 0 < _needed_flash(found) < math.inf:
-        return min(found, _for_least_flash(model, unroll), key=_needed_flash)
+        return min(found, _for_least_flash(model.quiet, unroll), key=_needed_flash)
     return found
 
 
 def _for_least_flash(model: Imported, unroll: int) -> Optimised:
     """Run the passes as for the least flash, whatever the limit: where nothing fits, they compare nothing."""
     options = model.options
-    context = replace(model.context, sink=None, instruments=())
     smallest = replace(options, flash=None, objective="flash=1")
-    found = _run_passes(replace(model, options=smallest, context=context), unroll)
+    found = _run_passes(replace(model, options=smallest), unroll)
     reference = found.estimated.reference if not found.estimated.problems else None
     estimated = Selected(found.graph, model.target, options, reference=reference)
-    selected = estimated
-    if model.costs is not None:
-        selected = Selected(found.graph, model.target, options, model.costs)
+    selected = _with_measured(estimated, model.costs)
     return replace(found, options=options, estimated=estimated, selected=selected)
+
+
+def _with_measured(estimated: Selected, costs: MeasuredCosts | None, pins: Pins = NO_PINS) -> Selected:
+    """Return candidates with measured times, where there are any: a hundred percent are measured, too."""
+    if costs is None:
+        return estimated
+    return Selected(estimated.graph, estimated.target, estimated.options, costs, pins)
 
 
 def _needed_flash(model: Optimised) -> float:
@@ -207,10 +230,7 @@ def _run_passes(model: Imported, unroll: int, *, unlimited: bool = False) -> Opt
     if options.kernels:
         pins = resolve_pins(options.kernels, pinnable_layers(estimated))
         estimated = Selected(graph, target, chosen_for, pins=pins, reference=estimates.reference)
-    selected = estimated
-    if model.costs is not None:
-        # A hundred percent of the time are measured, too.
-        selected = Selected(graph, target, chosen_for, model.costs, pins)
+    selected = _with_measured(estimated, model.costs, pins)
     return Optimised(
         source, target, options, context, decisions, sliding, estimated, selected, unlimited=unlimited
     )

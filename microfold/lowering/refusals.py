@@ -119,7 +119,7 @@ def _with_leaner_io(refusal: BudgetError, ram: int, tried: _Tried, least_by_rows
 
 
 def _flashes(*sources: Program | MicrofoldError) -> list[int]:
-    """Return sizes of flash to try, in bytes: those of the programs, and those that the refusals name."""
+    """Return bytes of flash to try. Programs take so many, or refusals name them."""
     found: list[int] = []
     for source in sources:
         if isinstance(source, Program):

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from microfold.compiler import context_of
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.ir.text import to_text
@@ -82,8 +81,7 @@ def tradeoffs(
             chosen = replace(
                 options, optimize=optimize, objective=prices, rows="never", io=_whole(options.io)
             )
-            imported = Imported(graph, target, chosen, context or context_of(options), costs=costs)
-            model = optimised(imported)
+            model = optimised(Imported.of(graph, target, chosen, context, costs=costs))
             key = optimize, to_text(model.graph, elide=True)
             if key in seen:
                 continue

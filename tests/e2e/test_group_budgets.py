@@ -10,11 +10,13 @@ import pytest
 
 from microfold import target
 from microfold.codegen.group import arena_room, arena_size, emit_group
-from microfold.compiler import Prepared, prepare_graph
+from microfold.compiler import prepare
 from microfold.errors import BudgetError
 from microfold.frontend import tflite
 from microfold.host.library import FLAGS
 from microfold.lowering.group_budget import Group, build_within
+from microfold.lowering.optimised import Imported
+from microfold.lowering.prepared import Prepared
 from microfold.options import Options
 from microfold.program import Program
 from tests.codegen.test_group import MAIN, STREAM, group, wanted
@@ -37,7 +39,7 @@ def tried(model: Path, core: str, name: str, options: Options, explain: bool) ->
     """Models are built with the same options again and again."""
     graph = tflite.import_model(tflite.read_file(model), model.stem, model.name)
     try:
-        return prepare_graph(graph, target.load(core), options, name=name, explain=explain)
+        return prepare(Imported.of(graph, target.load(core), options), name=name, explain=explain)
     except BudgetError as refusal:
         return refusal
 

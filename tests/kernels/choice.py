@@ -13,10 +13,13 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.kernels.band import lowered
 from microfold.kernels.conv2d import dsp, dsp_tile
-from microfold.kernels.kernel import Kernel
+from microfold.kernels.kernel import Kernel, Trade
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection import cheapest
 from microfold.kernels.selection.cheapest import NO_GUIDANCE, Candidate, Guidance
+
+# Kernels that read weights of fewer bits than they compute with.
+PACKED = frozenset({Trade.FOUR_BITS, Trade.HALF_FLOATS})
 
 
 def layer_of(graph: Graph, core: str = "cortex-m4", node: Node | None = None) -> LayerContext:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from microfold.compiler import context_of
 from microfold.ir.graph import Graph
 from microfold.kernels.selection.objective import Figures
 from microfold.lowering.optimised import Imported, optimised
@@ -12,4 +11,4 @@ from microfold.target import Target
 
 def figures_of_build(graph: Graph, target: Target, options: Options) -> Figures:
     """Return the figures of the kernels that a build would have."""
-    return optimised(Imported(graph, target, options, context_of(options))).kernels.figures
+    return optimised(Imported.of(graph, target, options)).kernels.figures

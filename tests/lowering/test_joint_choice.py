@@ -7,10 +7,12 @@ import math
 import pytest
 
 from microfold import target
-from microfold.compiler import Prepared, prepare_graph
+from microfold.compiler import prepare
 from microfold.frontend import tflite
 from microfold.kernels.selection.objective import Figures, Limits, Objective
 from microfold.lowering.joint_choice import Part, joint_selector
+from microfold.lowering.optimised import Imported
+from microfold.lowering.prepared import Prepared
 from microfold.options import Options
 from tests.counts import MODELS
 
@@ -22,7 +24,7 @@ def models() -> list[Prepared]:
     """Three models, two of which are the same."""
     core = target.load("cortex-m4")
     graphs = [tflite.import_model(tflite.read_file(MODELS[name]), name, name) for name in NAMES]
-    return [prepare_graph(graph, core, Options(memory="split")) for graph in graphs]
+    return [prepare(Imported.of(graph, core, Options(memory="split"))) for graph in graphs]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import random
 import pytest
 
 from microfold import target
-from microfold.compiler import context_of
 from microfold.errors import BudgetError
 from microfold.ir.types import DType
 from microfold.kernels.selection.objective import Limits, Objective
@@ -33,7 +32,7 @@ def test_kernels_of_a_graph(seed: int) -> None:
     pick = random.Random(seed)
     core, options = target.load(pick.choice(CORES)), Options()
     graph = random_network(seed, pick.choice(DTYPES))
-    chooser = optimised(Imported(graph, core, options, context_of(options))).selected.chooser
+    chooser = optimised(Imported.of(graph, core, options)).selected.chooser
     fastest = chooser.best(TIME)
     assert fastest is not None
     for memory, most in (("arena", fastest.figures.arena), ("flash", fastest.figures.flash)):

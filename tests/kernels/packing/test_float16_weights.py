@@ -13,7 +13,6 @@ from microfold.host.session import Session
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.types import Array, DType, Quant, TensorType
-from microfold.kernels.kernel import PACKED
 from microfold.kernels.packing import float16_weights
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.options import Options
@@ -21,7 +20,7 @@ from microfold.program import Program
 from microfold.simulate.program import simulator
 from microfold.verification import verify
 from tests.kernels import graphs
-from tests.kernels.choice import avoid
+from tests.kernels.choice import PACKED, avoid
 from tests.kernels.portable import as_float
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools

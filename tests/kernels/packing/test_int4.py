@@ -13,12 +13,12 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.types import Quant
 from microfold.kernels.conv2d import int4_pairs
-from microfold.kernels.kernel import PACKED, Kernel
+from microfold.kernels.kernel import Kernel
 from microfold.kernels.packing import int4, int4_dsp, int4_mve, mve, smlad, two_pixels_per_word
 from microfold.options import Options
 from microfold.program import Program
 from microfold.verification import verify
-from tests.kernels.choice import avoid
+from tests.kernels.choice import PACKED, avoid
 from tests.kernels.graphs import NO_PADDING, RELU, RELU6, conv2d_graph, fully_connected_graph, int8_element
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools

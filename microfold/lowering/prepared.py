@@ -1,0 +1,59 @@
+"""A model whose kernels are chosen, before its program is made: other kernels may take their places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from microfold.analysis.pruning_proof import PruningProof
+from microfold.analysis.relaxation import Relaxation
+from microfold.kernels.call import CFunction
+from microfold.kernels.selection.program import Choice
+from microfold.lowering.chosen_kernels import Rows, WholeTensors
+from microfold.lowering.lower import lower
+from microfold.lowering.regions import with_regions
+from microfold.program import Program
+from microfold.support.frozen import frozen
+
+
+@frozen(eq=False)
+class Prepared:
+    """A model whose kernels are chosen. Its program is not made yet.
+
+    Attributes:
+        name: prefix of all C names.
+        finish: adds to the program what is known of the model's file.
+    """
+
+    kernels: WholeTensors | Rows
+    name: str
+    finish: Callable[[Program], Program]
+
+    @cached_property
+    def program(self) -> Program:
+        """The program.
+
+        Raises:
+            InputError: something does not fit the memories of the target.
+        """
+        model, kernels = self.kernels.model, self.kernels
+        evidence = [decision.evidence for decision in model.decisions]
+        found = replace(
+            program_of(kernels, self.name),
+            context=model.context,
+            sliding=model.sliding,
+            ranges=kernels.ranges,
+            pruned=tuple(item for item in evidence if isinstance(item, PruningProof)),
+            relaxations=tuple(item for item in evidence if isinstance(item, Relaxation)),
+        )
+        return self.finish(found)
+
+    def with_choices(self, choices: Sequence[Choice], elsewhere: Collection[CFunction]) -> Prepared:
+        """Return the same with other variants of the same layers; see `ChosenKernels.with_choices`."""
+        return replace(self, kernels=self.kernels.with_choices(choices, elsewhere))
+
+
+def program_of(kernels: WholeTensors | Rows, name: str) -> Program:
+    """Return the program of chosen kernels, in the memories of its target."""
+    return with_regions(lower(kernels, name), lambda fetched: lower(kernels, name, fetched))
