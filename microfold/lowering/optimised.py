@@ -65,7 +65,7 @@ class Imported:
 
     @property
     def quiet(self) -> Imported:
-        """The same with passes that nothing watches."""
+        """The model with passes that nothing watches."""
         return replace(self, context=replace(self.context, sink=None, instruments=()))
 
 
