@@ -207,8 +207,8 @@ def _variants(index: int, graph: Graph, target: Target, wanted: str) -> Iterator
     layer = LayerContext(node, graph.constants, target, analyze(graph))
     load_kernels(type(node.op))
     for kernel in KERNELS:
-        fits = kernel.op is type(node.op) and selectable(kernel, target) and _is_wanted(kernel, wanted)
-        if fits and kernel.supports(layer) is None:
+        suits = kernel.op is type(node.op) and kernel.is_for(node) and selectable(kernel, target)
+        if suits and _is_wanted(kernel, wanted) and kernel.supports(layer) is None:
             for number, variant in enumerate(kernel.variants(layer)):
                 yield _Case(index, graph, kernel, number, variant.terms(layer))
 
