@@ -201,7 +201,7 @@ def default_pipeline() -> FixedPointIteration:
             recognize_layer_norm,
             # Last of the rewrites, because the others match operators without epilogues.
             FuseOps(),
-            # After FuseOps, which fuses clips of convolutions; this one fuses those of elementwise operators.
+            # After FuseOps, which fuses clips of convolutions; this pass handles elementwise operators.
             fuse_elementwise,
             # Copies only where the final graph needs them.
             materialize_outputs,
