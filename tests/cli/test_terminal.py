@@ -207,7 +207,7 @@ _M33 = ["cortex-m33-nodsp", "cortex-m33-nofp"]
     ("arguments", "advice"),
     [
         (["build", "missing.tflite"], "check the path"),
-        (["build", ROOT / "README.md"], "give what a converter for TensorFlow Lite (LiteRT) wrote"),
+        (["build", ROOT / "README.md"], "convert the model with the TensorFlow Lite (LiteRT) converter"),
         (["build", CNN, "--flash", "10"], "by estimate, which is proved: allow "),
         (["build", CNN, "-o", CNN], "it is not a folder; check the path"),
         (["build", CNN, "-t", "cortex-m99"], "a path to a .toml gives your own"),
