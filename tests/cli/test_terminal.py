@@ -210,7 +210,7 @@ _M33 = ["cortex-m33-nodsp", "cortex-m33-nofp"]
         (["build", ROOT / "README.md"], "convert the model with the TensorFlow Lite (LiteRT) converter"),
         (["build", CNN, "--flash", "10"], "by estimate, which is proved: allow "),
         (["build", CNN, "-o", CNN], "it is not a folder; check the path"),
-        (["build", CNN, "-t", "cortex-m99"], "a path to a .toml gives your own"),
+        (["build", CNN, "-t", "cortex-m99"], "or the path of a .toml file"),
         (["build", CNN, "--external", "foo"], "known are cmsis-nn"),
         (["build", CNN, "--input-shape", "y=1"], "the inputs are"),
         (["build", CNN, "--bogus"], "microfold build --help"),

@@ -255,7 +255,7 @@ def test_no_files_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imag
 
 def test_a_missing_compiler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler -O1")
-    with pytest.raises(ToolError, match="'no-such-compiler' is not on the PATH"):
+    with pytest.raises(ToolError, match="'no-such-compiler' is not on PATH"):
         microfold.compile(CNN)
 
 
