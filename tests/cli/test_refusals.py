@@ -35,7 +35,7 @@ BAD_COMMANDS = [
     (["opt", CNN, "-o", CNN.parent], "is a folder"),
     (["opt", CNN, "--dump-ir", CNN], "it is not a folder"),
     (["opt", CNN, "--passes", ""], "expected a word"),
-    (["bench", CNN, "-t", "host"], "target host names none"),
+    (["bench", CNN, "-t", "host"], "target with a board; host has none"),
     (["run", CNN, "--input", "/dev/zero"], "it is a device"),
     (["run", CNN, "--input", CNN], "not a readable .npy file"),
 ]

@@ -261,10 +261,10 @@ def test_inputs_that_do_not_fit(call: tuple, message: str):
 @pytest.mark.parametrize(
     ("kept", "message"),
     [
-        ((), "needs arm-none-eabi-gcc, which is not on PATH; install the package gcc-arm-none-eabi"),
+        ((), "requires arm-none-eabi-gcc, which is not on PATH: install the package gcc-arm-none-eabi"),
         (
             ("arm-none-eabi-gcc",),
-            "needs qemu-system-arm, which is not on PATH; install the package qemu-system-arm",
+            "requires qemu-system-arm, which is not on PATH: install the package qemu-system-arm",
         ),
     ],
 )
@@ -280,5 +280,5 @@ def test_missing_tool_is_named(
 
 
 def test_unknown_board():
-    with pytest.raises(TargetError, match="its board is 'mps2'"):
+    with pytest.raises(TargetError, match="it is 'mps2'"):
         find("mps2")

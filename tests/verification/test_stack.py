@@ -199,7 +199,7 @@ def test_without_a_disassembler_there_is_no_bound(tmp_path: Path, monkeypatch: p
 
 def test_what_no_compiler_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for script, message in (
-        ("exit 0", "ended well without"),
+        ("exit 0", "ended successfully without"),
         ("echo no >&2; exit 1", "must suit its features"),
     ):
         (tmp_path / ARM_COMPILER).write_text(f"#!/bin/sh\n{script}\n")
