@@ -85,7 +85,7 @@ def test_a_target_whose_flags_select_no_core(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     path.write_text('features = ["dsp"]')
     error = refuse("build", CNN, "-t", path, "-o", tmp_path / "out")
-    assert "cpu_flags of own (none) must suit its features (dsp, thumb2)" in error
+    assert "cpu_flags of own (none) must match its features (dsp, thumb2)" in error
     assert not (tmp_path / "out").exists()
     path.write_text('features = ["dsp"]\ncompiler = "missing-gcc"')
     assert microfold("build", CNN, "-t", path, "-o", tmp_path / "out").status == 0
