@@ -364,7 +364,7 @@ class _Importer:
                     raise Unsupported(
                         f"{tensors[index].name!r} is complex; operators with complex support: "
                         f"{', '.join(sorted(COMPLEX))}",
-                        "take the real or imaginary part, or the magnitude, before it",
+                        "use the real or imaginary part, or the magnitude, before it",
                     )
         for position, index in enumerate(raw.inputs):
             if index < 0 or index in scope.values or index in scope.variables.handles:

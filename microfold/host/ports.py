@@ -58,7 +58,7 @@ class Port:
             values = np.broadcast_to(np.asarray(real, np.float32), self.shape)
         except ValueError:
             raise InputError(
-                f"{self.name!r} must have the shape {list(self.shape)}; given {list(np.shape(real))}"
+                f"{self.name!r} must have the shape {list(self.shape)}; got {list(np.shape(real))}"
             ) from None
         quant = self.type.quant
         if quant is None:

@@ -167,11 +167,11 @@ class ModelSources:
             InputError: wrong number of inputs, type or number of elements.
         """
         if len(call) != len(self.inputs):
-            raise InputError(f"{self.name} has {len(self.inputs)} inputs; call {number} gives {len(call)}")
+            raise InputError(f"{self.name} has {len(self.inputs)} inputs; call {number} has {len(call)}")
         for spec, array in zip(self.inputs, call, strict=True):
             if array.dtype != spec.dtype or array.size != spec.length:
                 raise InputError(
                     f"input {spec.index} of {self.name} must have {spec.length} elements of {spec.dtype}; "
-                    f"call {number} gives {array.size} of {array.dtype}"
+                    f"call {number} has {array.size} of {array.dtype}"
                 )
         return b"".join(np.ascontiguousarray(array).tobytes() for array in call)

@@ -274,7 +274,7 @@ class _Image:
             if earlier.name in ("mov", "movs", "movw") and plain:
                 return int(plain[1])
             break
-        raise UnboundedStackError(f"{i.function} moves the stack pointer by what {register} holds")
+        raise UnboundedStackError(f"{i.function} moves the stack pointer by the content of {register}")
 
 
 def _size(code: str) -> int:

@@ -67,7 +67,7 @@ TARGETS = [
     ('features = []\n[timing]\nsource = "x"\nalu = 99999999999999999999', "0 to 1000"),
     ('features = []\n[timing]\nsource = "x"\nload = inf', "it is inf"),
     ('features = []\n[timing]\nsource = "x"\n[timing.branches]\ntaken = 3', "unknown key timing.branches"),
-    ("features = []\n#" + "x" * (1 << 20), "may have 1,048,576 bytes"),
+    ("features = []\n#" + "x" * (1 << 20), "the limit is 1,048,576 bytes"),
 ]
 
 
@@ -185,7 +185,7 @@ def test_a_defect_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 QEMU = {
-    "exit 0": "must write results.bin, but it ended well without",
+    "exit 0": "must write results.bin, but it ended successfully without",
     "kill -9 $$": "ended with status -9",
     "echo rubbish > results.bin": "the simulation must write",
 }

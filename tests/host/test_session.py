@@ -163,7 +163,7 @@ def test_real_numbers(cnn: Session) -> None:
     (port,) = cnn.inputs
     assert port.scale is not None and port.zero_point is not None
     real = np.array([-1.0, 0.0, 0.3, 1.0, 7.0]) * np.ones((8, 1))
-    with pytest.raises(InputError, match=r"shape \[1, 8, 8, 1\]; given \[8, 5\]"):
+    with pytest.raises(InputError, match=r"shape \[1, 8, 8, 1\]; got \[8, 5\]"):
         port.quantize(real)
     assert set(port.quantize(-1.0).reshape(-1)) == {-128} and set(port.quantize(7.0).reshape(-1)) == {127}
     values = np.random.default_rng(1).uniform(0, 1, port.shape)

@@ -248,8 +248,8 @@ def test_model_larger_than_the_board_has_a_hint(cortex_m4: Core):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ((), "has 1 inputs; call 0 gives 0"),
-        ((INPUT[:5],), "32 elements of int8; call 0 gives 5"),
+        ((), "has 1 inputs; call 0 has 0"),
+        ((INPUT[:5],), "32 elements of int8; call 0 has 5"),
         ((INPUT.astype(np.int16),), "gives 32 of int16"),
     ],
 )

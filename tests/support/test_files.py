@@ -153,7 +153,7 @@ def test_inputs_that_are_no_files(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=message):
             read_file(path)
-    with pytest.raises(InputError, match="may have 10 bytes; it has 100"):
+    with pytest.raises(InputError, match="the limit is 10 bytes; it has 100"):
         read_file(tmp_path / "large", 10)
 
 

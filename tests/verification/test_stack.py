@@ -91,7 +91,7 @@ def test_calls_add_up_where_they_are() -> None:
         ({"f": "bx r3"}, "goes to a function by its address"),
         ({"f": "ldr.w pc, [r3]"}, "jumps by an address"),
         ({"f": "bl 0 <f-0x8000>\nbx lr"}, "which has no code"),
-        ({"f": "sub sp, sp, r3\nbx lr"}, "by what r3 holds"),
+        ({"f": "sub sp, sp, r3\nbx lr"}, "by the content of r3"),
         ({"f": "mov sp, r7\nbx lr"}, "moves the stack pointer"),
         ({"f": "push {r4}\nb.n 8000 <f>"}, "in a loop"),
     ],

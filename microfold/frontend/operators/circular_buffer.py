@@ -36,7 +36,7 @@ def circular_buffer(context: OperatorContext) -> None:
     fits = x.type.rank == result.rank == 4 and x.type.shape == (1, 1, *result.shape[2:])
     if not fits or result.shape[0] != 1 or x.type.element != result.element or x.type.dtype is not DType.INT8:
         raise Unsupported(
-            f"needs int8 [1,1,W,C] in [1,N,W,C], quantised alike; they are {x.type} and {result}"
+            f"it must be int8 [1,1,W,C] in [1,N,W,C], quantised alike; they are {x.type} and {result}"
         )
     if len(context.raw.outputs) != 1:
         raise Unsupported(f"it must have 1 output; it has {len(context.raw.outputs)}")

@@ -123,7 +123,7 @@ def transpose_conv(context: OperatorContext) -> None:
     bias = with_bias_type(context, context.optional(3), x, weights.type.shape[0], options)
     (result,) = context.emit(op, x, weights, bias)
     if result.type.shape != shape:
-        raise Unsupported(f"its result is {result.type}; the output shape says {list(shape)}")
+        raise Unsupported(f"its result must match the output shape, {list(shape)}; it is {result.type}")
     context.finish_activated(result, int(options.FusedActivationFunction()))
 
 

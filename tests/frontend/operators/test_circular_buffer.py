@@ -128,5 +128,5 @@ def test_shapes_that_do_not_fit() -> None:
     x = w.input((1, 2, WIDTH, CHANNELS), "i1", 0.1)
     buffer = w.tensor((1, 4, WIDTH, CHANNELS), "i1", 0.1, variable=True)
     w.operator("CIRCULAR_BUFFER", [x], buffer, custom=options(1))
-    with pytest.raises(UnsupportedModelError, match=r"needs int8 \[1,1,W,C\] in \[1,N,W,C\]"):
+    with pytest.raises(UnsupportedModelError, match=r"it must be int8 \[1,1,W,C\] in \[1,N,W,C\]"):
         import_model(w.pack())

@@ -107,7 +107,7 @@ def test_weights_of_two_bits_in_convolutions() -> None:
 
 
 def test_activations_behind_blocks_are_refused() -> None:
-    with pytest.raises(UnsupportedModelError, match="fused activation, which LiteRT leaves out"):
+    with pytest.raises(UnsupportedModelError, match="LiteRT then ignores its fused activation"):
         trace_model(hybrid.blockwise(np.random.default_rng(0), "RELU").data)
 
 

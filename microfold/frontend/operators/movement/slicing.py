@@ -143,7 +143,7 @@ def _strided_slice_of_computed_place(context: OperatorContext, options: Operator
     begin_mask, shrink_mask = int(options.BeginMask()), int(options.ShrinkAxisMask())
     if options.Offset() or options.EllipsisMask() or options.NewAxisMask() or any(n != 1 for n in strides):
         raise Unsupported(
-            "its begin or end is computed by the model, so all strides must be 1, and no axis may be "
+            "its begin or end is computed by the model, so all strides must be 1, and no axis must be "
             f"new; strides are {list(strides)}, the masks of ellipses {options.EllipsisMask()}, of new axes "
             f"{options.NewAxisMask()}"
         )
