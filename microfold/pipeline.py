@@ -146,7 +146,7 @@ def default_pipeline() -> FixedPointIteration:
             reorder_take_after_matmul,
             # After the passes that expand or reorder matrix products.
             batch_matmul_to_dense,
-            # Before fold_pad, which requires the pad directly before the convolution.
+            # Before fold_pad, which requires the pad right before the convolution.
             move_pad_behind_quantize,
             move_pad_behind_reshape,
             # After canonicalize_ops, which merges chains of pads into one.

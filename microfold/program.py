@@ -67,7 +67,7 @@ class Move:
 
 @frozen(eq=False)
 class Block:
-    """Sequence of layers inside of a layer.
+    """Sequence of layers in a layer.
 
     Attributes:
         graph: graph that the layers compute.
@@ -85,7 +85,7 @@ class LoopPlan:
 
     Attributes:
         begin: copies before the first iteration, of initial values to the memory of the loop's results.
-        runs: number of iterations; with a condition, the maximum.
+        runs: iterations; with a condition, the maximum.
         condition: layers that run before each iteration; None if the loop has no condition.
         decision: the bool that the condition computes.
         may_stop: whether the loop may reach `runs` iterations before its condition ends it.
@@ -100,25 +100,25 @@ class LoopPlan:
 
     @property
     def blocks(self) -> tuple[tuple[Block, int], ...]:
-        """The loop's blocks, each with its maximum number of runs."""
+        """The blocks, each with its maximum number of runs."""
         if self.condition is None:
             return ((self.body, self.runs),)
         return ((self.condition, self.runs + 1), (self.body, self.runs))
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
-        """Buffers that the loop reads and writes outside of its layers."""
+        """Buffers that the loop itself reads and writes."""
         decision = (self.decision,) if self.decision is not None else ()
         return (*decision, *_ends(self.moves))
 
     def most(self, of_layer: Callable[[Layer], int | None]) -> int | None:
-        """Return the sum of `of_layer` over all layers and iterations; None if one is not known."""
+        """Return the sum over all layers and iterations; None if one is unknown."""
         sums = [(_total([of_layer(layer) for layer in block.layers]), runs) for block, runs in self.blocks]
         return _total([each * runs if each is not None else None for each, runs in sums])
 
     @property
     def moves(self) -> tuple[Move, ...]:
-        """All copies of the loop."""
+        """All copies."""
         return (*self.begin, *self.body.moves)
 
 
@@ -137,21 +137,21 @@ class BranchPlan:
 
     @property
     def blocks(self) -> tuple[tuple[Block, int], ...]:
-        """The branch's blocks, each with its maximum number of runs."""
+        """The blocks, each with its maximum number of runs."""
         return ((self.then, 1), (self.otherwise, 1))
 
     @property
     def moves(self) -> tuple[Move, ...]:
-        """All copies of the branch."""
+        """All copies."""
         return (*self.then.moves, *self.otherwise.moves)
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
-        """Buffers that the branch reads and writes outside of its layers."""
+        """Buffers that the branch itself reads and writes."""
         return _ends(self.moves)
 
     def most(self, of_layer: Callable[[Layer], int | None]) -> int | None:
-        """Return the larger of the blocks' sums of `of_layer`; None if one is not known."""
+        """Return the larger sum of a block's layers; None if one is unknown."""
         sums = [_total([of_layer(layer) for layer in block.layers]) for block, _ in self.blocks]
         return None if None in sums else max(each for each in sums if each is not None)
 
@@ -167,14 +167,14 @@ class Layer:
         estimated_instructions: instructions per call by the kernel's cost model; None for external code.
         estimated_cycles: cycles per call; None for external code or if the target has no cycle model.
         inputs: buffers that the call reads, in the order of the C arguments.
-        outputs: location of the results directly after the call.
+        outputs: location of the results right after the call.
         scratch: offset in the arena, in bytes, or None.
         candidates: kernels that were considered, see `selection.cheapest.candidates`.
         control: loop or branch of other layers; None for a kernel call.
         measured_cycles: cycles per call from a database of measurements; None if it has none.
         fetched: offset in the arena, in bytes, to which constants are copied before the layer runs, or None.
-        rows: for streamed layers, the output rows written by each call, in order. `call` describes every
-            call; MACs and estimates are totals over all calls. None: one call computes the whole tensor.
+        rows: output rows written by each call of a streamed layer, in order. `call` describes every call;
+            MACs and estimates are totals. None: one call computes the whole tensor.
     """
 
     index: int
@@ -197,12 +197,12 @@ class Layer:
 
     @property
     def blocks(self) -> tuple[tuple[Block, int], ...]:
-        """Blocks that the layer runs, each with its maximum number of runs."""
+        """Blocks of a loop or branch, each with its maximum number of runs."""
         return self.control.blocks if self.control is not None else ()
 
     @property
     def all_layers(self) -> Iterator[Layer]:
-        """The layer itself, and all layers that it runs, recursively."""
+        """The layer itself, and all layers in it."""
         yield self
         for block, _ in self.blocks:
             for layer in block.layers:
@@ -229,9 +229,8 @@ class StateSlot:
     """Value that is kept between runs.
 
     Attributes:
-        buffer: location in the state region.
-        next: location of the new content at the end of a run; None if it is already in `buffer`, or if the
-            state never changes.
+        buffer: location.
+        next: location of the new content at the end of a run; None: `buffer`, or it never changes.
     """
 
     buffer: Buffer
@@ -244,9 +243,9 @@ class Origin:
 
     Attributes:
         file: name of the model file, without folders.
-        size: size of the file, in bytes.
-        sha256: SHA-256 of the file, in hexadecimal digits.
-        command: command line that compiled it; empty if the Python API did.
+        size: size in bytes.
+        sha256: SHA-256 in hexadecimal digits.
+        command: command line of the compilation; empty for the Python API.
     """
 
     file: str
@@ -272,18 +271,18 @@ class Program:
         context: settings of the passes.
         ranges: proved ranges of the integers in `graph`.
         pruned: proofs for the channels that `prune_constant_channels` removed.
-        relaxations: changes by relaxed numerics; empty if the outputs are bit-identical to the model's.
+        relaxations: changes by relaxed numerics; empty if the outputs are bit-identical.
         origin: None if the graph is not from a file.
-        labels: class names of each output; empty if they are not known.
-        labels_ignored: reason why labels of the model file are not used; empty if all are used.
-        measured_on: board or simulator of the layers' measured cycles; empty if nothing was measured.
+        labels: class names of each output; empty if they are unknown.
+        labels_ignored: reason why labels in the file are not used, or empty.
+        measured_on: board or simulator of the measured cycles; empty if nothing was measured.
         measured_run: measured cycles of a whole run; None if this program was not measured.
         stream: memory of the streamed layers; None: all layers compute whole tensors.
-        sliding: network over the whole window, if a run takes only new frames; None: a run takes all input.
+        sliding: network over the window, if a run takes only new frames; else None.
         parts: sizes in bytes of the objects that form the arena, in order; empty if it is one object.
-        regions: memories of the target that hold context and constants; None if the target names none.
-        kernels_proved: whether it is proved that no other choice of kernels needs fewer estimated cycles
-            within the same flash and arena.
+        regions: memories of context and constants; None if the target names none.
+        kernels_proved: whether no choice of kernels needs fewer estimated cycles within the same flash and
+            arena.
     """
 
     name: str
@@ -314,7 +313,7 @@ class Program:
 
     @property
     def calls(self) -> tuple[Layer, ...]:
-        """All layers that call a function, including those inside of loops and branches."""
+        """All layers that call a function, also in loops and branches."""
         found = (each for layer in self.layers for each in layer.all_layers)
         return tuple(layer for layer in found if layer.control is None)
 
@@ -348,7 +347,7 @@ class Program:
 
     @property
     def untapped(self) -> Program:
-        """The program without tensor trace. It links without firmware, so it can run on this machine."""
+        """The program without tensor trace, which links without firmware, e.g. on this machine."""
         return replace(self, options=replace(self.options, taps=False)) if self.options.taps else self
 
     @property
@@ -363,7 +362,7 @@ class Program:
 
     @property
     def estimated_cycles(self) -> int | None:
-        """Estimated cycles of one inference; None for external code or if the target has no cycle model."""
+        """Estimated cycles of one inference; None for external code or without a cycle model."""
         return _total([layer.estimated_cycles for layer in self.layers])
 
     @property
@@ -388,7 +387,7 @@ class Program:
 
     @property
     def inner_layers(self) -> tuple[Layer, ...]:
-        """Layers inside of loops and branches, in the order of the indices that the layer hook passes."""
+        """Layers in loops and branches, in the order of their indices in the layer hook."""
         return tuple(each for layer in self.layers for each in layer.all_layers if each is not layer)
 
     @property
@@ -415,13 +414,11 @@ class Program:
 
 
 def _ends(moves: Sequence[Move]) -> tuple[Buffer, ...]:
-    """Return the buffers that copies read and write."""
     sources = (move.source for move in moves if not move.zeros)
     return (*sources, *(move.target for move in moves))
 
 
 def _total(estimates: Sequence[int | None]) -> int | None:
-    """Return the sum of the estimates; None if one is not known."""
     known = [estimate for estimate in estimates if estimate is not None]
     return sum(known) if len(known) == len(estimates) else None
 

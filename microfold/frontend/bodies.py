@@ -19,7 +19,7 @@ class Body:
         graph: graph without the variables; its inputs and outputs are values.
         outputs: outputs of the subgraph in the file: values of the graph, and variables of the model.
         variables: variables of the model that the subgraph reads or assigns, each with its counterpart
-            inside of the subgraph.
+            in the subgraph.
     """
 
     graph: Graph

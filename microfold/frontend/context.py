@@ -145,7 +145,6 @@ class OperatorContext:
         return self.raw.name in WIDENED and element.dtype is DType.FLOAT16
 
     def _signed(self, value: Value) -> Value:
-        """Return a legacy uint8 value as int8."""
         if value not in self.scope.signed:
             name, element = f"{value.name}_signed", signed(value.type.element)
             array = self.scope.constants.get(value)

@@ -1,4 +1,4 @@
-"""Model as stored in its file: plain data, and operator options that are read on demand.
+"""Model as stored in its file: plain data, and operator options read on demand.
 
 The data are not validated, apart from lengths, which were checked against the size of the file.
 """
@@ -59,7 +59,7 @@ class RawOperator:
     """Operator as stored in the file. Input -1 is absent.
 
     Attributes:
-        intermediates: tensors with the quantisation of values inside of the operator; -1 is absent.
+        intermediates: tensors with the quantisation of values in the operator; -1 is absent.
     """
 
     index: int

@@ -307,7 +307,6 @@ def type_name(code: int) -> str:
 
 
 def _elements(raw: Array, dtype: DType) -> Array:
-    """Return the elements in an array of bytes, as one axis."""
     if dtype is DType.BOOL:
         return raw != 0
     return np.frombuffer(raw.tobytes(), dtype.numpy.newbyteorder("<")).astype(dtype.numpy)
@@ -322,7 +321,6 @@ def _vector(found: Any, length: int, what: str) -> Array:
 
 
 def _numbers(found: Any, length: int, what: str) -> tuple[Any, ...]:
-    """Return a vector as a tuple of Python numbers."""
     return tuple(_vector(found, length, what).tolist()) if length else ()
 
 
@@ -353,7 +351,6 @@ def _unpack_bits(raw: Array, bits: int, elements: int) -> Array:
 
 
 def _blocks(quantization: Any) -> tuple[int, int] | None:
-    """Return the fields of a `BlockwiseQuantization`, see `RawTensor.blocks`."""
     if quantization is None or quantization.DetailsType() != _BLOCKWISE:
         return None
     details = quantization.Details()

@@ -76,7 +76,6 @@ def option_faults(kind: str, options: Any) -> list[str]:
 
     Args:
         kind: class name of the options.
-        options: options table.
     """
     faults: list[str] = []
     for field, enumeration in _ENUMERATIONS.items():
@@ -89,5 +88,4 @@ def option_faults(kind: str, options: Any) -> list[str]:
 
 
 def _spelled(field: str) -> str:
-    """Return the name of a field in the format."""
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in field).lstrip("_")

@@ -82,7 +82,7 @@ class Scope:
         values: value of each tensor, by tensor index.
         constants: elements of constant values.
         nodes: nodes emitted so far.
-        unknown: tensors without a value, because of a problem that is already reported.
+        unknown: tensors without a value, because of a problem reported before.
         large: float values that may exceed `float_limits.ORDINARY` although the inputs do not.
         subgraphs: bodies imported so far, by the names that nodes use.
         runs: value, bool [], that tells whether later operators change their state in this run; None: they

@@ -1,7 +1,7 @@
 """Conversion of sparse constants of a `.tflite` file to dense arrays.
 
 A tensor with SparsityParameters stores only some elements, in the order of a traversal. Its levels are the
-tensor's dimensions and, if it has blocks, the dimensions inside of a block. A level is dense, or it stores
+tensor's dimensions and, if it has blocks, the dimensions in a block. A level is dense, or it stores
 indices and segments. Segment i is the range of the indices that belong to entry i of the level above. Format:
 https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/schema/schema.fbs (SparsityParameters).
 """
@@ -30,7 +30,6 @@ def densify(table: Any, values: Array, shape: Shape, limit: int) -> Array:
     Args:
         table: SparsityParameters of the tensor.
         values: stored elements [n].
-        shape: shape of the tensor.
         limit: maximum number of elements of the result.
 
     Raises:
@@ -84,7 +83,7 @@ def densify(table: Any, values: Array, shape: Shape, limit: int) -> Array:
 
 
 def _sizes(levels: list[Any], order: list[int], blocked: list[int], shape: Shape) -> list[int]:
-    """Return the size of each dimension: the tensor's, followed by the dimensions inside of blocks."""
+    """Return the size of each dimension: the tensor's, followed by the dimensions in blocks."""
     sizes = [*shape, *(0 for _ in blocked)]
     for inner, axis in enumerate(blocked, len(shape)):
         level = levels[order.index(inner)]
@@ -106,7 +105,6 @@ def _integers(read: Any, table: Any) -> list[int]:
 
 
 def _vector(kind: int, union: Any) -> Array:
-    """Return a list of integers of any type in the file."""
     if kind not in _VECTORS or union is None:
         raise ValueError(f"a sparse constant has no indices of kind {kind}")
     vector = _VECTORS[kind]()

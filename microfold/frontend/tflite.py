@@ -175,7 +175,6 @@ class _Importer:
     """Importer of one subgraph.
 
     Args:
-        index: index of the subgraph.
         outer: importer of the subgraph that runs this one.
         is_initializer: whether CALL_ONCE initialises variables with this subgraph.
     """
@@ -336,7 +335,7 @@ class _Importer:
             where += f" {tensors[raw.outputs[0]].name!r}"
         if not scope.unknown.isdisjoint(raw.inputs):
             scope.unknown.update(i for i in raw.outputs if i not in scope.values)
-            return  # it depends on a problem that is already reported
+            return  # it depends on a problem reported before
         try:
             if function is None:
                 raise unsupported_operator(raw.name)

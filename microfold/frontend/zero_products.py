@@ -46,7 +46,6 @@ def zero_product(
 
 
 def _is_zero(value: Value, constants: Mapping[Value, Array]) -> bool:
-    """Return whether a value is constant and all elements equal their zero points."""
     array, quant = constants.get(value), value.type.quant
     if array is None or quant is None:
         return False

@@ -147,7 +147,7 @@ class Session:
         """Run one inference, and return all values that the layers compute.
 
         Returns:
-            The outputs, and each layer's results, copied directly after the layer. For layers inside of loops
+            The outputs, and each layer's results, copied right after the layer. For layers in loops
             and branches, these are the results of the last run.
 
         Raises:
@@ -204,7 +204,6 @@ class Session:
         return [self._buffer(port) for port in self.outputs]
 
     def _buffer(self, port: Port) -> Array:
-        """Return an array with the alignment that the C code requires of the caller's buffers."""
         alignment = max(self.program.options.align, port.dtype.itemsize)
         size = port.type.nbytes
         memory = np.empty(size + alignment, np.uint8)
@@ -231,14 +230,12 @@ class Session:
         return self._results()
 
     def _results(self) -> tuple[Array, ...]:
-        """Return copies of the outputs in the arena."""
         return tuple(
             self._copy(self._library.call(f"output_{index}", self._holder(buffer.offset)), buffer)
             for index, buffer in enumerate(self.program.outputs)
         )
 
     def _locate(self, buffer: Buffer, outputs: Sequence[Array]) -> Any:
-        """Return the address of a layer's result during a run."""
         if buffer.region == "output":
             return self._pointer(buffer, outputs[buffer.offset])
         if buffer.region == "state":
@@ -252,17 +249,14 @@ class Session:
         return (self._context, *self._arenas)
 
     def _holder(self, offset: int) -> Any:
-        """Return the object that contains an offset of the arena."""
         index, _ = self.program.arena_part(offset)
         return self._arenas[index] if self._arenas else self._context
 
     def _in_arena(self, offset: int) -> Any:
-        """Return the address of an offset of the arena."""
         _, within = self.program.arena_part(offset)
         return self._library.ffi.cast("uint8_t *", self._holder(offset)) + within
 
     def _copy_rows(self, computed: ComputedRows, values: dict[Value, Array]) -> None:
-        """Copy rows that have been computed to the array of their value."""
         t = computed.value.type
         whole = values.setdefault(computed.value, np.zeros(t.shape, t.dtype.numpy))
         pointer = self._in_arena(computed.address)

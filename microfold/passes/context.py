@@ -50,7 +50,7 @@ class Arenas(Protocol):
     def limited(self) -> bool: ...
 
     def __call__(self, graph: Graph) -> ArenaEstimate | None:
-        """Return the estimate; None if it is not known or exceeds the limits."""
+        """Return the estimate; None if it is unknown or exceeds the limits."""
         ...
 
     def why_not(self, before: ArenaEstimate | None, after: ArenaEstimate | None) -> str | None:
@@ -128,9 +128,9 @@ class PassContext:
         channel_block: number of channels that the target's kernels compute at once.
         spare_ram: whether passes must not use more RAM to save instructions, because a limit is tight.
         spare_flash: whether passes must not use more flash to save instructions.
-        node_cost: cycles of a node on the target; None if not known: dependent rewrites are skipped.
-        node_scratch: scratch memory of the node's kernel, in bytes; None if not known.
-        arenas: estimator of a graph's arena; None if not known: dependent rewrites are skipped.
+        node_cost: cycles of a node on the target; None: unknown, dependent rewrites are skipped.
+        node_scratch: scratch memory of the node's kernel, in bytes; None if unknown.
+        arenas: estimator of a graph's arena; None: unknown, dependent rewrites are skipped.
         choices: decides between bit-identical alternatives; None: estimates decide.
         half_precision: whether the target computes float16 faster than float32.
         externals: pattern tables of the external code generators, in order of preference.

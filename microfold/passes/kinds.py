@@ -20,7 +20,7 @@ class Pass(ABC):
     Args:
         name: unique name, the standard term for the transformation.
         opt_level: lowest `PassContext.opt_level` at which a `Sequential` runs the pass.
-        required: passes, or their names, that must run directly before this one.
+        required: passes, or their names, that must run right before this one.
         mandatory: whether later stages rely on the pass, so that it cannot be disabled.
 
     Raises:

@@ -17,7 +17,6 @@ def check_options(name: str, form: Any, args: Sequence[object], options: Mapping
     """Check the names and types of the options of a pass.
 
     Args:
-        name: name of the pass.
         form: class whose fields are the options, or a function.
 
     Raises:
@@ -32,7 +31,6 @@ def check_options(name: str, form: Any, args: Sequence[object], options: Mapping
 
 
 def _bound(name: str, form: Any, args: Sequence[object], options: Mapping[str, object]) -> dict[str, object]:
-    """Return the values by option name."""
     if not is_dataclass(form):
         try:
             return inspect.signature(form).bind(*args, **options).arguments
@@ -84,7 +82,6 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def _words(hint: Any) -> str:
-    """Return the name of a type for messages."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return " or ".join(_words(part) for part in parts)

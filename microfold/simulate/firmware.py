@@ -63,7 +63,7 @@ class SimulatedRun:
         stack: maximum stack depth, in bytes.
         layer_instructions: instructions of each layer, without the hook; empty if the image has no hooks.
         layer_tensors: captured tensors of each layer or layer part, as flat arrays; empty if not requested.
-        inner_tensors: tensors that each layer inside of a loop or branch wrote last, as flat arrays; no
+        inner_tensors: tensors that each layer in a loop or branch wrote last, as flat arrays; no
             arrays for layers that did not run. Empty if not requested.
     """
 
@@ -79,13 +79,11 @@ class Firmware:
     """Image for a board, as a context manager that removes the image's temporary folder.
 
     Args:
-        sources: generated model.
-        board: board for which to link.
         cpu_flags: compiler flags that select the core.
         optimize: optimisation flag of the compiler.
         hooked: whether to compile the model with its layer hook. It costs time, so totals are measured
             without it.
-        watches_inner: whether layers inside of loops and branches also call the hook, to capture their
+        watches_inner: whether layers in loops and branches also call the hook, to capture their
             tensors. This costs time in the loops.
         marks_begins: whether the starts of layers also call the hook; for traces only.
         extra_flags: additional flags for all files, e.g. warnings.
@@ -198,7 +196,7 @@ class Firmware:
         """Run the model once per call, in order, on one context that keeps its state between calls.
 
         Args:
-            calls: one array per input, for each call.
+            calls: one array per input, per call.
             capture_layers: whether to return the layers' tensors. This requires a hooked image; the tensors
                 of inner layers also require `watches_inner`.
             timeout: time limit for all calls together, in seconds of real time.

@@ -35,7 +35,6 @@ def model_sources(program: Program) -> ModelSources:
 
 
 def _parts(program: Program) -> tuple[LayerPart, ...]:
-    """Return the calls of all layers if some are streamed, else an empty tuple."""
     if program.stream is None:
         return ()
     return tuple(

@@ -28,7 +28,7 @@ class SimulationResult:
             approximates the total, because the hook affects inlining and register allocation.
         layer_tensors: tensors of each layer, or of each of `ModelSources.parts` if present, for each call;
             empty if not captured.
-        inner_tensors: tensors that each layer inside of a loop or branch wrote last, for each call; no arrays
+        inner_tensors: tensors that each layer in a loop or branch wrote last, for each call; no arrays
             for layers that did not run. Empty if not captured.
         memory: memory of the image without hooks; the stack is the maximum over all calls.
     """
@@ -61,8 +61,6 @@ class Simulator:
     """Simulator of a model on a board, as a context manager. It builds and keeps images on demand.
 
     Args:
-        sources: generated model.
-        board: board that runs it; see `microfold.simulate.boards.find`.
         cpu_flags: compiler flags that select the core.
         optimize: optimisation flag of the compiler for the model.
         extra_flags: additional compiler flags.
@@ -130,11 +128,11 @@ class Simulator:
         """Run the model once per call on one context, from its initial state.
 
         Args:
-            calls: one array per input, for each call.
+            calls: one array per input, per call.
             layers: whether to count the instructions of each layer, in a second run with layer hooks.
             capture_layers: whether to return the tensors of all layers, including inner ones. The counts then
                 include the hooks of inner layers. Implies ``layers``.
-            timeout: time limit for each of the two runs, in seconds of real time.
+            timeout: time limit for either run, in seconds of real time.
         Raises:
             InputError: an input does not match.
             ToolError: a tool is missing or fails, the core faults, or a run takes too long.
@@ -183,7 +181,6 @@ class Simulator:
         )
 
     def _by_layer(self, passed: Sequence[int]) -> tuple[int, ...]:
-        """Return the sums per layer of the counts between hooks."""
         found = [0] * len(self._sources.layers)
         for layer, count in zip(self._sources.hooks, passed, strict=False):
             found[layer] += count

@@ -25,7 +25,6 @@ class TensorSpec:
     Attributes:
         index: position among the inputs or outputs.
         c_type: element type in the generated C.
-        length: number of elements.
         dtype: element type in numpy.
         offset: offset in the arena in bytes, if it is in the arena.
     """
@@ -44,11 +43,9 @@ class TensorSpec:
 
 @frozen
 class LayerTensor:
-    """Location of a layer's result directly after the layer.
+    """Location of a layer's result right after the layer.
 
     Attributes:
-        length: number of elements.
-        dtype: element type.
         offset: offset from the start of the region in bytes; for ``caller``, the index of the output.
         region: ``arena`` or ``state``, which are members of the context or separate objects; or ``caller``
             for an output buffer of the caller.
@@ -80,7 +77,7 @@ class LayerPart:
 
     Attributes:
         layer: index of the layer.
-        tensors: tensors to capture directly after this call.
+        tensors: tensors to capture right after this call.
     """
 
     layer: int
@@ -101,7 +98,7 @@ class ModelSources:
         files: text of each file, by name; every ``.c`` file is compiled.
         inputs, outputs: inputs and outputs, in the order of their indices.
         layers: layers in the order of execution; ``layers[i].index == i``.
-        inner: layers inside of loops and branches; ``inner[i].index == i``.
+        inner: layers in loops and branches; ``inner[i].index == i``.
         parts: calls of all layers in the order of their hooks, if some layers run several times; else empty.
         io: ``arena``: inputs and outputs are in the context. ``caller``: they are arguments of the run
             function. ``rows``: one input is an argument, and the outputs are in the context.
@@ -109,7 +106,7 @@ class ModelSources:
         arenas: sizes in bytes of the parts of a separate arena, all of which are arguments of the run
             function; empty if the arena is in the context.
         stand_ins: additional files that replace libraries; they do not count as part of the model.
-        blob: constants that are passed to the init function, if any.
+        blob: constants passed to the init function, if any.
         compile_flags, link_flags: flags that find the libraries which the model calls.
     """
 

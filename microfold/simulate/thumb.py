@@ -113,7 +113,6 @@ def _transfer(loads: bool, target: int, base: int) -> Instruction:
 
 
 def _coprocessor(h: int, g: int) -> Instruction:
-    """Decode an instruction of the floating-point unit."""
     if h & 0xEE00 == 0xEC00:
         if h & 0xFFE0 == 0xEC40:  # VMOV of two registers
             return Instruction(Kind.MULTIPLE, words=1)

@@ -77,7 +77,6 @@ def plugin_arguments(
     """Return the arguments of the plugin for an image: addresses of functions, each with its own section.
 
     Args:
-        name: name of the model.
         harness: object files whose code is not counted.
         edges: whether to count transitions between blocks.
     """
@@ -212,7 +211,7 @@ def block_cycles(block: Iterable[Instruction], timing: Timing, loaded: int = -1)
     """Return the cycles of consecutive instructions, without a jump at the end.
 
     Args:
-        loaded: register that a single load directly before them has loaded, or -1.
+        loaded: register that a single load right before them has loaded, or -1.
     """
     total = 0
     for instruction in block:

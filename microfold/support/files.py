@@ -128,7 +128,6 @@ def write_files(folder: Path, files: Mapping[str, str | bytes], obsolete: Collec
 
 
 def _parents(name: str) -> list[PurePosixPath]:
-    """Return the folders in the name of a file, the innermost first."""
     return list(PurePosixPath(name).parents)[:-1]
 
 
@@ -187,7 +186,7 @@ def _check_names(folder: Path, names: Iterable[str]) -> None:
 
 
 def is_inside(name: str) -> bool:
-    """Return whether a relative path, separated by ``/``, stays inside of the folder."""
+    """Return whether a relative path, separated by ``/``, stays in the folder."""
     return bool(name) and all(
         part not in ("", ".", "..") and Path(part).name == part for part in name.split("/")
     )

@@ -195,7 +195,6 @@ def _comparisons(fields: _Fields, order: bool) -> dict[str, Callable[..., Any]]:
 
 
 def _values(*names: str) -> Callable[[object], tuple[Any, ...]]:
-    """Return a function that returns the values of these attributes."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda owner: tuple(getattr(owner, name) for name in names)

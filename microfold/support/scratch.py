@@ -85,7 +85,6 @@ def _remove_abandoned(parent: Path) -> None:
 
 
 def _runs(path: Path) -> bool:
-    """Return whether the process whose id is in the folder's name exists."""
     try:
         os.kill(int(path.name.split("-")[1]), 0)
     except ProcessLookupError:

@@ -45,9 +45,8 @@ class Target:
         compiler: executable of the C compiler, e.g. ``arm-none-eabi-gcc``.
         cpu_flags: compiler flags that select the core.
         board: simulated board with this core, or empty.
-        description: description in one line.
-        timing: cycles of instructions; None if not known.
-        pipeline: pipeline model of a core whose instructions overlap; None if not known.
+        timing: cycles of instructions; None if unknown.
+        pipeline: pipeline model of a core whose instructions overlap; None if unknown.
         memories: memories for contexts, arenas, constants and code; empty: the firmware decides.
     """
 
@@ -191,12 +190,10 @@ def _check_texts(key: str, value: Any, path: Path) -> None:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as text for a message, abbreviated if it is large or deeply nested."""
     return reprlib.repr(value)
 
 
 def _timing(table: dict[str, Any] | str, path: Path) -> Timing:
-    """Return the timing in a target's own table, or of the built-in target that it names."""
     if isinstance(table, str):
         return _shared(table, "timing", path)
     known = {field.name: str if field.name == "source" else int for field in fields(Timing)}
@@ -214,12 +211,10 @@ def _timing(table: dict[str, Any] | str, path: Path) -> Timing:
 
 
 def _pipeline(table: dict[str, Any] | str, path: Path) -> Pipeline:
-    """Return the pipeline in a target's own table, or of the built-in target that it names."""
     return _shared(table, "pipeline", path) if isinstance(table, str) else read_pipeline(table, path.name)
 
 
 def _shared(name: str, key: str, path: Path) -> Any:
-    """Return an attribute of another built-in target."""
     found = getattr(load(name), key) if name in available() and name != path.stem else None
     if found is None:
         raise TargetError(

@@ -49,7 +49,6 @@ def read_pipeline(table: Mapping[str, Any], where: str) -> Pipeline:
 
 
 def _issue(name: str, own: Mapping[str, Mapping[str, Any]]) -> Issue:
-    """Return the figures of a class, including those inherited from its ancestors."""
     merged: dict[str, Any] = {}
     for each in reversed([*ancestry(name)]):
         merged |= own.get(each, {})
@@ -68,7 +67,6 @@ def _pair(pair: Any, where: str) -> tuple[str, str]:
 
 
 def _distances(table: Mapping[str, Any], key: str, where: str) -> dict[tuple[str, str], int]:
-    """Return cycles by pairs of classes, from lists of two classes and cycles."""
     found: dict[tuple[str, str], int] = {}
     for each in _list(table, key, where):
         if not isinstance(each, list) or len(cast(list[Any], each)) != 3:

@@ -11,9 +11,9 @@ class Timing:
 
     Attributes:
         source: document of the figures.
-        error: maximum error of estimates for whole models, in percent; None: not known.
+        error: maximum error of estimates for whole models, in percent; None: unknown.
         load, store, store_indexed: single transfers; indexed: the address is the sum of two registers.
-        next_transfer: single transfer directly after a single load whose result is not its address.
+        next_transfer: single transfer right after a single load whose result is not its address.
         multiple: cycles of a transfer of several words, in addition to one cycle per word.
         taken: additional cycles of a taken branch; all jumps are taken.
     """

@@ -18,7 +18,6 @@ class Board:
     """Board, described by the user in a TOML file.
 
     Attributes:
-        name: name in the database.
         clock: clock of the core, in Hz.
         flash, ram: address, and size in bytes, of the memory that an image can use.
         stack: size of the stack, in bytes.

@@ -125,7 +125,6 @@ def run_command(command: str, elf: Path, timeout: float) -> str:
 
 
 def _read(process: subprocess.Popen[str], lines: list[str]) -> None:
-    """Read all lines up to the line with `END`."""
     assert process.stdout is not None
     for line in process.stdout:
         lines.append(line)
@@ -134,7 +133,6 @@ def _read(process: subprocess.Popen[str], lines: list[str]) -> None:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Kill a command with all its child processes."""
     if hasattr(os, "killpg"):
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)

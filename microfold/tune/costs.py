@@ -25,7 +25,6 @@ def load_costs(path: Path, target: Target, options: Options, board: str = "") ->
     """Return the measured costs for a build.
 
     Args:
-        path: path of the database.
         board: board of the measurements: ``NAME``, ``NAME@HERTZ`` or ``NAME@HERTZ/warm``; empty: the only
             board in the database, or the simulated one.
 
@@ -69,7 +68,6 @@ def what_applies(path: Path, target: Target, options: Options) -> str:
 
 
 def _applying(database: Database, target: Target, options: Options, board: str) -> Setting | None:
-    """Return the setting whose measurements a build uses."""
     wanted = _wanted(target, options)
     settings = database.settings()
     found = [each for each in settings if _anywhere(each) == wanted]

@@ -108,7 +108,6 @@ class Database:
     """Open database, a context manager.
 
     Args:
-        path: path of the file.
         create: whether to open the file for writing, and to create it if it is missing.
 
     Raises:
@@ -141,7 +140,6 @@ class Database:
 
     @contextlib.contextmanager
     def _explained(self) -> Generator[None]:
-        """Convert errors of SQLite to `InputError`."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -169,7 +167,6 @@ class Database:
                 self._connection.set_progress_handler(None, 0)
 
     def _check(self, create: bool) -> tuple[_Table, ...]:
-        """Check the file, and return its tables."""
         with self._query("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL") as rows:
             schema = list(rows)
         application, version = (self._pragma(name) for name in ("application_id", "user_version"))

@@ -76,7 +76,6 @@ def build_image(program: Program, board: Board, folder: Path) -> Path:
 
 
 def _of_the_board(board: Board, compiler: str, flags: list[str], folder: Path) -> list[str]:
-    """Compile the board's own files, with their folder as include path."""
     found: list[str] = []
     for number, source in enumerate(board.sources):
         path = Path(board.folder, source)

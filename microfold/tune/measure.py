@@ -116,7 +116,6 @@ class Outcome:
         program_failed: whether the program was built, but failed when it ran.
         total: cycles of a run.
         ram, flash: see `Compiled`.
-        records: records of the tunable layers.
         version: version of microfold that compiled the program.
     """
 

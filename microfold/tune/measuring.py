@@ -102,7 +102,6 @@ class Measuring:
             )
 
     def _count(self, *, done: int = 0, total: int = 0) -> None:
-        """Count finished or additional programs, and report the progress."""
         self._done += done
         self._total += total
         self._progress(self._done, self._total)
@@ -165,7 +164,6 @@ def _judge(done: Done[Job, Outcome]) -> tuple[Outcome | None, list[Job], str]:
 
 
 def _told(job: Job) -> str:
-    """Return the subject of a job in words."""
     variants = ", ".join(job.forced[number] for number in sorted(job.forced))
     choices = ", ".join(f"{name}: {taken}" for name, taken in sorted(job.trace.items()))
     kernels = "the kernels as measured" if job.costs is not None else "the kernels as estimated"

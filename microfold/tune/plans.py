@@ -66,7 +66,6 @@ def least_of(records: Sequence[ProgramRecord]) -> Mapping[str, ProgramRecord]:
 
 
 def _pays(before: ProgramRecord, after: ProgramRecord, options: Options) -> bool:
-    """Return whether a program is faster, and better by the objective of the options."""
     if after.cycles >= before.cycles:
         return False
     now, then = (Figures(each.cycles, each.flash, each.ram) for each in (before, after))

@@ -58,7 +58,6 @@ class Failure:
     Attributes:
         program: program of the failure, see `identity.program_key`.
         layer, variant: keys as in a `Record`; for a whole program, an empty text and `identity.code_digest`.
-        reason: reason of the failure.
     """
 
     program: str

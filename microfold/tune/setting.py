@@ -19,12 +19,10 @@ class Setting:
     """Setting of measurements.
 
     Attributes:
-        target: name of the target.
         board: name of the board; `SIMULATED` for the cycle model.
         clock: clock of the core, in Hz; 0 for the cycle model.
         caches: ``warm`` or ``cold``.
         flags: compiler with its flags, and whether layers share functions.
-        version: version of microfold.
     """
 
     target: str

@@ -35,7 +35,6 @@ class Subject:
     """Model with all settings of its compilation, as plain data that can be passed to other processes.
 
     Attributes:
-        text: text form of the imported graph.
         disabled, required: names of passes.
         custom: files of custom operators.
     """
@@ -144,7 +143,6 @@ class Compiled:
         ]
 
     def _any_variant(self, ranking: Ranking, chosen: Candidate, wanted: str) -> Candidate:
-        """Return the candidate with a variant of any kernel of the layer."""
         for candidate in (chosen, *ranking.candidates):
             for offer in candidate.offers:
                 if self._keys.variant(offer.kernel, ranking.layer) == wanted:
@@ -152,7 +150,6 @@ class Compiled:
         raise KeyError(wanted)
 
     def _variants(self, ranking: Ranking, chosen: Candidate) -> dict[str, Candidate]:
-        """Return all variants that selection may choose, the best estimate first."""
         layer = ranking.layer
         found = sorted(ranking.variants, key=lambda candidate: candidate.kernel.cycles(layer))
         keyed = {self._keys.variant(candidate.kernel, layer): candidate for candidate in found}
@@ -277,7 +274,7 @@ def most_promising(
     share of a run come first.
 
     Args:
-        known: pairs that are already measured.
+        known: pairs already measured.
         most: maximum number of variants per layer.
     """
     pairs: dict[tuple[str, str], tuple[int, float]] = {}
@@ -297,7 +294,7 @@ def rounds(layers: Mapping[int, TunedLayer], known: Set[tuple[str, str]], most: 
     variants to measure, as far as both have them: variants can depend on constants.
 
     Args:
-        known: pairs of a layer's and a variant's key that are already measured.
+        known: pairs of a layer's and a variant's key already measured.
         most: maximum number of variants per layer.
     """
     pending: dict[str, list[str]] = {}

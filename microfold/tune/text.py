@@ -56,7 +56,6 @@ def print_tuning(model: str, found: Sequence[Tuning], database: Path) -> None:
 
 
 def _estimate(tuning: Tuning) -> str:
-    """Return the estimate of the tuned program, with its error."""
     return (
         f"estimate of the cost model: {_number(tuning.estimate)} cycles (off by "
         f"{cycles_error(tuning.error)}, on top of the error of its counts; no wait states, caches and buses)"
@@ -64,7 +63,6 @@ def _estimate(tuning: Tuning) -> str:
 
 
 def _choices(tuning: Tuning) -> Table:
-    """Return a table of the choices for the whole program, with the measured cycles of each alternative."""
     columns = (Column("choice"), Column("as estimated"), number("cycles"), Column("as measured"))
     table = Table("whole runs", (*columns, number("cycles"), Column("others", rank=1)))
     for choice in tuning.choices:
@@ -77,7 +75,6 @@ def _choices(tuning: Tuning) -> Table:
 
 
 def _print_comparison(model: str, found: Sequence[Tuning]) -> None:
-    """Print a row for each level, and the fastest of the measured levels."""
     columns = (Column("level"), number("cycles"), Column("which are"), number("constants"), number("RAM"))
     table = Table(f"{model}: a whole run, bytes", columns)
     for tuning in found:

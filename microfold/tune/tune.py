@@ -268,17 +268,14 @@ class _Search:
 
     @property
     def _records(self) -> list[ProgramRecord]:
-        """Measured times of whole programs."""
         return self._database.programs(self._setting, self._program)
 
     def _way(self, trace: Trace, compiled: Compiled) -> _Way:
-        """Add and return choices that are not measured yet."""
         way = _Way(trace, compiled, compiled)
         self._ways[trace_text(trace)] = way
         return way
 
     def _with(self, trace: Trace) -> Compiled:
-        """Return the compilation with certain choices, and kernels by estimates."""
         return Compiled(self._subject, trace=trace)
 
     def _compiled(self, trace: Trace) -> Compiled | None:
@@ -335,7 +332,6 @@ class _Search:
         return [Job(self._subject, {}, way.trace, costs, code=code)]
 
     def _decided(self, trace: Trace) -> Compiled:
-        """Return the compilation with certain choices, and kernels by the current measurements."""
         return Compiled(self._subject, costs=self._costs(), trace=trace)
 
     def _costs(self) -> MeasuredCosts | None:
@@ -368,7 +364,6 @@ class _Search:
         return found
 
     def _compare(self, before: Compiled, after: Compiled) -> list[TunedKernel]:
-        """Return all tunable layers before and after tuning."""
         figures = self._database.figures(self._setting)
         was, found = before.named, list[TunedKernel]()
 

@@ -35,7 +35,7 @@ class Measurement:
             was not linked.
         padding: padding that the linker inserts for alignment; None if the code was not linked.
         stack: upper bound of the stack of any function of the model, below its caller's stack pointer. It
-            includes library functions of newlib and newlib-nano, but no interrupts. None if it is not known,
+            includes library functions of newlib and newlib-nano, but no interrupts. None if it is unknown,
             because the code was not linked or no disassembler was found.
     """
 
@@ -89,7 +89,7 @@ class GroupMeasurement:
 
     @property
     def stack(self) -> int | None:
-        """Stack that is enough for each program, in bytes; None if the stack of any is not known."""
+        """Stack that is enough for each program, in bytes; None if the stack of any is unknown."""
         known = [stack for stack in self.stacks if stack is not None]
         return max(known) if len(known) == len(self.stacks) else None
 
@@ -273,7 +273,6 @@ def _disassemble(compiler: str, images: Sequence[Path], folder: Path) -> list[st
 
 
 def _api(program: Program) -> list[str]:
-    """Return the names of the functions that a firmware calls."""
     functions = ("run", "init", "reset", *(("step",) if program.options.step else ()))
     functions += ("stopped_loops",) if program.may_stop else ()
     names = [f"{program.name}_{function}" for function in functions]

@@ -37,7 +37,7 @@ _MOVES_BASE_SOMEHOW = re.compile(r"\[sp[^\]]*\]!|\[sp\], ")
 _IS_STACK_POINTER = re.compile(r"sp\b")
 _MOVE = re.compile(r"sp,(?: sp,)? (?:#(-?\d+)|(r\d+|ip|sl|fp))")
 _WRITERS = re.compile(r"(mov|mvn|movw|movt|ldr|add|adds|addw|sub|subs|subw|bic|and|orr|rsb|adr|lsl|lsr)")
-# Calls by which Armv6-M jumps via a table directly after the call.
+# Calls by which Armv6-M jumps via a table right after the call.
 _TABLE_CALL = re.compile(r"<__gnu_thumb1_case_\w+>")
 
 
@@ -91,7 +91,7 @@ def stack_bound(listing: str, functions: Iterable[str]) -> int:
 
     Args:
         listing: output of ``objdump -d`` for a linked Cortex-M image.
-        functions: names of the functions that are called from outside; missing functions are ignored.
+        functions: names of the functions called from outside; missing functions are ignored.
 
     Raises:
         UnboundedStackError: the code is recursive, calls functions by pointers, changes its stack pointer by
@@ -197,7 +197,6 @@ class _Image:
         return deepest, calls
 
     def _body(self, function: str) -> list[int]:
-        """Return the instructions of a function, without the padding at its end."""
         addresses = self.functions[function]
         end = len(addresses)
         while end and self.code[addresses[end - 1]].name == "nop":
@@ -238,7 +237,6 @@ class _Image:
         return _Step(grows if not goes_on or grows > 0 else 0, next=after)
 
     def _growth(self, i: _Instruction, name: str) -> int:
-        """Return the growth of the stack, in bytes."""
         operands = i.operands
         if name in ("push", "vpush"):
             return _register_bytes(operands)
@@ -278,7 +276,6 @@ class _Image:
 
 
 def _size(code: str) -> int:
-    """Return the number of listed bytes."""
     return len(code.replace(" ", "")) // 2
 
 

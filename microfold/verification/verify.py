@@ -230,7 +230,6 @@ def reads_halves(node: Node, graph: Graph) -> bool:
 
 
 def _run_by(node: Node, graph: Graph) -> Iterator[tuple[Graph, Node]]:
-    """Yield the nodes that a node of a graph runs, each with its graph."""
     for name in node.op.bodies:
         body = graph.subgraphs[name]
         yield from ((body, inner) for inner in body.nodes)
@@ -340,7 +339,6 @@ def _hands_all_out(program: Program) -> bool:
 
 
 def _values(program: Program, tensors: Sequence[Sequence[Array]]) -> dict[Value, Array]:
-    """Return the results of all layers in one run. The rows of a streamed layer are joined."""
     values: dict[Value, Array] = {}
     computed = program.stream.computed if program.stream is not None else range(len(program.layers))
     for each, arrays in zip(computed, tensors, strict=True):
@@ -355,5 +353,4 @@ def _values(program: Program, tensors: Sequence[Sequence[Array]]) -> dict[Value,
 
 
 def _by_value(layer: Layer, arrays: Sequence[Array]) -> dict[Value, Array]:
-    """Return the results of a layer, or an empty mapping if it did not run."""
     return {b.value: array for b, array in zip(layer.outputs, arrays, strict=bool(arrays))}

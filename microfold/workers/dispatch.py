@@ -132,7 +132,6 @@ class Dispatcher(Generic[_Task, _Result]):
 
     @property
     def _lanes(self) -> set[str]:
-        """Lanes that are not excluded."""
         return self._strikes.keys() - self.lost.keys()
 
     def _next(self, lane: str) -> _Piece[_Task] | None:

@@ -167,7 +167,6 @@ class DaskExecutor:
         return outer
 
     def _set(self, outer: Future[Any], result: Any = None, error: BaseException | None = None) -> None:
-        """Complete a task, unless it is already complete."""
         if self._closed.is_set() or self._lost():
             error = ExecutorLost(f"the scheduler {self._address} can no longer be reached")
         with contextlib.suppress(KeyError, InvalidStateError):
@@ -205,7 +204,6 @@ def check_scheduler(address: str) -> None:
 
 
 def _connect(address: str) -> Any:
-    """Return a client that is connected to a scheduler."""
     try:
         from distributed import Client  # type: ignore[reportMissingImports]
     except ImportError:

@@ -103,14 +103,12 @@ def _flat(context: OperatorContext, rows: Value) -> Value:
 
 
 def _finish_layer(context: OperatorContext, product: Value, rows: Value) -> None:
-    """Reshape the rows of a layer to the batch axes of the operands, and finish."""
     leading = np.broadcast_shapes(rows.type.shape[:-2], context.input(1).type.shape[:-2])
     shape = (*leading, rows.type.shape[-2], product.type.shape[-1])
     context.finish(*context.emit(Reshape(shape), product))
 
 
 def _swapped(context: OperatorContext, x: Value) -> Value:
-    """Return the value with its last two axes exchanged."""
     rank = x.type.rank
     (result,) = context.emit(
         Transpose((*range(rank - 2), rank - 1, rank - 2)), x, names=[f"{x.name}_transposed"]

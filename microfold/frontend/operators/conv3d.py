@@ -92,7 +92,6 @@ def _filters(context: OperatorContext, index: int) -> Array:
 
 
 def _padded(context: OperatorContext, x: Value, pair: Pair) -> Value:
-    """Add slices of zeros before and after the image."""
     if pair == (0, 0):
         return x
     padding = ((0, 0), pair, (0, 0), (0, 0), (0, 0))
@@ -100,7 +99,6 @@ def _padded(context: OperatorContext, x: Value, pair: Pair) -> Value:
 
 
 def _spread(context: OperatorContext, x: Value, step: int) -> Value:
-    """Insert step - 1 slices of zeros after every slice."""
     if step == 1:
         return x
     batch, depth, *rest = x.type.shape

@@ -47,7 +47,6 @@ def detection_postprocess(context: OperatorContext) -> None:
 
 
 def _options(data: bytes) -> dict[str, Any]:
-    """Return the options, a flexbuffer map."""
     try:
         value: Any = flexbuffers.Loads(bytearray(data))
         options = {str(name): field for name, field in value.items() if isinstance(field, bool | int | float)}

@@ -20,7 +20,6 @@ from microfold.ops.movement.pad import Pad
 
 
 def _finish_constant(context: OperatorContext, *arrays: Array) -> None:
-    """Finish with constant outputs."""
     if any(array.size == 0 for array in arrays):
         raise Unsupported("its result has no elements")
     context.finish(*(context.add_constant(a, context.name(i)) for i, a in enumerate(arrays)))
@@ -142,7 +141,6 @@ def broadcast_args(context: OperatorContext) -> None:
 
 
 def _with_ones(context: OperatorContext, shape: Value, length: int) -> Value:
-    """Prepend extents of 1 to a shape, up to this length."""
     before = length - shape.type.size
     if before == 0:
         return shape

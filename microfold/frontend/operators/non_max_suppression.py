@@ -31,7 +31,6 @@ def non_max_suppression(context: OperatorContext) -> None:
 
 
 def _number(context: OperatorContext, index: int, what: str) -> Value:
-    """Return an input of one element, reshaped to a scalar."""
     value = context.input(index)
     if value.type.size != 1:
         raise Unsupported(f"input {index} must be one number; it is {value.type}")

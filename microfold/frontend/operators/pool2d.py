@@ -43,7 +43,6 @@ def _pool(context: OperatorContext, op: type[AveragePool2D] | type[MaxPool2D]) -
 def _pool_of(
     context: OperatorContext, op: type[AveragePool2D] | type[MaxPool2D], x: Value
 ) -> AveragePool2D | MaxPool2D:
-    """Return the pooling operator for the options and an image."""
     options = context.required_options("Pool2DOptions")
     size = positive("filter sizes", int(options.FilterHeight()), int(options.FilterWidth()))
     strides = strides_of(options)

@@ -74,7 +74,6 @@ def reduce_window(context: OperatorContext) -> None:
 
 
 def _neutral(op: Op, dtype: DType) -> float:
-    """Return the neutral element of the function."""
     low, high = (-math.inf, math.inf) if dtype.is_float else dtype.range
     return (
         0 if isinstance(op, Add) else 1 if isinstance(op, Mul) else low if isinstance(op, Maximum) else high
@@ -93,7 +92,6 @@ def _numbers(options: object, field: str, count: int, default: int = 1) -> tuple
 
 
 def _body(context: OperatorContext, index: int, scalars: Sequence[Value]) -> Op:
-    """Return the function of two elements that reduces a window."""
     graph = context.scope.enter(index, scalars).graph
     node = graph.nodes[0] if len(graph.nodes) == 1 else None
     if (
@@ -114,7 +112,6 @@ def _max_pool(
     strides: tuple[int, ...],
     padding: tuple[tuple[int, int], ...],
 ) -> MaxPool2D | None:
-    """Return the equivalent max pooling of images, or None."""
     if not isinstance(op, Maximum) or x.type.dtype is not DType.FLOAT32 or start != -math.inf:
         return None
     outer = x.type.rank == 4 and all((window[k], strides[k], *padding[k]) == (1, 1, 0, 0) for k in (0, 3))

@@ -248,7 +248,6 @@ def _float(name: str, parts: list[str], operands: str) -> dict[str, object]:
 
 
 def _single(element: re.Match[str]) -> str:
-    """Return the single-precision register that is an element of a double-precision register."""
     return f"s{2 * int(element[1]) + int(element[2])}"
 
 
@@ -273,7 +272,6 @@ def _float_transfer(stem: str, parts: list[str], operands: str) -> dict[str, obj
 
 
 def _float_move(parts: list[str], used: list[str]) -> dict[str, object]:
-    """Decode a move between registers, one or two at once, or of a constant."""
     to_core = is_core(used[0])
     if len(parts) > 2:
         count = 2 if to_core or used[0][0] == "s" else 1

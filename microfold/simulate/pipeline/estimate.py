@@ -17,7 +17,7 @@ from microfold.simulate.pipeline.scoreboard import cycles_behind
 from microfold.simulate.trace import Key, LayerCounts, Trace
 from microfold.target.pipeline import Pipeline
 
-# Number of predecessors that are distinguished per block. The others are assigned the mean of these.
+# Number of predecessors distinguished per block. The others are assigned the mean of these.
 _WAYS = 3
 
 

@@ -14,7 +14,6 @@ class Instruction:
     Registers of the floating-point unit are single-precision registers; a vector consists of four of them.
 
     Attributes:
-        address: address of the instruction.
         size: size in bytes.
         name: class, one of `target.pipeline.CLASSES`.
         reads: plain operands (registers).
@@ -29,7 +28,6 @@ class Instruction:
         base: base register of an address; empty for the program counter.
         offset: offset from the base, in bytes.
         indexed: whether the address is the sum of two registers.
-        text: text of the disassembler.
     """
 
     address: int

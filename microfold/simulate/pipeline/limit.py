@@ -40,7 +40,6 @@ def least_cycles(pipeline: Pipeline, executed: Iterable[tuple[Instruction, int]]
 
 
 def _may_pair(pipeline: Pipeline, instruction: Instruction) -> bool:
-    """Return whether the instruction can be issued together with any other instruction."""
     if pipeline.halfwords and instruction.size != 2:
         return False
     names = [*ancestry(instruction.name)]
@@ -48,5 +47,4 @@ def _may_pair(pipeline: Pipeline, instruction: Instruction) -> bool:
 
 
 def _least_of(units: tuple[str, ...], busy: Counter[tuple[str, ...]]) -> int:
-    """Return the cycles of these units, with an even distribution of the work that only they can do."""
     return -(-sum(count for each, count in busy.items() if set(each) <= set(units)) // len(units))

@@ -139,7 +139,6 @@ class Scoreboard:
         return not self._pipeline.halfwords or (instruction.size == 2)
 
     def _goes_with(self, older: Instruction, younger: Instruction) -> bool:
-        """Return whether the classes of two instructions permit their issue in one cycle."""
         pipeline = self._pipeline
         first, last = [*ancestry(older.name), "any"], [*ancestry(younger.name), "any"]
         if any((a, b) in pipeline.never for a in first for b in last):
@@ -177,7 +176,6 @@ def _is_load(instruction: Instruction) -> bool:
 
 
 def _other_bank(older: Instruction, younger: Instruction) -> bool:
-    """Return whether two loads read an even and an odd word, from the same base."""
     if older.base != younger.base or not older.base or older.updates or older.indexed or younger.indexed:
         return False
     return bool((older.offset ^ younger.offset) & 4)

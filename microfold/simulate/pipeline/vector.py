@@ -122,7 +122,6 @@ def _transfer(stem: str, parts: list[str], operands: str) -> dict[str, object]:
 
 
 def _lanes(parts: list[str], kind: str) -> dict[str, object]:
-    """Decode a move between elements of vectors and core registers, one or two at once."""
     vectors = sum(part.startswith("q") for part in parts)
     to_vector = parts[0].startswith("q")
     count = vectors if to_vector else len(parts) - vectors

@@ -62,7 +62,6 @@ class Fault:
             layer or the end of the run read it. ``either``: a tensor differs from the reference, but the
             record of the written tensor is missing.
         layer: index of the layer; None: the start or the end of the run.
-        tensor: wrong value.
         written_by: index of the layer that wrote an overwritten tensor; None for inputs and states.
         elements: differing elements; None if only checksums are known.
         buffer: location of the tensor.
@@ -147,7 +146,7 @@ class Diagnosis:
             return {}
         last, begin, end = self._last
         if number == last:
-            # A run that was not completed has changed only the states that are updated in place.
+            # A run that was not completed has changed only the states updated in place.
             moved = set(updated_states(self.program.graph).values())
             return {value: content for value, content in begin.items() if value not in moved}
         return end if number == last + 1 else {}
@@ -221,7 +220,7 @@ class _RunCheck:
             self._check_output(layer, tap, self._record(tap), expected)
 
     def _evaluate(self, node: Node) -> tuple[Tensor, ...] | None:
-        """Return the reference's results for the node's operands; None if they are not known."""
+        """Return the reference's results for the node's operands; None if they are unknown."""
         operands: dict[Value, Tensor] = {}
         for value in node.operands:
             content = self._contents.get(value)
@@ -320,7 +319,6 @@ def _compare(actual: Array, expected: Array, tolerance: float, scale: float | No
 
 
 def _changed(actual: Array, before: Array) -> Elements | None:
-    """Return the elements that differ in any bit, or None."""
     one, other = (
         np.frombuffer(array.tobytes(), np.uint8).reshape(array.size, -1) for array in (actual, before)
     )
@@ -372,7 +370,6 @@ _CONTEXT = ("arena", "state")
 
 
 def _offset(buffer: Buffer, elements: Elements | None) -> int:
-    """Return the offset of the first wrong element, or of the buffer."""
     if elements is None or not elements.first or buffer.region not in _CONTEXT:
         return buffer.offset
     index = int(np.ravel_multi_index(elements.first, buffer.type.shape))

@@ -22,7 +22,6 @@ class BuildRecords:
 
     Attributes:
         text: description of the build; None without a record of a run's start.
-        records: number of records.
     """
 
     text: BuildText | None = None
@@ -102,7 +101,6 @@ class Dump:
 
 
 def _place(record: Record, places: Mapping[Key, int]) -> int | None:
-    """Return the position of a record in the schedule; None if the program does not write it."""
     if record.role is Role.RUN_BEGIN:
         return -1
     return len(places) if record.role is Role.RUN_END else places.get(record.key)

@@ -30,7 +30,6 @@ class Profile:
     """Ticks of all layers, in order.
 
     Attributes:
-        runs: number of runs.
         total: sum of the layers' means.
     """
 

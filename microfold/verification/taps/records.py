@@ -66,8 +66,8 @@ class Damage:
 class RecordParser:
     """Parser that finds records in a stream of arbitrary data.
 
-    After a damaged record, the search continues directly after its head. Bytes can be lost, so the next
-    record may start inside of the expected payload.
+    After a damaged record, the search continues right after its head. Bytes can be lost, so the next
+    record may start in the expected payload.
 
     Attributes:
         total: bytes parsed so far.

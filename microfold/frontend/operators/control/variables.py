@@ -50,7 +50,6 @@ def assign_variable(context: OperatorContext) -> None:
 
 
 def _taken_for(context: OperatorContext, value: Value, type: TensorType, name: str) -> Value:
-    """Return the bytes of a value with another scale."""
     if value.type == type:
         return value
     _require_same_bytes(value.type, type)

@@ -98,7 +98,6 @@ def neg(context: OperatorContext) -> None:
 
 
 def _negative(context: OperatorContext, x: Value, name: str) -> Value:
-    """Return the difference of 0 and plain integers."""
     zero = context.add_constant(np.zeros((), x.type.dtype.numpy), f"{name}_zero", x.type.element)
     return context.emit(Sub(x.type.element), zero, x, names=[name])[0]
 

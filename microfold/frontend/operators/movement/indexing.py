@@ -40,7 +40,6 @@ def _require_positions(context: OperatorContext, index: int, shape: tuple[int, .
 
 
 def _require_in_range(context: OperatorContext, index: int, extent: int) -> None:
-    """Reject constant indices (input `index`) that are not less than an extent."""
     numbers = context.known(index)
     if numbers is not None and numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < extent:
         raise Unsupported(

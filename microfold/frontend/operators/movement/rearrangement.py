@@ -23,7 +23,6 @@ MAX_REPEATS = 256
 def _moved(
     context: OperatorContext, x: Value, split: Shape, permutation: Sequence[int], merged: Shape
 ) -> Value:
-    """Reshape, transpose and reshape a value."""
     name = context.name()
     (x,) = context.emit(Reshape(split), x, names=[f"{name}_split"])
     (x,) = context.emit(Transpose(tuple(permutation)), x, names=[f"{name}_moved"])
@@ -193,7 +192,6 @@ def mirror_pad(context: OperatorContext) -> None:
 
 
 def _mirrored(context: OperatorContext, x: Value, axis: int, start: int, count: int) -> Value:
-    """Return `count` slices along an axis, from `start` backwards."""
     begin = tuple(start if i == axis else 0 for i in range(x.type.rank))
     size = tuple(count if i == axis else n for i, n in enumerate(x.type.shape))
     strides = tuple(-1 if i == axis else 1 for i in range(x.type.rank))

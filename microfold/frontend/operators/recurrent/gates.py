@@ -20,9 +20,6 @@ def is_present(context: OperatorContext, index: int) -> bool:
 def stacked(context: OperatorContext, indices: Sequence[int], name: str) -> Value:
     """Concatenate inputs along their first axis. Each row of integers keeps its scale.
 
-    Args:
-        name: name of the result.
-
     Raises:
         Unsupported: types or widths differ, or the model computes integers.
     """
@@ -61,7 +58,6 @@ def stacked_vectors(context: OperatorContext, indices: Sequence[int], name: str)
 
 
 def _row_scales(parts: Sequence[Value], name: str) -> Quant | None:
-    """Return one scale per row for matrices with one scale each; None if no matrix is quantised."""
     quants = [part.type.quant for part in parts]
     if all(quant is None for quant in quants):
         return None

@@ -171,7 +171,6 @@ def _operator(
 
 
 def _run(context: OperatorContext, op: Cell, x: Value, places: Places, name: str) -> Value:
-    """Emit the cell on a sequence, with stacked gates, and update its states."""
     first = 0 if is_present(context, places.input_weights[0]) else 1
     for what, gates in (("recurrent weights", places.recurrent_weights), ("bias", places.biases)):
         if is_present(context, gates[0]) is bool(first):
@@ -228,7 +227,6 @@ def _optional(context: OperatorContext, indices: Sequence[int], name: str) -> Va
 
 
 def _integer_norm(context: OperatorContext, indices: Sequence[int], name: str) -> Value | None:
-    """Return the layer normalisation coefficients of `Lstm8x8To16`; None if it has none."""
     if not _are_there(context, indices):
         return None
     array, quant = stacked_vectors(context, indices, name)

@@ -80,7 +80,6 @@ def _run(
 def _operator(
     context: OperatorContext, options: OperatorOptions, time_major: bool
 ) -> SequenceRnn | HybridSequenceRnn:
-    """Return the operator for the options and for the type of input 1, the weights."""
     code = int(options.FusedActivationFunction())
     if code not in ACTIVATIONS:
         raise Unsupported(f"its activation must be NONE, TANH or a ReLU; it is {activation_name(code)}")

@@ -40,7 +40,6 @@ def svdf(context: OperatorContext) -> None:
 
 
 def _finish(context: OperatorContext, result: Value, options: OperatorOptions) -> None:
-    """Finish with the fused activation: a clip or tanh."""
     activation = int(options.FusedActivationFunction())
     if activation == tflite.ActivationFunctionType.TANH:
         context.finish(*context.emit(Tanh(context.element()), result))

@@ -81,7 +81,6 @@ def _lengths(context: OperatorContext) -> tuple[int, int]:
 
 
 def _spectra(context: OperatorContext, x: Value, width: int) -> Value:
-    """Return the spectra of the rows, padded with zeros to a width of at least 4."""
     return context.emit(SignalRfft(width), x, names=[f"{context.name()}_spectra"])[0]
 
 
@@ -95,7 +94,6 @@ def _spectra_of_two(context: OperatorContext, x: Value) -> Value:
 
 
 def _complex(context: OperatorContext, index: int = 0) -> Value:
-    """Return the parts of an input, which must be complex."""
     parts = context.parts(index)
     if parts is None:
         raise Unsupported(f"input {index} must be complex; it is {context.input(index).type}")
@@ -124,7 +122,6 @@ def part(context: OperatorContext, parts: Value, which: int, name: str) -> Value
 
 
 def _column(context: OperatorContext, parts: Value, which: int, name: str) -> Value:
-    """Return the real or imaginary parts with a last axis of 1: [..., 1]."""
     *shape, _ = parts.type.shape
     op = StridedSlice((*(0 for _ in shape), which), (*shape, 1), (1,) * parts.type.rank)
     return context.emit(op, parts, names=[name])[0]

@@ -23,7 +23,6 @@ _COUNT = TensorType(DType.INT32, ())
 
 
 def _samples(context: OperatorContext) -> Value:
-    """Return the input, which has samples along the last axis."""
     x = context.input(0)
     if x.type.rank == 0:
         raise Unsupported(f"its input must have samples along an axis; it is {x.type}")
