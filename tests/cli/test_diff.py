@@ -239,7 +239,7 @@ def test_ports_that_cannot_be_opened(tmp_path: Path) -> None:
     need_modules("serial")
     for port in (tmp_path / "none", tmp_path, "nonsense://x"):
         error = refuse("diff", MODEL, "--port", port)
-        assert "a port must be one that can be read at 115200 baud" in error
+        assert "a port must be readable at 115200 baud" in error
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are POSIX's")

@@ -90,7 +90,7 @@ def test_what_if(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([SINE, "-o", ""], "needs a file's name"),
+        ([SINE, "-o", ""], "must have a file name"),
         ([SINE, "-o", SINE.parent], "is a folder"),
         ([SINE, "--compare", SINE], "must be JSON"),
         ([SINE, "--compare", "missing.json"], "cannot read missing.json"),

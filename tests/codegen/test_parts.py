@@ -140,9 +140,9 @@ def test_what_is_refused(tmp_path: Path) -> None:
         compile_graph(graphs.chain(), HOST, PARTS)
     with pytest.raises(InputError, match="without loops and conditions"):
         compile_graph(loops.bounded(), having(64), PARTS)
-    with pytest.raises(InputError, match="windows of rows lie in one arena"):
+    with pytest.raises(InputError, match="line buffers require a single arena"):
         Options(memory="parts", io="rows")
-    with pytest.raises(InputError, match="by rows, windows of rows lie in one arena, not in parts of it"):
+    with pytest.raises(InputError, match="by rows, line buffers require a single arena, not several parts"):
         compile_file(MODELS["digits"], having(512), replace(PARTS, ram=8))
     text = refuse("build", MODELS["digits"], MODELS["cnn_int8"], "--memory", "parts", "-o", tmp_path)
     assert "--memory parts is of one model" in text

@@ -203,8 +203,8 @@ def test_rows_do_not_prefetch() -> None:
     ("table", "message"),
     [
         ({"prefetch": 1}, "prefetch must be true or false"),
-        ({"prefetch": True, "use": ["data", "constants"]}, "use must be constants alone"),
-        ({"prefetch": True, "load": "rom"}, "use must be constants alone, without load"),
+        ({"prefetch": True, "use": ["data", "constants"]}, "must have the use constants alone"),
+        ({"prefetch": True, "load": "rom"}, "must have the use constants alone, and no load"),
         ({"size": True}, "size must be a number of bytes"),
     ],
 )
@@ -213,7 +213,7 @@ def test_targets_that_are_refused(table: dict[str, object], message: str) -> Non
     with pytest.raises(TargetError, match=message):
         read_memories({"rom": rom, "qspi": rom | table}, "board.toml")
     loaded = {"size": 9, "cycles": 1, "use": ["constants"], "load": "qspi"}
-    with pytest.raises(TargetError, match="must name a memory that keeps constants itself"):
+    with pytest.raises(TargetError, match="must name a non-volatile memory"):
         read_memories({"fast": loaded, "qspi": rom | {"prefetch": True}}, "board.toml")
 
 

@@ -62,10 +62,13 @@ def test_code_of_a_layer_is_not_part_of_the_run_function(tmp_path: Path) -> None
     [
         ({"place": ("four=.x",)}, r"there is no 'four'; layers are one, two, three"),
         ({"place_code": ("One=.x",)}, r"there is no 'One'; layers are one, two, three"),
-        ({"place": ("one",)}, r"a placement is LAYER=SECTION, e\.g\. conv1=\.qspi; it is 'one'"),
-        ({"place": ("one=a b",)}, r"a section name has letters.*'a b'"),
-        ({"place": ("one=",)}, r"a section name has letters.*''"),
-        ({"place": ("one=.x", "one=.y")}, r"must give a layer one section; it gives one several"),
+        (
+            {"place": ("one",)},
+            r"a placement must have the form LAYER=SECTION, e\.g\. conv1=\.qspi; got 'one'",
+        ),
+        ({"place": ("one=a b",)}, r"a section name may have letters.*'a b'"),
+        ({"place": ("one=",)}, r"a section name may have letters.*''"),
+        ({"place": ("one=.x", "one=.y")}, r"must name one section per layer; it names several for one"),
     ],
 )
 def test_what_cannot_be_placed(options: dict[str, Any], message: str) -> None:

@@ -178,7 +178,7 @@ def test_another_io_is_named_where_it_fits() -> None:
     for allowed, named in ((needed(refused.value) - 8, True), (8, False)):
         refusal = _within("digits", "cortex-m4", Options(ram=allowed))
         assert isinstance(refusal, BudgetError)
-        assert ({"io": "caller"} in refusal.remedies) == named == ("or take io=caller" in str(refusal))
+        assert ({"io": "caller"} in refusal.remedies) == named == ("or use io=caller" in str(refusal))
         assert str(refusal).count("must fit") == 1
 
 

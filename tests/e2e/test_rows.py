@@ -485,13 +485,13 @@ int main(void)
 
 
 def test_options_that_need_whole_tensors() -> None:
-    with pytest.raises(InputError, match="leave step away"):
+    with pytest.raises(InputError, match="io=rows cannot be combined with step: "):
         Options(io="rows", step=True)
-    with pytest.raises(InputError, match="which taps copy, are never there: leave taps away"):
+    with pytest.raises(InputError, match="which taps copy, are never in memory; remove"):
         Options(io="rows", taps=True)
     graph = Nets(0).tall()
     steps, taps = Options(ram=3000, step=True), Options(ram=3000, taps=True)
-    for options, reason in ((steps, "no moment for its step"), (taps, "are never there")):
+    for options, reason in ((steps, "cannot be one step"), (taps, "are never in memory")):
         with pytest.raises(InputError, match=f"; by rows, .*{reason}.*: allow "):
             compile_graph(graph, target.load("host"), options)
 

@@ -114,7 +114,7 @@ def test_answers() -> None:
         with pytest.raises(RunnerError, match="the board must print"):
             read_times(text, layers, 2)
     still = re.sub(r"((?:layer|between) .*) \d+\r", r"\1 0\r", ANSWER) + "microfold-tune end"
-    with pytest.raises(RunnerError, match=r'its counter must count.*counter = "systick"'):
+    with pytest.raises(RunnerError, match=r'the counter must count.*counter = "systick"'):
         read_times(still, 2, 2)
     with pytest.raises(RunError, match="fault"):
         read_times("microfold-tune fault", 2, 2)
@@ -126,10 +126,10 @@ def test_answers() -> None:
         ({"flash": [0]}, "an address and a size"),
         ({"ram": [1 << 32, 1]}, "within 4 GiB"),
         ({"clock": 0}, "clock must be in"),
-        ({"name": "a b"}, "a name has letters"),
+        ({"name": "a b"}, "name must have letters"),
         ({"caches": "hot"}, "one of warm, cold"),
-        ({"colour": "red"}, "a board has no colour"),
-        ({"output": "sources"}, "needs sources"),
+        ({"colour": "red"}, "unknown key colour"),
+        ({"output": "sources"}, "requires sources"),
         ({"sources": ["none.c"]}, "sources must exist; 'none.c' does not"),
     ],
 )
@@ -160,7 +160,7 @@ def test_commands(tmp_path: Path) -> None:
 def test_what_boards_cannot_measure_is_refused_at_once(tmp_path: Path) -> None:
     words = ("tune", model(tmp_path), "--database", tmp_path / "a.db", "--board-file", describe(tmp_path))
     words += ("--runner-command", "flash {elf}", "--weights", "blob", "--taps")
-    assert "given are --weights blob, --taps" in refuse(*words)
+    assert "cannot be combined with --weights blob, --taps" in refuse(*words)
     assert not (tmp_path / "a.db").exists()
 
 
@@ -171,7 +171,7 @@ def test_what_boards_cannot_measure_is_refused_at_once(tmp_path: Path) -> None:
         ("nocolon", "must be FILE.py:FUNCTION or MODULE:FUNCTION"),
         ("{0}/stub.py:none", "has no 'none'"),
         ("{0}/broken.py:f", "broken.py cannot be read: "),
-        ("no_such_module_anywhere:f", "there is no 'no_such_module_anywhere'"),
+        ("no_such_module_anywhere:f", "it does not find 'no_such_module_anywhere'"),
         ("no_such.module:f", "no_such.module cannot be read"),
         ("json:none", "json/__init__.py has no 'none'"),
         ("{0}/stub.py:not a name", "must be FILE.py"),

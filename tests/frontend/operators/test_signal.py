@@ -290,7 +290,13 @@ REFUSED: list[tuple[str, list[Any], list[Type], dict[str, Any], str]] = [
         {"num_channels": 9},
         "starts and widths must be constant",
     ),
-    ("FilterBankSpectralSubtraction", [ROW], [ROW, ROW], subtraction(9), "needs num_channels elements, 9"),
+    (
+        "FilterBankSpectralSubtraction",
+        [ROW],
+        [ROW, ROW],
+        subtraction(9),
+        "its input must have num_channels elements, 9",
+    ),
     (
         "FilterBankSpectralSubtraction",
         [ROW],
