@@ -207,8 +207,7 @@ def forward_rewrite(
                 replaced[old] = new
                 if isinstance(new, Value):
                     builder.stands_for.setdefault(new, []).append(old)
-                    # It now also has the readers of the old value; this node, if it was a reader, is none any
-                    # more.
+                    # `new` now also has the readers of the old value, and loses this node if it was a reader.
                     uses[new] += uses[old] - site.inputs.count(new)
     # In a fixed order: realising emits nodes, and the order of a set differs from run to run.
     ends = (*graph.outputs, *(state.next for state in graph.state))
