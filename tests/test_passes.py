@@ -343,7 +343,7 @@ def test_what_is_no_answer_of_a_rule_is_refused(answer: str) -> None:
         return {"node": site.node, "two": [site.value(0)] * 2, "text": "x"}[answer]
 
     with pytest.raises(
-        InputError, match=r"a value for each of the 1 results of clip %y; it gave (Node|Value|str)"
+        InputError, match=r"a value for each of the 1 results of clip %y; it returned (Node|Value|str)"
     ):
         forward_rewrite(GRAPH, rule)  # type: ignore[arg-type]
 

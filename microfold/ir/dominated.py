@@ -1,4 +1,4 @@
-"""Nodes all of whose operands come from one value, on whatever ways."""
+"""Domination: nodes whose operands are all computed from one common value, on all paths."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Find = Callable[[Value, str, State, Search], States]
 
 @frozen
 class Way:
-    """From a value up to a node that reads it; see `DataflowPattern.dominates`.
+    """Paths from a value up to a node that reads it; see `DataflowPattern.dominates`.
 
     Attributes:
-        parent: how the value that all comes from is found.
-        path: what may lie between; None: nothing.
+        parent: finds the common value.
+        path: finds the nodes between; None if there must be none.
     """
 
     parent: Find
     path: Find | None
 
     def grown(self, node: Node, where: str, state: State, search: Search) -> State | None:
-        """The state with the nodes between, if all ways lead to one parent."""
+        """Return the state extended by the nodes between, if all paths lead to one parent; else None."""
         flow = search.flow
         between: set[Node] = set()
         parents: dict[Value, State] = {}
@@ -57,18 +57,18 @@ class Way:
                 rule = "read alone what lies between it and the parent"
                 search.refuse(state, where, rule, f"something else reads {value!r}")
                 return None
-        # The node itself has been matched before, and stays the last one.
+        # The node itself has been matched before, and remains the last one.
         above = tuple(each for each in found.nodes if each not in state.nodes)
         return replace(found, nodes=(*above, *inside, *state.nodes))
 
 
 def _first(find: Find, value: Value, state: State, search: Search) -> State | None:
-    """The first way in which a value fits; that it does not is no refusal yet."""
+    """Return the first match of a value, without a report of mismatches."""
     return next(find(value, f"%{value.name}", state, Search(search.flow)), None)
 
 
 def _in_order(node: Node, between: Collection[Node], search: Search) -> list[Node]:
-    """The nodes between in topological order."""
+    """Return the nodes between in topological order."""
     order: dict[Node, None] = {}
     pending = [node]
     while pending:
