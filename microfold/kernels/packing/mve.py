@@ -187,7 +187,7 @@ def pack_eights(matrix: Array, records: Array, *, held: bool) -> Array:
 
 
 def output_parameters(layer: LayerContext) -> tuple[bool, Mapping[str, Parameter]]:
-    """Return whether outputs are clamped to less than their type's range, and fields of zero point and limits."""
+    """Return whether outputs are clamped below their type's range, and fields of zero point and limits."""
     out = layer.node.outputs[0].type
     assert out.quant is not None
     low, high = output_range.output_limits(layer)
