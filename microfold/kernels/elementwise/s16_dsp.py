@@ -138,7 +138,7 @@ class _SumInt16Dsp(_Int16Dsp):
         return parameters.first, parameters.second
 
     def _form(self, multiplier: Multiplier) -> str:
-        """Return how an operand is scaled: ``half``, by ``once`` or ``twice`` rounded products, or empty: not."""
+        """Return how an operand is scaled: ``half``, ``once`` or ``twice`` rounded, or empty if not."""
         if multiplier == (1 << 30, 0):
             return "half"
         if multiplier.shift > 0:

@@ -152,7 +152,7 @@ class _Slice(Kernel):
         raise NotImplementedError
 
     def loops(self, layer: LayerContext) -> list[tuple[int, ...]]:
-        """Return (size, source step, target step) of the slice's loops, outermost first; the last is a run."""
+        """Return (size, source step, target step) of the slice's loops; the last loop is a run."""
         raise NotImplementedError
 
     def supports(self, layer: LayerContext) -> str | None:
