@@ -167,7 +167,7 @@ class MatmulInt8(_MatmulQuantized):
     """Products of int8 matrices, centred at their zero points, with int32 accumulators.
 
     The constant `scale` is one record: (bias, multiplier, addend, shift). Fewer than 2^15 products of at most
-    255^2 fit 32 bits, and `plan_requantization` proves the form for all such sums.
+    255^2 fit 32 bits, and `plan_requantization` proves the form for all these sums.
     """
 
     dtype = DType.INT8

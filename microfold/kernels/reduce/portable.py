@@ -101,7 +101,7 @@ class Reduction(Kernel):
         return C_TYPES[dtype]
 
     def finish(self, layer: LayerContext) -> tuple[str, dict[str, Parameter]]:
-        """Return the last step of the combined value (empty, ``divide``, a requantisation), and its fields."""
+        """Return the last step for the combined value (empty, ``divide``, requantisation), and fields."""
         return "", {}
 
 
