@@ -82,8 +82,7 @@ class _Model:
             return refusal
 
     def least(self, options: Options, memory: str) -> Prepared:
-        """Return the model with as much ``ram`` or ``flash`` as errors suggest, if these options are
-        rejected.
+        """Return the model, with as much ``ram`` or ``flash`` as errors suggest if options are rejected.
 
         Raises:
             BudgetError: the errors suggest no size that works.

@@ -128,7 +128,7 @@ class Scope:
 
     @property
     def everything(self) -> Iterator[Ranking]:
-        """Yield all layers, each followed by the layers that it runs."""
+        """All layers, each followed by the layers that it runs."""
         for index, ranking in enumerate(self.rankings):
             yield ranking
             for scope in self.inner.get(index, ()):

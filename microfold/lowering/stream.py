@@ -19,8 +19,7 @@ WORTHWHILE, CLEARLY = 1.05, 1.2
 
 
 def in_rows(search: Search) -> Streamed | list[InputError]:
-    """Return the best streaming partition by the objective that is found; in tiles of columns if rows are
-    slow.
+    """Return the best streaming partition that is found, in tiles of columns if rows are slow.
 
     Returns:
         The partition with its kernels, or the reasons why nothing fits.

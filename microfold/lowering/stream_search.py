@@ -116,7 +116,7 @@ class Search:
 
     @property
     def with_rows_apart(self) -> Iterator[StreamPlanner]:
-        """Yield the best partitions with ring buffers wherever possible, or with copied line buffers."""
+        """The best partitions with ring buffers wherever possible, and variants with copied line buffers."""
         for planner in self.cuts.promising[:RING_LOOKS]:
             yield from self.apart(planner)
 

@@ -24,8 +24,7 @@ _UNREAD = ("first_step", "first_zero_point", "second_zero_point")
 
 
 class _Columns(MatmulInt16):
-    """Base class of kernels that copy a column to the scratch unless it is contiguous, then multiply it by
-    all rows.
+    """Base class of kernels that multiply a contiguous column, or a copy of it in the scratch, by all rows.
 
     An iteration computes eight products, with instructions that add two or eight of them to 64 bits. Zero
     points are 0, and requantisation is that of `MatmulInt16`.

@@ -60,8 +60,7 @@ class _Columns(MatmulInt8):
 
 
 class _ColumnsDsp(_Columns):
-    """Products of two columns at a time, stored centred in the scratch as pairs of int16: (0, 2) and (1, 3)
-    of each four.
+    """Products of two columns at a time, centred in the scratch as pairs (0, 2) and (1, 3) of each four.
 
     SXTB16 widens four elements of a row to the same pairs, and SMLAD multiplies two pairs. Both columns share
     the widened elements.

@@ -101,7 +101,7 @@ class _ScaledSumMve(BinaryMve):
         return [-v.type.quant.zero_point for v in layer.node.operands[:2] if v.type.quant is not None]
 
     def _forms(self, layer: LayerContext) -> list[MveForm | str]:
-        """Return, for both operands and the result, the form of the multiplication, or why there is none."""
+        """Return the forms of multiplication of both operands and the result, or why one has none."""
         parameters = quantized_parameters(layer)
         forms: list[MveForm | str] = []
         for index, multiplier in enumerate((parameters.first, parameters.second)):

@@ -68,8 +68,7 @@ class MulInt8Dsp(QuantizedMul, WordKernel):
 
 
 class _Extremum(WordKernel):
-    """Extrema of four bytes at a time: SSUB8 compares the bytes of two words, SEL selects the larger or
-    smaller ones.
+    """Extrema of four bytes at a time: SSUB8 compares the bytes of two words, SEL selects from them.
 
     The kernel has no constants and does not round: the operands have the same scale, and each result is one
     of them.

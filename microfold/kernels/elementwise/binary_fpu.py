@@ -22,8 +22,7 @@ from microfold.ops.elementwise.sub import Sub
 
 
 class _ArithmeticFpu(BinaryKernel):
-    """Arithmetic of four elements between a VLDM and a VSTM, one instruction each; the remaining elements one
-    by one.
+    """Arithmetic of four elements between a VLDM and a VSTM, one instruction each; the tail one by one.
 
     Limits of 0 and above are applied in integer registers, without branches: the bits of non-negative floats
     have the order of their values. `supports` rejects all other limits. Each instruction rounds once, like

@@ -26,8 +26,7 @@ def run_terms(loops: Sequence[tuple[int, ...]], size: int, lanes: int) -> Terms:
 
 
 class BinaryMve(BinaryKernel):
-    """Base class of Helium kernels of two operands; templates render the loops with
-    ``elementwise/binary_mve.j2``.
+    """Base class of Helium kernels of two operands; ``elementwise/binary_mve.j2`` renders their loops.
 
     Class attributes:
         lanes: elements per vector.

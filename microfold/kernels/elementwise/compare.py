@@ -124,8 +124,7 @@ class CompareInt8Alike(_Compare):
 
 @register
 class CompareInt8Table(_Compare):
-    """Comparison of int8 elements of different scales: the first one with a limit from a table for the
-    second.
+    """Comparison of int8 elements of different scales: the second one's table entry is a limit.
 
     The constant `limits` has 256 int16. For each second number it contains the smallest first number that is
     at least as large on the common scale, or larger, as the relation requires; 128 if none is. For equality,

@@ -26,8 +26,7 @@ from microfold.ops.elementwise.sub import Sub
 
 
 class _HalfBinary(BinaryKernel):
-    """Conversion of both elements to float32, one C expression, and a rounding to float16, as float16 units
-    do.
+    """One C expression of both elements in float32, rounded to float16, as float16 units compute it.
 
     Elements are computed one by one, without constants. Limits are applied in float32.
     """

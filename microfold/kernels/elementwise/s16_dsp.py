@@ -37,8 +37,7 @@ LEFT_SHIFT = 15
 
 
 class _Int16Dsp(BinaryKernel):
-    """Base class of kernels that scale sums or products by a multiplier below one half, with SMMLAR and a
-    shift.
+    """Base class of kernels that scale by a multiplier below one half, with SMMLAR and a shift.
 
     The multiplier, 2^(e-1) and e are fields of the layer. The module docstring has the proof. `supports` and
     `refuses` check its conditions: the multiplier is below one half, and twice an operand fits 32 bits.

@@ -52,8 +52,7 @@ def _axes(x: TensorType, indices: TensorType, unit: int) -> dict[str, Parameter]
 
 @register
 class GatherNdPortable(Kernel):
-    """Gather of slices as bytes, one position after the other; an index out of range selects the nearest
-    slice.
+    """Gather of slices as bytes, position by position; an index out of range selects the nearest slice.
 
     The constants `extents` and `steps`, in bytes, describe the indexed axes.
     """

@@ -17,8 +17,7 @@ from microfold.ops.movement.resize_bilinear import ResizeBilinear
 
 
 class _ResizeBilinear(Kernel):
-    """Bilinear resizing with tables of neighbours and weights for rows and columns; four products per
-    element.
+    """Bilinear resizing with tables of neighbours and weights of rows and columns.
 
     The constants `rows` and `columns` are pairs of offsets in elements, int32 [outputs, 2]. The constants
     `row_weights` and `column_weights` have the weight of each second neighbour. All come from the operator's

@@ -52,8 +52,7 @@ class _Dsp(IntegerLstm):
 
 @register
 class LstmInt8Dsp(_Dsp):
-    """LSTM of int8 that computes the four gates of a unit together; SXTB16 widens inputs, SMLAD multiplies
-    them.
+    """LSTM of int8, all four gates of a unit together; SXTB16 widens inputs, SMLAD multiplies them.
 
     Weights are in paired lanes or int16, see `packing.smlad`, in the order of `pack_gates`. Inputs are padded
     with zeros to a multiple of four. `fits_paired` proves the packing. If `plan_smlad` finds a common shift,

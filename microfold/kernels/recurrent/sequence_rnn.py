@@ -29,8 +29,7 @@ EXPRESSIONS = {
 
 @register
 class SequenceRnnFloat(Kernel):
-    """Simple recurrent layer of four units at a time, which share input loads; hidden is read from the
-    output.
+    """Simple recurrent layer, four units at a time; hidden is read from the output.
 
     Weights are [units / 4][inputs][4], padded with zeros after the last unit. Sums begin with the bias.
     """
@@ -101,8 +100,7 @@ class SequenceRnnFloat(Kernel):
 
 @register
 class SequenceRnnHybrid(SequenceRnnFloat):
-    """Simple hybrid recurrent layer with int8 weights; x and hidden of each step are quantised in the
-    scratch.
+    """Simple hybrid recurrent layer with int8 weights; each step quantises x and hidden in the scratch.
 
     Integer sums fit 32 bits, which the operator's type rule checks. They are scaled and added to the bias.
     """

@@ -87,8 +87,7 @@ class _Svdf(Kernel):
 
 @register
 class SvdfInt8(_Svdf):
-    """SVDF of int8 with a state of its own type; both requantisations are the reference's, with two
-    roundings.
+    """SVDF of int8 with a state of its own type, and the reference's requantisations with two roundings.
 
     The constant `scale` is one record: (0, multiplier, zero point, shift). The second sum begins with the
     bias and wraps around, as in the reference.

@@ -1,4 +1,4 @@
-"""Sums and differences of int8 values by a linear form of both operands, if one reproduces the reference.
+"""Sums and differences of int8 by a linear form of both operands, if one reproduces the reference.
 
 The reference scales both operands to a common scale, and their sum to the output's scale. It rounds each
 time, about 20 bits below the output's unit. For most sums there are factors with
@@ -79,8 +79,7 @@ def linear_form_parameters(layer: LayerContext) -> dict[str, Parameter]:
 def find_linear_form(
     op: Add | Sub, first: TensorType, second: TensorType, limits: tuple[int, int]
 ) -> LinearForm | None:
-    """Find a linear form that reproduces the reference for each pair of int8 operands; None if none was
-    found.
+    """Find a linear form that reproduces the reference for all pairs of operands; None if none was found.
 
     Args:
         first, second: int8 types of any shape.
@@ -127,8 +126,7 @@ class _Pairs(NamedTuple):
         return _Pairs(self.first[indices], self.second[indices], self.results[indices])
 
     def offsets(self, factors: tuple[int, int], shift: int, limits: tuple[int, int]) -> tuple[Array, Array]:
-        """Return for each pair the smallest offset that yields its result, and the smallest one that is too
-        large.
+        """Return the smallest offset that yields each pair's result, and the smallest offset above the range.
 
         A result at a limit is open to one side, because it is clamped.
         """

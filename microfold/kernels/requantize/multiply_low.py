@@ -89,8 +89,7 @@ class Staircase:
     values: Array
 
     def constants(self, m: Array, total: Array, correction: int = 0) -> tuple[Array, Array]:
-        """Return the smallest and largest C per channel for which floor((x * m + C) / 2^total) has the same
-        steps.
+        """Return the bounds of C per channel for which floor((x * m + C) / 2^total) has the same steps.
 
         Args:
             correction: amount that is subtracted from the sum if x < 0.

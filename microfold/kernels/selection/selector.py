@@ -204,8 +204,7 @@ class Selector:
         return self._figures([*map(Choice, variants, own_copy)], 0).flash
 
     def reduced_costs(self, objective: Objective, limits: Limits) -> list[Mapping[Kernel, float]]:
-        """Return for each variant of each layer a lower bound of the relative growth of the optimum if it is
-        chosen.
+        """Return a lower bound of the optimum's relative growth for each variant of each layer, if chosen.
 
         Variants that another one dominates are omitted.
         """

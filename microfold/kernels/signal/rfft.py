@@ -180,8 +180,7 @@ class ComplexFftPortable(_FftKernel):
 
 
 class _RealFftDspKernel(_FftKernel):
-    """FFT with DSP instructions for stages of radix 4 and the step for real samples, a complex number in a
-    word.
+    """FFT with DSP instructions for stages of radix 4 and the real step, on complex numbers in words.
 
     Constants are as in portable C. Sums of halfwords wrap like int16. Halving instructions keep the
     additional bit of the sum.

@@ -75,8 +75,7 @@ class SignalEnergyPortable(Kernel):
 
 @register
 class ComplexAbsPortable(Kernel):
-    """Magnitude by the root of a sum of squares, or by hypotf if the sum is so far from 1 that it loses
-    digits.
+    """Magnitude by the root of a sum of squares, or by hypotf if the sum would lose digits.
 
     The kernel has no constants.
     """
