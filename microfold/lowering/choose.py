@@ -163,8 +163,8 @@ class Chooser:
     ) -> ChosenKernels | None:
         """Return the best kernels that keep the limits, see `Selector.best`; None if there are none.
 
-        The calls are in the given order, or in the order that suits the kernels best which are chosen there.
-        With a limit of the arena, the order that suits the best kernels without the limit is tried also.
+        The calls are in the given order, or in the order that best suits the kernels chosen for it. With a
+        limit of the arena, the order that best suits the kernels without the limit is also tried.
         """
         limits = limits or Limits()
 

@@ -40,7 +40,7 @@ def in_rows(search: Search) -> Streamed | list[InputError]:
 
 
 def _best_rows(search: Search) -> Streamed | list[InputError]:
-    """Return the best streaming partition, searched without knowledge of a plan without limits."""
+    """Return the best streaming partition, without the use of a plan that ignores the RAM limit."""
     refusals: list[InputError] = []
     planners = [*search.cuts.promising]
     if search.options.ram is not None:
