@@ -232,7 +232,7 @@ def test_what_would_live_from_run_to_run_is_found() -> None:
         (replace(program, outputs=tuple(map(elsewhere, program.outputs))), "the caller"),
         (replace(program, state=(replace(slot, next=elsewhere(slot.next)),)), "the end of the run"),
     ):
-        with pytest.raises(GraphError, match=f"{who} reads .* before anything has written it"):
+        with pytest.raises(GraphError, match=f"{who} reads .* before the run has written it"):
             check_one_run(replace(wrong, arena=arena))
 
 

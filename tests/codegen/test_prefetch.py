@@ -177,7 +177,7 @@ def test_room_that_there_is_not() -> None:
     plain = digits(HOST).arena.size
     assert needed > plain
     assert digits(having(RAM, QSPI), Options(ram=needed)).arena.size <= needed
-    with pytest.raises(InputError, match="with room for the constants that are prefetched, they have"):
+    with pytest.raises(InputError, match="with room for prefetched constants, they need"):
         digits(having(RAM, QSPI), Options(ram=plain))
     with pytest.raises(InputError, match="the context must fit one memory"):
         digits(having(replace(RAM, size=needed - 8), QSPI))
@@ -192,7 +192,7 @@ def test_rows_do_not_prefetch() -> None:
         for memories in ((RAM, QSPI), (RAM, QSPI, SMALL)):
             with pytest.raises(InputError) as refused:
                 digits(having(*memories), options)
-            text = f"with layers by rows, nothing is prefetched: leave {way} away, or prefetch of qspi"
+            text = f"with layers by rows, nothing is prefetched: remove {way}, or prefetch of qspi"
             assert text in str(refused.value) and "qspi 1048576" not in str(refused.value)
     with pytest.raises(InputError) as refused:
         digits(having(replace(RAM, size=8), QSPI, ROM), Options(io="rows"))

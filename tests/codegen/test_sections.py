@@ -60,8 +60,8 @@ def test_code_of_a_layer_is_not_part_of_the_run_function(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"place": ("four=.x",)}, r"there is no 'four'; layers are one, two, three"),
-        ({"place_code": ("One=.x",)}, r"there is no 'One'; layers are one, two, three"),
+        ({"place": ("four=.x",)}, r"unknown layer 'four'; layers: one, two, three"),
+        ({"place_code": ("One=.x",)}, r"unknown layer 'One'; layers: one, two, three"),
         (
             {"place": ("one",)},
             r"a placement must have the form LAYER=SECTION, e\.g\. conv1=\.qspi; got 'one'",

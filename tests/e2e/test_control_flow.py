@@ -315,5 +315,5 @@ def test_selection_and_placement_reach_into_loops() -> None:
     placed = emit(compile_file(path, core, Options(place=(f"{inner.name}=.tcm",))))
     assert '".tcm"' in placed["lstm_f32_weights.c"]
     (loop, *_) = fast.layers
-    with pytest.raises(InputError, match="a placement names a layer"):
+    with pytest.raises(InputError, match="a placement names an unknown layer"):
         compile_file(path, core, Options(place=(f"{loop.name}=.tcm",)))

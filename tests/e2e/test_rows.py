@@ -312,7 +312,7 @@ def test_rows_within_a_run_where_only_they_fit_the_ram(core: str) -> None:
         assert (built.stream is None) == (ram == whole.arena.size)
         result = verify(built, input_sets([b.type for b in built.inputs], 4))
         assert result.exact, result.first_difference
-    with pytest.raises(InputError, match=r"arena found has .* computed by rows, the smallest .*: allow"):
+    with pytest.raises(InputError, match=r"arena found needs .* computed by rows, the smallest .*: allow"):
         compile_graph(graph, target.load(core), Options(io="caller", ram=40))
 
 
@@ -331,7 +331,7 @@ def test_rows_of_an_input_in_the_arena(core: str) -> None:
         assert (built.stream is None) == (limit == whole.arena.size)
         result = verify(built, input_sets([b.type for b in built.inputs], 4))
         assert result.exact, result.first_difference
-    with pytest.raises(InputError, match=r"arena found has .* computed by rows, the smallest .*: allow"):
+    with pytest.raises(InputError, match=r"arena found needs .* computed by rows, the smallest .*: allow"):
         compile_graph(graph, target.load(core), Options(ram=40))
 
 
@@ -505,7 +505,7 @@ def test_a_model_without_rows_is_refused() -> None:
     graph = Graph("turned", (image,), (node.output,), (node,), {})
     with pytest.raises(UnsupportedModelError, match="first layers must work by rows; transpose %turned") as e:
         compile_graph(graph, target.load("host"), ROWS)
-    assert "take another io" in str(e.value)
+    assert "choose another io" in str(e.value)
 
 
 def test_a_model_that_is_quantised_dynamically_is_refused() -> None:

@@ -279,7 +279,7 @@ def test_only_some_layers(tmp_path: Path) -> None:
     others = [(layer.key, layer.chosen) for layer in compiled.layers.values() if layer.key not in tuned]
     assert {pair for pair in known if pair[0] not in tuned} >= {*others}
     assert len(known) > len(compiled.layers)
-    with pytest.raises(InputError, match="there is no layer or operator 'nope'; layers are conv2d_1, "):
+    with pytest.raises(InputError, match="unknown layer or operator 'nope'; layers: conv2d_1, "):
         tune(tmp_path / "b.db", of, layers=("nope",))
 
 
