@@ -176,7 +176,7 @@ def test_a_defect_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     monkeypatch.setattr("microfold.report.inspection.inspect_model", broken)
     result = microfold("inspect", CNN)
     assert result.status == 3
-    assert "a defect of microfold, please report it" in result.err
+    assert "internal error in microfold" in result.err
     assert "RuntimeError" in result.err
     assert "Traceback" not in result.err
     monkeypatch.setenv("MICROFOLD_TRACEBACK", "1")

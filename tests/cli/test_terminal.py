@@ -216,11 +216,11 @@ _M33 = ["cortex-m33-nodsp", "cortex-m33-nofp"]
         (["build", CNN, "--bogus"], "microfold build --help"),
         (["build"], "microfold build --help"),
         (["nope"], "microfold --help"),
-        (["bench"], "bench needs a model, or --suite DIR"),
+        (["bench"], "bench requires a model, or --suite DIR"),
         (["bench", CNN, "-t", "host"], "choose one that `microfold targets` lists"),
         (["kernels", MADE / "lstm_fixed_f32.tflite"], "export the model with its variables frozen"),
         (["opt", CNN, "--passes", "fold_constants"], "did you mean fold_constant?"),
-        (["run", CNN, "--input", CNN, "--input", CNN], "there must be a .npy file for each input, 1 in all"),
+        (["run", CNN, "--input", CNN, "--input", CNN], "pass one file per input"),
         (["run", CNN, "--input", CNN], "save one array of numbers with numpy.save"),
     ],
 )

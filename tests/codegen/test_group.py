@@ -297,11 +297,11 @@ def test_how_one_of_them_is_run(io: str, line: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("--taps",), "--taps are compared with one model"),
-        (("--memory", "context"), "--memory context gives each model an arena of its own"),
-        (("--weights", "blob"), "would have to know of kernels"),
-        (("--place", "a=.b"), "--place names a layer of one model"),
-        (("--signature", "x"), "--signature is of one model"),
+        (("--taps",), "--taps applies to a single model"),
+        (("--memory", "context"), "--memory context uses one arena for each model"),
+        (("--weights", "blob"), "does not support kernels that several models share"),
+        (("--place", "a=.b"), "--place applies to a layer of a single model"),
+        (("--signature", "x"), "--signature applies to a single model"),
     ],
 )
 def test_options_of_one_model_are_refused(given: tuple[str, ...], message: str, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="by rows, line buffers require a single arena, not several parts"):
         compile_file(MODELS["digits"], having(512), replace(PARTS, ram=8))
     text = refuse("build", MODELS["digits"], MODELS["cnn_int8"], "--memory", "parts", "-o", tmp_path)
-    assert "--memory parts is of one model" in text
+    assert "--memory parts applies to a single model" in text
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang", "arm-none-eabi-gcc"])

@@ -196,7 +196,7 @@ def test_that_nothing_could_be_measured_is_no_success(tmp_path: Path) -> None:
     words = ["tune", model(tmp_path), "--database", tmp_path / "a.db", "--candidates", "1"]
     words += ["--board-file", describe(tmp_path, flash=[0, 1024]), "--runner-command", "flash {elf}"]
     message = refuse(*words)
-    assert "nothing could be measured: " in message
+    assert "all measurements failed: " in message
     assert "arm-none-eabi-gcc" in message
 
 
@@ -206,7 +206,7 @@ def test_options_of_boards_belong_together(tmp_path: Path) -> None:
     board = describe(tmp_path)
     assert "--runner-command or --runner" in refuse(*words, "--board-file", board)
     twice = ("--runner-command", "flash {elf}") * 2
-    assert "two are the same" in refuse(*words, "--board-file", board, *twice)
+    assert "two commands are equal" in refuse(*words, "--board-file", board, *twice)
 
 
 @pytest.mark.slow
@@ -246,7 +246,7 @@ def test_ctrl_c_leaves_a_database_that_the_same_command_goes_on_with(tmp_path: P
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the same command goes on" in err
+    assert "repeat the command to continue" in err
     assert "Traceback" not in err
     before = rows(path)
     words[-1] = stub(tmp_path, "0")
