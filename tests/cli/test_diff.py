@@ -95,7 +95,7 @@ def test_so_do_options(records: Path) -> None:
     options = ("--optimize", "size", "--labels", records.parent / "ten names.txt", "--target", "host")
     succeed("diff", model_of(records), records, *options)
     error = refuse("diff", model_of(records), records, "--target", "host")
-    assert "must be of digits.tflite with these options" in error
+    assert "must be from digits.tflite with these options" in error
     assert "`microfold build digits.tflite --target host --optimize=size" in error
     assert refuse_as_json("diff", model_of(records), records, "--target", "host")["error"] in error
 
