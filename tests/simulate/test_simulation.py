@@ -250,7 +250,7 @@ def test_model_larger_than_the_board_has_a_hint(cortex_m4: Core):
     [
         ((), "has 1 inputs; call 0 has 0"),
         ((INPUT[:5],), "32 elements of int8; call 0 has 5"),
-        ((INPUT.astype(np.int16),), "gives 32 of int16"),
+        ((INPUT.astype(np.int16),), "has 32 of int16"),
     ],
 )
 def test_inputs_that_do_not_fit(call: tuple, message: str):
