@@ -510,7 +510,7 @@ def test_a_model_without_rows_is_refused() -> None:
 
 def test_a_model_that_is_quantised_dynamically_is_refused() -> None:
     path = Path(__file__).resolve().parents[1] / "models" / "made" / "cnn_aeq_dynwi8.tflite"
-    with pytest.raises(UnsupportedModelError, match="of all rows \\(the model is quantised dynamically\\)"):
+    with pytest.raises(UnsupportedModelError, match="on all rows \\(the model is quantised dynamically\\)"):
         compile_file(path, target.load("host"), ROWS)
 
 

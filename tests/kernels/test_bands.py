@@ -252,7 +252,7 @@ def test_reasons() -> None:
     layer = layer_of(Graph("net", (x,), pool.outputs, (pool,)))
     assert layer_band(layer, (0, 1)) == "its epilogue has softmax, which needs more than the element at hand"
     layer = layer_of(graphs.one_node_graph(Concatenate(1), [x, x], {}))
-    assert layer_band(layer, (0, 1)) == "it puts rows behind each other"
+    assert layer_band(layer, (0, 1)) == "it concatenates along the rows"
 
 
 def test_rows_that_would_not_be_aligned() -> None:
