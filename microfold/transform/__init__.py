@@ -1,4 +1,4 @@
-"""Passes, one per file, each named as its file; a folder for each part of the pipeline."""
+"""Passes, one per module of the same name, in one folder for each stage of the pipeline."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from microfold.passes.registry import register_passes
 
 @cache
 def available() -> Mapping[str, Pass | PassFactory[Any]]:
-    """Return every pass by its name; those with options as factories."""
+    """Return every pass by name; passes with options as factories."""
     found: dict[str, Pass | PassFactory[Any]] = {}
     for module in _modules():
         for item in vars(module).values():
-            # A module may also have the pass of a factory with its defaults.
+            # A module may also define the factory's pass with default options.
             if isinstance(item, Pass | PassFactory) and item.name == _stem(module):
                 found[item.name] = item if isinstance(item, PassFactory) else found.get(item.name, item)
     return MappingProxyType(found)
 
 
 def location(name: str) -> str:
-    """The module of a pass."""
+    """Return the module name of a pass."""
     return _module(name).__name__
 
 
 def summary(name: str) -> str:
-    """What a pass does: the first line of its file."""
+    """Return the summary of a pass: the first line of its module docstring."""
     doc = _module(name).__doc__ or ""
     return doc.strip().partition("\n")[0]
 
@@ -51,5 +51,5 @@ def _stem(module: ModuleType) -> str:
     return module.__name__.rpartition(".")[2]
 
 
-# So that a pass may require one of these by its name.
+# Passes can require each other by name.
 register_passes(available)

@@ -1,1 +1,1 @@
-"""Regions for external code generators."""
+"""Passes that partition the graph into regions for external code generators."""

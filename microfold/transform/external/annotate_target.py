@@ -1,4 +1,4 @@
-"""Marks what external code generators can compute.
+"""Marks the nodes that external code generators can compute.
 
     %y: int8[1,8,8,4] = conv2d(%x, %w, %b) {...}
         ->
@@ -6,9 +6,10 @@
     %y: int8[1,8,8,4] = conv2d(%x#1, %w, %b) {...}
     %y#1: int8[1,8,8,4] = compiler_end(%y) {compiler="cmsis-nn", composite="conv2d"}
 
-The code generators are those of `PassContext.externals`; every match of a pattern of theirs becomes a region
-of its own. Constants belong to the region that reads them. The code generator that was named first has
-priority over the whole graph, then the order of its table: longer patterns stand before their parts.
+`PassContext.externals` lists the code generators. Every match of one of their patterns becomes a separate
+region. Constants belong to the region that reads them. The code generator that was named first has priority
+over the whole graph. Within a code generator the order of its table decides: longer patterns come before
+their parts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from microfold.passes.decorators import module_pass
 
 @module_pass(opt_level=0)
 def annotate_target(graph: Graph, context: PassContext) -> Graph:
-    """Put `compiler_begin` and `compiler_end` around every match, but not in what is a region already."""
+    """Put `compiler_begin` and `compiler_end` around every match, except inside existing regions."""
     taken = {node.op.body for node in graph.nodes if isinstance(node.op, Call) and node.op.compiler}
     annotated = graph.with_bodies(
         lambda name, body: body if name in taken else annotate_target.transform(body, context)
@@ -64,7 +65,7 @@ def _annotate(graph: Graph, context: PassContext) -> Graph:
 
 
 def _composites(graph: Graph, context: PassContext) -> list[Composite]:
-    """Disjoint matches; what a code generator has taken already is left alone."""
+    """Return disjoint matches, without nodes that already belong to a code generator."""
     tables = [(external.name, external.patterns) for external in context.externals]
     taken = [node for node in graph.nodes if isinstance(node.op, Call) and node.op.compiler]
     taken += [node for region in compiler_regions(graph) for node in region.members]

@@ -1,4 +1,4 @@
-"""Makes one region of neighbouring ones that the same external code generator takes.
+"""Merges adjacent regions of the same external code generator.
 
     %a: int8[4] = compiler_end(%p) {compiler="npu", composite="first"}
     %b: int8[4] = compiler_begin(%a) {compiler="npu"}
@@ -8,8 +8,9 @@
     %q: int8[4] = clip(%p) {...}
     %y: int8[4] = compiler_end(%q) {compiler="npu"}
 
-Only for code generators that take regions of several matches. Two regions stay apart where a path leads from
-one through a node outside to the other: as one they would have to run both before and after that node.
+Only code generators that accept regions of several matches get merged regions. Two regions stay separate if a
+path leads from one through an outside node to the other: the merged region would have to run both before and
+after that node.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from microfold.passes.decorators import function_pass
 
 @function_pass(opt_level=0)
 def merge_compiler_regions(graph: Graph, context: PassContext) -> Graph:
-    """Merge neighbouring regions of the code generators that want it."""
+    """Merge adjacent regions of the code generators that request it."""
     merging = {external.name for external in context.externals if external.merges}
     if not merging:
         return graph
@@ -45,14 +46,14 @@ def merge_compiler_regions(graph: Graph, context: PassContext) -> Graph:
                     node, f"a path from {end.output!r} leads back through nodes outside the region"
                 )
                 continue
-            context.fired(node, f"{compiler[node]} takes both sides of it")
+            context.fired(node, f"{compiler[node]} computes both sides of it")
             unit.update(dict.fromkeys(first | second, first | second))
         merged.add(node)
     return _without(graph, merged, unit) if merged else graph
 
 
 def _without(graph: Graph, merged: set[Node], unit: dict[Node, set[Node]]) -> Graph:
-    """The graph without the boundaries that have become inner ones."""
+    """Return the graph without the boundaries that are now inside a region."""
     producers = graph.producers()
     grown = {id(unit[node]) for node in merged}
     replaced: dict[Value, Value] = {}

@@ -1,4 +1,4 @@
-"""Makes one unit, under a name, of each match of a pattern.
+"""Groups each match of a pattern into one named unit, a composite.
 
     %a: int8[1,8,8,4] = conv2d(%x, %w, %b) {...}
     %y: int8[1,8,8,4] = clip(%a) {minimum=0.0, maximum=6.0}
@@ -6,12 +6,12 @@
     %y: int8[1,8,8,4] = call(%x) {body="conv_clip", composite="conv_clip"}
     subgraph @conv_clip = graph @conv_clip(%x: int8[1,8,8,4]) -> (%y) { ...the two nodes... }
 
-The patterns come from the caller, as `PatternEntry` or as tuples `(name, pattern)` and `(name, pattern,
-check)`. Earlier patterns have priority over the whole graph, and matches do not overlap. Nothing in a match
-is read outside, unless its `PatternEntry` admits several results: then the call gives them all. Constants go
-along into the body unless `bind_constants` is false. `inline` takes composites apart again; an external code
-generator takes them as they are. Every bit stays. TVM calls this MergeComposite in Relay and FuseOpsByPattern
-in Relax.
+The caller provides the patterns, as `PatternEntry` or as tuples `(name, pattern)` and `(name, pattern,
+check)`. Earlier patterns have priority over the whole graph, and matches do not overlap. Only the result of a
+match may be read outside, unless its `PatternEntry` admits several results: then the call returns all of
+them. Constants move into the body unless `bind_constants` is false. `inline` resolves composites again; an
+external code generator receives them unchanged. All bits stay the same. TVM calls this MergeComposite in
+Relay and FuseOpsByPattern in Relax.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class MergeComposite:
     """Grouping of the matches of a pattern table.
 
     Attributes:
-        patterns: the table, in order of priority.
-        bind_constants: bodies have their constants; else these are operands of the calls.
-        entry_functions: graphs in which matches are looked for, and in all that they run; none: all graphs.
+        patterns: pattern table, in order of priority.
+        bind_constants: whether bodies contain their constants; otherwise they are operands of the calls.
+        entry_functions: names of the graphs to search, including all subgraphs that they run; empty: all.
 
     Raises:
         InputError: a row is no pattern, or no graph has a name of `entry_functions`.
@@ -53,7 +53,7 @@ class MergeComposite:
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
         entries = pattern_entries(self.patterns)
-        # A match that is a body already would match once more.
+        # The body of a composite would match again.
         merged = _composite_bodies(graph, False)
 
         def merge(body: Graph) -> Graph:
@@ -64,7 +64,7 @@ class MergeComposite:
                 others = len(composite.nodes) - 1
                 reason = f"{composite.entry.name}: with {others} node{'s' if others != 1 else ''} before it"
                 context.fired(composite.nodes[-1], reason)
-            # As they stand in the graph, so that bodies are numbered in that order.
+            # In the order of the graph, so that bodies are numbered in this order.
             return outline(body, [self._region(each) for each in reversed(found)]) if found else body
 
         return transform_named(graph, self.entry_functions, merge, with_callees=True)

@@ -1,4 +1,4 @@
-"""Makes a function of every region that an external code generator takes.
+"""Makes a function of every region for an external code generator.
 
     %x#1: int8[1,8,8,4] = compiler_begin(%x) {compiler="cmsis-nn"}
     %y: int8[1,8,8,4] = conv2d(%x#1, %w, %b) {...}
@@ -7,7 +7,7 @@
     %y: int8[1,8,8,4] = call(%x) {body="cmsis_nn_0", composite="conv2d", compiler="cmsis-nn"}
     subgraph @cmsis_nn_0 = graph @cmsis_nn_0(%x: int8[1,8,8,4]) -> (%y) { %y: ... = conv2d(%x, %w, %b) {...} }
 
-The boundaries go, and with them the last trace of the annotation. Every bit stays.
+The boundary nodes are removed, and with them all traces of the annotation. All bits stay the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from microfold.passes.decorators import function_pass
 
 @function_pass(opt_level=0, mandatory=True)
 def partition_graph(graph: Graph, context: PassContext) -> Graph:
-    """Outline every region."""
+    """Outline every region as a function."""
     regions = compiler_regions(graph)
     replaced: dict[Value, Value] = {}
     kept: dict[Node, Node] = {}

@@ -125,7 +125,7 @@ class _Rules:
                 array = np.ascontiguousarray(np.matmul(*arrays).astype(np.float32))
             if not np.isfinite(array).all():
                 self.context.declined(
-                    node, "the product of constants would have elements that no float32 holds"
+                    node, "the product of constants would have elements beyond the range of float32"
                 )
                 return None
             value = site.builder.constant(array, product, name)

@@ -1,1 +1,1 @@
-"""For relaxed numerics only."""
+"""Passes that require relaxed numerics."""

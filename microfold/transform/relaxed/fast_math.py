@@ -1,11 +1,11 @@
-"""Takes approximations of exp, tanh, logistic and softmax, on request.
+"""Approximates exp, tanh, logistic and softmax, on request.
 
     %y: float32[8] = tanh(%x)    ->    %y: float32[8] = unary(%x) {function="fast_tanh"}
 
-Only for float32, and only where `PassContext.numerics` is relaxed: other bits come out. `exp` is off by
-less than 4e-7 of its value (in [-87, 88], beyond which it stays), `tanh` and `logistic` by less than 4e-7
-in absolute terms: near zero, `tanh` so loses relative accuracy. A softmax is off by less than 1e-6 of each
-result. Measured by simulation, instructions for each element:
+The pass changes float32 only, and only if `PassContext.numerics` is relaxed, because the bits change. `exp`
+has a relative error below 4e-7 in [-87, 88], and is saturated outside. `tanh` and `logistic` have an absolute
+error below 4e-7; `tanh` therefore loses relative accuracy near zero. A softmax has a relative error below
+1e-6 of each result. Instructions per element, measured by simulation:
 
                        exp    tanh    logistic    softmax
     Cortex-M4F          76     111          78        100
@@ -13,7 +13,7 @@ result. Measured by simulation, instructions for each element:
     Cortex-M0+        2469    4133        2939       3228
       approximated    1808    2432        2253       2467
 
-The library's functions and their tables, 0.4 to 0.9 KB on a Cortex-M4F, go as well.
+The library functions and their tables (0.4 to 0.9 KB on a Cortex-M4F) are then not linked.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def fast_math(graph: Graph, context: PassContext) -> Graph:
 
 
 def _fast(op: Op) -> Op | None:
-    """The approximation of an operator."""
+    """Return the approximation of an operator, or None."""
     if isinstance(op, Softmax):
         return FastSoftmax(op.beta, op.out) if not isinstance(op, FastSoftmax) else None
     if isinstance(op, Unary):

@@ -1,25 +1,26 @@
-"""Computes in float16 what the target computes faster so, where numerics are relaxed.
+"""Computes operators in float16 that the target computes faster in it, if numerics are relaxed.
 
     %a: float32[1,64] = relu(%x)                       %h: float16[1,64] = cast(%a) {dtype=float16}
     %y: float32[1,8] = fully_connected(%a, %w)    ->   %p: float16[1,8] = fully_connected(%h, %w)
                                                        %y: float32[1,8] = cast(%p) {dtype=float32}
 
-Convolutions and fully connected layers of float32 with constant weights read and give float16; so do the
-elementwise operators, pools, pads and concatenations that read what they give. Casts stand around each;
-`canonicalize_cast` takes out those between two of them. Constants are rounded here. Only where
-`PassContext.numerics` is relaxed and `PassContext.half_precision` says that the target has such arithmetic.
-Every such node is evidence for the build report, which states the largest difference of the outputs.
+The pass converts convolutions and fully connected layers of float32 with constant weights. It also converts
+the elementwise operators, pools, pads and concatenations that read their results. Casts surround each of
+them; `canonicalize_cast` removes the casts between two of them. Constants are rounded at compile time.
+`PassContext.numerics` must be relaxed, and `PassContext.half_precision` must say that the target has float16
+arithmetic. Every converted node is recorded in the build report, which states the largest difference of the
+outputs.
 
-Two options are TVM's. With `out_dtype=float32`, only the convolutions and fully connected layers change: what
-they give is cast to float32 at once, and the operators behind them stay as they are. Inputs that
-`fp16_input_names` names are handed in as float16, which changes the model's interface:
+Two options are the same as in TVM. With `out_dtype=float32`, only convolutions and fully connected layers
+change: their results are immediately cast to float32, and the operators after them stay unchanged. Inputs in
+`fp16_input_names` are passed as float16, which changes the interface of the model:
 
     graph @g(%x: float32[1,64])     ->     graph @g(%x: float16[1,64])
                                              %x_single: float32[1,64] = cast(%x) {dtype=float32}
 
-The meaning is that of float32 arithmetic whose results are rounded to float16. Kernels may also round sums of
-up to 64 products. What a float16 cannot hold (constants beyond 65504) keeps its node as it is; activations
-that might grow so large are not looked for.
+The meaning is float32 arithmetic with results rounded to float16. Kernels may also round sums of up to 64
+products. A node with constants beyond the range of float16 (65504) stays float32. The pass does not detect
+activations that may exceed this range.
 """
 
 from __future__ import annotations
@@ -56,19 +57,19 @@ from microfold.passes.decorators import module_pass
 from microfold.support.frozen import frozen
 
 _PRODUCTS = (Conv2D, DepthwiseConv2D, FullyConnected)
-# They follow products, but are not worth casts of their own.
+# Converted after products only: they are not worth casts of their own.
 _FOLLOWERS = (Add, AveragePool2D, Clip, Concatenate, MaxPool2D, Maximum, Minimum, Mul, Pad, Sub)
-# Elements of a window, whose sum is float16.
+# Maximum number of elements of a window, which are summed in float16.
 _LARGEST_WINDOW = 64
 
 
 @module_pass(opt_level=3)
 @frozen
 class ToMixedPrecision:
-    """Layers of float32 between casts to float16 and back.
+    """Conversion of float32 layers to float16, with casts around them.
 
     Attributes:
-        out_dtype: what operators behind convolutions and fully connected layers compute in.
+        out_dtype: type of the operators after convolutions and fully connected layers.
         fp16_input_names: inputs of the main graph that become float16.
 
     Raises:
@@ -80,25 +81,25 @@ class ToMixedPrecision:
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
         if self.out_dtype not in ("float16", "float32"):
-            raise InputError(f"out_dtype must be float16 or float32; it is {self.out_dtype!r}")
+            raise InputError(f"out_dtype must be float16 or float32; got {self.out_dtype!r}")
         graph = _with_half_inputs(graph, self.fp16_input_names, context)
         half_followers = self.out_dtype == "float16"
         return transform_named(graph, (), lambda body: _converted(body, context, half_followers))
 
 
-# The pass with its defaults.
+# The pass with default options.
 to_mixed_precision = ToMixedPrecision()
 
 
 def _with_half_inputs(graph: Graph, names: Sequence[str], context: PassContext) -> Graph:
-    """Let the caller hand in some inputs as float16."""
+    """Change inputs of the graph to float16, with casts after them."""
     if isinstance(names, str):
-        raise InputError(f"fp16_input_names takes several names; wrap {names!r} in a list")
+        raise InputError(f"fp16_input_names must be a list of names; wrap {names!r} in a list")
     floats = {value.name: value for value in graph.inputs if value.type.dtype.is_float}
     unknown = [name for name in names if name not in floats]
     if unknown:
         raise InputError(
-            f"there is no float input {', '.join(unknown)}; these are {', '.join(floats) or 'none'}"
+            f"unknown float input {', '.join(unknown)}; float inputs: {', '.join(floats) or 'none'}"
         )
     wide = [floats[name] for name in names if floats[name].type.dtype is DType.FLOAT32]
     reason = _why_exact(context)
@@ -109,7 +110,7 @@ def _with_half_inputs(graph: Graph, names: Sequence[str], context: PassContext) 
     halves = {value: Value(value.name, replace(value.type, dtype=DType.FLOAT16)) for value in wide}
     casts = {v: make_node(Cast(DType.FLOAT32), [half], [f"{v.name}_single"]) for v, half in halves.items()}
     for value in wide:
-        change = "it is handed in as float16"
+        change = "it is passed as float16"
         context.fired(f"input %{value.name}", change, Relaxation(f"input %{value.name}", change))
     replaced = {value: node.output for value, node in casts.items()}
     inputs = tuple(halves.get(value, value) for value in graph.inputs)
@@ -144,7 +145,7 @@ def _converted(graph: Graph, context: PassContext, half_followers: bool) -> Grap
 
 
 def _why_exact(context: PassContext) -> str | None:
-    """Return why nothing may be computed in float16; None if it may."""
+    """Return why float16 must not be used, or None if it may."""
     if context.numerics != "relaxed":
         return "numerics must be relaxed for other bits; they are exact"
     return None if context.half_precision else "the target does not compute float16 faster"
@@ -182,14 +183,14 @@ def _large_window(size: tuple[int, int]) -> str | None:
 
 
 def _was_half(producer: Node | None) -> bool:
-    """Whether the node only widens a float16."""
+    """Return whether the node only widens a float16 value."""
     if producer is None or not isinstance(producer.op, Cast) or producer.epilogue:
         return False
     return producer.operands[0].type.dtype is DType.FLOAT16
 
 
 def _half(op: Op) -> Op:
-    """The operator for float16."""
+    """Return the operator for float16."""
     has_result_type = any(field.name == "out" for field in fields(op))  # type: ignore[arg-type]
     return replace(op, out=ElementType(DType.FLOAT16)) if has_result_type else op  # type: ignore[call-arg]
 
@@ -203,7 +204,7 @@ def _fits(site: RewriteSite[None], value: Value) -> bool:
 
 
 def _narrow(site: RewriteSite[None], value: Value | None) -> Value | None:
-    """The operand in float16."""
+    """Return the operand in float16."""
     if value is None:
         return None
     array = site.builder.constants.get(value)

@@ -1,1 +1,1 @@
-"""Only where asked for."""
+"""Passes that run only on request."""

@@ -1,12 +1,12 @@
-"""Turns inputs into constants.
+"""Binds inputs to constants.
 
     graph @g(%x: int8[4], %w: int8[4]) -> (%y) {          graph @g(%x: int8[4]) -> (%y) {
       %y: int8[4] = add(%x, %w)                     ->      %w = constant int8[4] [1, 2, 3, 4]
     }                                                       %y: int8[4] = add(%x, %w)
                                                           }
 
-Everything that asks for a constant (weights above all) then finds one. A parameter of a subgraph is not read
-any more where it is bound; `remove_unused_parameters` takes it away, with the operands of the callers.
+All passes that need constants, above all weights, then find one. A bound parameter of a subgraph has no
+readers any more; `remove_unused_parameters` removes it with the callers' operands.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from microfold.support.frozen import frozen
 @module_pass(opt_level=0)
 @frozen
 class BindParams:
-    """Constants in place of inputs of a graph.
+    """Replacement of graph inputs by constants.
 
     Attributes:
-        arrays: the constant for each input, by the input's name.
-        func_name: the graph whose inputs these are, the main graph or a subgraph; empty: the main graph.
+        arrays: content of the constant for each input, by the input's name.
+        func_name: name of the graph with these inputs (main graph or subgraph); empty: the main graph.
 
     Raises:
-        InputError: no graph has the name, it has no value of a name of `arrays`, several inputs have it, or
-            the array does not fit.
+        InputError: no graph has this name, no input or several inputs have a name of `arrays`, or an array
+            does not fit.
     """
 
     arrays: Mapping[str, Array] = field(default_factory=dict[str, Array])
@@ -55,18 +55,17 @@ class BindParams:
         for name, array in self.arrays.items():
             named = [value for value in graph.inputs if value.name == name]
             if name in bound and (not named or not is_main):
-                context.declined(f"input %{name}", "it is bound already")
+                context.declined(f"input %{name}", "it is already bound")
                 continue
             if len(named) != 1:
                 known = ", ".join(repr(value.name) for value in graph.inputs) or "none"
-                count = "no input" if not named else f"{len(named)} inputs"
-                raise InputError(f"{count} of the graph may be bound as {name!r}; its inputs are {known}")
+                count = "none" if not named else f"{len(named)}"
+                raise InputError(f"{name!r} must be the name of one input; it names {count}; inputs: {known}")
             (value,) = named
             array = np.array(array)  # a copy: constants cannot be written
             if array.shape != value.type.shape or array.dtype != value.type.dtype.numpy:
                 raise InputError(
-                    f"the array bound to {name!r} must be {value.type}; "
-                    f"it is {array.dtype}{list(array.shape)}"
+                    f"the array bound to {name!r} must be {value.type}; got {array.dtype}{list(array.shape)}"
                 )
             context.fired(f"input %{name}", f"it is bound to a constant of {array.nbytes} bytes")
             replaced[value] = value if is_main else Value(value.name, value.type)

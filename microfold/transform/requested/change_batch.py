@@ -1,15 +1,15 @@
-"""Gives a network another batch size.
+"""Changes the batch size of a network.
 
     graph @g(%x: int8[1,4,4,2]) -> (%y) {                   graph @g(%x: int8[8,4,4,2]) -> (%y) {
       %a: int8[1,4,4,2] = clip(%x) {...}              ->      %a: int8[8,4,4,2] = clip(%x) {...}
       %y: int8[1,32] = reshape(%a) {shape=(1, 32)}            %y: int8[8,32] = reshape(%a) {shape=(8, 32)}
     }                                                       }
 
-Each sample gives the bits that it gave alone. For that, the samples must stay apart: they lie one behind the
-other along one axis of every value that depends on an input, several rows each perhaps, and no operator may
-work along that axis. Where one does, the graph is refused with all such places. The axis is the first one of
-inputs and states, unless `axes` names another one; operators that move axes move it. Each sample has its own
-state.
+Each sample keeps the bits that it has when it is computed alone. The samples therefore must stay separate:
+along one axis of every value that depends on an input they are adjacent, possibly with several rows each, and
+no operator may combine elements along that axis. Otherwise the pass rejects the graph and lists all places.
+The axis is the first one of inputs and states, unless `axes` names another one; operators that move axes also
+move it. Each sample has its own state.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ from microfold.support.frozen import frozen
 @module_pass(opt_level=0)
 @frozen
 class ChangeBatch:
-    """Another extent of the batch's axis in all inputs.
+    """Change of the batch extent in all inputs.
 
     Attributes:
-        batch: the new one; None leaves the graph as it is.
-        axes: pairs of an input's or a state's name and the axis of the batch in it, e.g. 1 where time comes
-            first; the first axis in all others. With it, outputs may have the batch along any axis.
+        batch: new batch size; None leaves the graph unchanged.
+        axes: pairs (name of an input or state, its batch axis), e.g. axis 1 if time is the first axis. The
+            default is the first axis. If `axes` is given, outputs may have the batch along any axis.
 
     Raises:
-        InputError: the batch is not positive, or there is no such input, state or axis.
-        UnsupportedModelError: an operator mixes samples, or cannot be told not to.
+        InputError: the batch is not positive, or an input, state or axis does not exist.
+        UnsupportedModelError: an operator mixes samples, or may mix them.
     """
 
     batch: int | None = None
@@ -81,7 +81,7 @@ class ChangeBatch:
         if self.batch is None:
             return graph
         if self.batch < 1:
-            raise InputError(f"the batch must be positive; it is {self.batch}")
+            raise InputError(f"the batch must be positive; got {self.batch}")
         change = _Change(graph, self.batch, dict(self.axes))
         if change.old == change.new:
             context.declined(f"graph @{graph.name}", f"its batch is {self.batch}")
@@ -97,14 +97,14 @@ class ChangeBatch:
 
 @frozen
 class _Case:
-    """A node as a rule sees it.
+    """View of a node for rules.
 
     Attributes:
         operands: types before the change; None: absent.
-        axes: of the batch in each operand; None: the operand does not depend on an input.
+        axes: batch axis of each operand; None: the operand does not depend on an input.
         result: type of the first result before the change.
-        rows: the extent of the batch's axis that follows from one before.
-        fits: whether an extent holds whole samples.
+        rows: maps an extent of the batch axis to the new extent.
+        fits: returns whether an extent holds complete samples.
     """
 
     operands: tuple[TensorType | None, ...]
@@ -115,13 +115,13 @@ class _Case:
 
     @property
     def x(self) -> TensorType:
-        """The first operand."""
+        """Type of the first operand."""
         assert self.operands[0] is not None
         return self.operands[0]
 
     @property
     def axis(self) -> int:
-        """The batch's axis in the first operand that depends on an input."""
+        """Batch axis of the first operand that depends on an input."""
         return next(axis for axis in self.axes if axis is not None)
 
     @property
@@ -131,12 +131,12 @@ class _Case:
 
 
 class _Change:
-    """The graph that is being built.
+    """Graph with the new batch while it is built.
 
     Attributes:
-        values: what stands for values that depend on an input.
-        axes: of the batch in these.
-        moves: outputs may have the batch along another axis than the first.
+        values: new value of each value that depends on an input.
+        axes: batch axis of each of these values.
+        moves: whether outputs may have the batch along another axis than the first.
     """
 
     def __init__(self, graph: Graph, batch: int, axes: Mapping[str, int]):
@@ -149,7 +149,7 @@ class _Change:
         unknown = sorted(set(axes) - {value.name for value in starts})
         if unknown:
             names = ", ".join(repr(value.name) for value in starts) or "none"
-            raise InputError(f"there is no input or state {', '.join(map(repr, unknown))}; these are {names}")
+            raise InputError(f"unknown input or state {', '.join(map(repr, unknown))}; known: {names}")
         firsts = {value.type.shape[self.axes[value] :][:1] for value in graph.inputs}
         if len(firsts) != 1 or not (first := firsts.pop()):
             inputs = ", ".join(f"{value.name!r} {value.type}" for value in graph.inputs) or "none"
@@ -161,29 +161,29 @@ class _Change:
         self.nodes: list[Node] = []
         for value in starts:
             if not self.fits(value.type.shape[self.axes[value]] if value.type.shape else 0):
-                self.problem(f"state {value.name!r}", f"{value.type} holds no batch of {self.old}")
+                self.problem(f"state {value.name!r}", f"{value.type} does not hold a batch of {self.old}")
             else:
                 self.values[value] = self.grown(value, self.axes[value])
 
     def grown(self, value: Value, axis: int) -> Value:
-        """A value of the new batch."""
+        """Return a value with the extent of the new batch."""
         shape = [*(value.type.shape or (self.old,))]
         shape[axis] = self.rows(shape[axis])
         return Value(value.name, value.type.with_shape(tuple(shape)))
 
     def fits(self, extent: int) -> bool:
-        """Whether an extent holds as many rows of each sample, and at least one."""
+        """Return whether an extent holds the same number of rows, at least one, for each sample."""
         return extent > 0 and extent % self.old == 0
 
     def rows(self, before: int) -> int:
-        """So many rows per sample, for all samples."""
+        """Return the new extent for all samples."""
         return before // self.old * self.new
 
     def problem(self, where: str, reason: str) -> None:
         self.problems.append(Problem(where, reason))
 
     def node(self, node: Node) -> None:
-        """Add the node that computes the same for the new batch."""
+        """Add the node that computes the same function for the new batch."""
         if not any(value in self.values for value in node.operands):
             self.nodes.append(node)
             return
@@ -196,7 +196,7 @@ class _Change:
                 self.values[value], self.axes[value] = self.grown(value, axis), axis
 
     def _axis(self, *operands: Value | None) -> int:
-        """The batch's axis in the first of these that depends on an input."""
+        """Return the batch axis of the first of these operands that depends on an input."""
         return next(self.axes[value] for value in operands if value in self.values)
 
     def _change(self, node: Node) -> None:
@@ -222,7 +222,8 @@ class _Change:
         inputs = [self.values.get(v, v) if v is not None else None for v in operands]
         made = make_node(op, inputs, [value.name for value in node.outputs], steps)
         for old, new in zip(node.outputs, made.outputs, strict=True):
-            # Further results, like a state, have the batch where the first one has it, or first.
+            # Further results, for example a state, have the batch along the axis of the first result, or axis
+            # 0.
             found = [a for a in dict.fromkeys((axis, 0)) if a < old.type.rank and self._holds(old, new, a)]
             if not found:
                 raise TypeRuleError(f"{op.name}: {old.type} becomes {new.type}, which holds no batch")
@@ -237,7 +238,7 @@ class _Change:
         return self.axes[value] if value is not None and value in self.values else None
 
     def _repeated(self, value: Value, axis: int) -> Value:
-        """A constant that stands beside values of a batch: once for each sample."""
+        """Repeat a constant that is combined with values of a batch, once for each sample."""
         if value in self.values or value not in self.constants:
             return value
         array = self._each_sample(self.constants[value], axis, f"constant {value.name!r}")
@@ -246,7 +247,7 @@ class _Change:
         return repeated
 
     def _each_sample(self, array: Array, axis: int, where: str) -> Array:
-        """The rows of one sample for all samples; before the change they must be alike."""
+        """Repeat the rows of one sample for all samples. The samples must be equal before the change."""
         samples = np.split(array, self.old, axis)
         if any(sample.tobytes() != samples[0].tobytes() for sample in samples):
             self.problem(where, f"its content differs between the {self.old} samples")
@@ -256,7 +257,7 @@ class _Change:
         where, axis = f"state {state.value.name!r}", self.axes[state.value]
         after = self.values.get(state.next) or self._repeated(state.next, axis)
         if after.type != self.values[state.value].type:
-            self.problem(where, f"%{state.next.name}, its next content, does not depend on an input")
+            self.problem(where, f"its next content %{state.next.name} does not depend on an input")
         return State(self.values[state.value], self._each_sample(state.initial, axis, where), after)
 
     def _output(self, value: Value) -> Value:
@@ -265,11 +266,11 @@ class _Change:
         if after.type != self.grown(value, axis).type:
             self.problem(f"output {value.name!r}", "it does not depend on an input")
         elif axis and not self.moves:
-            self.problem(f"output {value.name!r}", f"its batch would be axis {axis}; give axes to admit that")
+            self.problem(f"output {value.name!r}", f"its batch would be axis {axis}; pass axes to allow this")
         return after
 
     def result(self) -> Graph:
-        """The graph of the new batch."""
+        """Return the graph with the new batch."""
         state = tuple(self._state(s) for s in self.graph.state if s.value in self.values)
         graph = replace(
             self.graph,
@@ -281,31 +282,31 @@ class _Change:
 
 
 def _axis_of(value: Value, axes: Mapping[str, int]) -> int:
-    """The axis of the batch in an input or a state."""
+    """Return the batch axis of an input or state."""
     axis = axes.get(value.name, 0)
     if axis and not 0 <= axis < value.type.rank:
-        raise InputError(f"the axis of {value.name!r} must be below {value.type.rank}; it is {axis}")
+        raise InputError(f"the axis of {value.name!r} must be below {value.type.rank}; got {axis}")
     return axis
 
 
 def _apply(op: Op, case: _Case) -> tuple[Op, int]:
-    """The operator for the new batch, and the batch's axis in its result.
+    """Return the operator for the new batch, and the batch axis of its result.
 
     Raises:
-        TypeRuleError: it mixes samples, or there is no rule.
+        TypeRuleError: the operator mixes samples, or has no rule.
     """
     rule = next((_RULES[base] for base in type(op).__mro__ if base in _RULES), None)
     if rule is None and op.pattern in (Pattern.ELEMENTWISE, Pattern.BROADCAST):
         rule = _broadcast
     if rule is None:
-        raise TypeRuleError(f"what {op.name} does to a batch is not known")
+        raise TypeRuleError(f"{op.name} has no rule for batches")
     answer = rule(op, case)
     if isinstance(answer, str):
         raise TypeRuleError(f"{op.name} {answer}")
     return answer
 
 
-# The operator for the new batch with the axis in its result, or what it does to a batch that it must not.
+# Returns the operator for the new batch and the batch axis of its result, or a description of the violation.
 Rule = Callable[[Any, _Case], "tuple[Op, int] | str"]
 
 
@@ -326,12 +327,12 @@ def _broadcast(op: Op, case: _Case) -> tuple[Op, int] | str:
         if batched and type.shape[own] != case.result.shape[axis]:
             return f"broadcasts the batch of {type} over {case.result}"
         if not batched and own >= 0 and type.rank and type.shape[own] != 1:
-            return f"takes different rows of {type} for different samples"
+            return f"reads different rows of {type} for different samples"
     return op, axis
 
 
 def _rows(op: Op, case: _Case) -> tuple[Op, int] | str:
-    """Each row of the first operand by itself, with the same other operands."""
+    """Rule of operators that compute each row of the first operand with the same other operands."""
     layout = layout_of(op)
     first = layout.index("N") if layout is not None and layout.isalpha() else 0
     if not case.batched[0] or any(case.batched[1:]):
@@ -356,9 +357,9 @@ def _axis(op: ArgMax | ArgMin | Cumsum | Concatenate | Gather, case: _Case) -> t
     if along == case.axis:
         return "works along the axis of the batch"
     if isinstance(op, Concatenate) and len({axis for axis in case.axes if axis is not None}) > 1:
-        return "puts batches along different axes together"
+        return "combines batches along different axes"
     if isinstance(op, Gather) and not (case.batched[0] and not case.batched[1]):
-        return "looks up what depends on an input"
+        return "has indices that depend on an input"
     behind = case.axis > along
     return op, case.axis + (case.result.rank - case.x.rank if behind else 0)
 
@@ -402,7 +403,7 @@ def _transpose(op: Transpose, case: _Case) -> tuple[Op, int] | str:
 def _strided_slice(op: StridedSlice, case: _Case) -> tuple[Op, int] | str:
     axis = case.axis
     if (op.begin[axis], op.size[axis], op.strides[axis]) != (0, case.x.shape[axis], 1):
-        return "takes a part of the batch"
+        return "selects a part of the batch"
     return replace(op, size=_with_extent(op.size, axis, case.rows(op.size[axis]))), axis
 
 
@@ -423,7 +424,7 @@ def _batch_matmul(op: BatchMatmul, case: _Case) -> tuple[Op, int] | str:
 
 def _svdf(op: Svdf, case: _Case) -> tuple[Op, int] | str:
     if case.axes != (0, None, None, None, 0):
-        return "computes with weights of an input, or along the axis of the batch"
+        return "computes with weights that depend on an input, or along the axis of the batch"
     return op, 0
 
 
@@ -433,7 +434,7 @@ def _sequence(op: Lstm | Lstm8x8To16 | SequenceRnn, case: _Case) -> tuple[Op, in
         return f"has its batch along axis {first}"
     samples = (4,) if isinstance(op, SequenceRnn) else (4, 5)
     if {i: axis for i, axis in enumerate(case.axes) if axis is not None and i} != dict.fromkeys(samples, 0):
-        return "computes with weights of an input"
+        return "computes with weights that depend on an input"
     return op, first
 
 

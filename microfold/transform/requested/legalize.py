@@ -1,14 +1,14 @@
-"""Replaces operators by what the user's rules give for them.
+"""Replaces operators according to rules that the user provides.
 
     %y: float32[4] = hard_swish(%x)      ->      %a: float32[4] = add(%x, %three)
                                                  %b: float32[4] = clip(%a) {minimum=0.0, maximum=6.0}
     (with a rule for hard_swish)                 %c: float32[4] = mul(%x, %b)
                                                  %y: float32[4] = mul(%c, %sixth)
 
-A rule is that of `forward_rewrite`: it gets the place in the graph and answers with what stands for the
-results, or with None to leave the node. It is not applied to what it has made. What it makes has the types of
-what it replaces; whether it has the same bits is up to the rule. TVM calls this Legalize in Relay and
-LegalizeOps, with a customised map, in Relax.
+Rules have the interface of `forward_rewrite`: a rule receives the rewrite site and returns the new results,
+or None to leave the node unchanged. Rules are not applied to their own results. The types must stay the same.
+The rule is responsible for the bits. TVM calls this Legalize in Relay and, with a customised map, LegalizeOps
+in Relax.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ Rules = Mapping[type[Op] | str, Rule[None]]
 @function_pass(opt_level=0)
 @frozen
 class Legalize:
-    """Apply a map of rules.
+    """Application of a map of rules.
 
     Attributes:
-        rules: per operator, by its class (a base class stands for its subclasses) or its name in the text.
+        rules: rule of each operator, by its class (base classes include subclasses) or its name in the text
+            form.
 
     Raises:
-        InputError: a name is that of no operator, or a rule gives other types than those it replaces.
+        InputError: a name belongs to no operator, or a rule changes the types.
     """
 
     rules: Rules = field(default_factory=dict)
@@ -49,17 +50,17 @@ class Legalize:
 
 def _op_type(op: type[Op] | str) -> type[Op]:
     if isinstance(op, str) and op not in REGISTRY:
-        raise InputError(f"rules are for operators; {op!r} is none of {', '.join(sorted(REGISTRY))}")
+        raise InputError(f"unknown operator {op!r}; operators: {', '.join(sorted(REGISTRY))}")
     return REGISTRY[op] if isinstance(op, str) else op
 
 
 def _checked(rule: Rule[None], context: PassContext) -> Rule[None]:
-    """The rule, its answers recorded and held against the types of what they replace."""
+    """Wrap a rule: record its answers, and check the types of its results."""
 
     def legalize(site: RewriteSite[None]) -> Sequence[Value] | None:
         answer = rule(site)
         if answer is None:
-            context.declined(site.node, "its rule leaves it")
+            context.declined(site.node, "its rule returned None")
             return None
         results = tuple(answer) if isinstance(answer, Sequence) else (answer,)
         values = tuple(site.builder.value(result) for result in results)
@@ -67,10 +68,10 @@ def _checked(rule: Rule[None], context: PassContext) -> Rule[None]:
         given = tuple(value.type for value in values)
         if given != expected:
             raise InputError(
-                f"a rule must keep the types; that for {describe(site.node)} gives "
+                f"a rule must keep the types; the rule for {describe(site.node)} returns "
                 f"({', '.join(map(str, given))}) for ({', '.join(map(str, expected))})"
             )
-        context.fired(site.node, "by its rule")
+        context.fired(site.node, "replaced by its rule")
         return values
 
     return legalize

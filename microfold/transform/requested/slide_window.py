@@ -1,4 +1,4 @@
-"""Has a network over a window of frames take the new frames only, and keep what it computed before.
+"""Lets a network over a window of frames compute only new frames, and reuse earlier results.
 
     graph @g(%x: int8[6,8]) -> (%z) {             graph @g(%x: int8[1,8]) -> (%z) {
       %y: int8[6,8] = fully_connected(%x, …)        state %y_kept: int8[6,8] initial … next %y_window
@@ -7,12 +7,12 @@
                                                     %z: int8[8] = mean(%y_window) {axes=(0,) …}
                                                   }
 
-The outputs of each run are those of the network over the last frames, as many as its window has. Before the
-first one there were frames of zeros: states begin as what the network computes from them.
+The outputs of each run equal the outputs of the original network for the last frames of the window. Frames
+before the first run count as zeros: states start with the values that the network computes from zeros.
 
-That is exact where every row follows from frames alone, in the same way. Where padding along the axis
-reaches the outputs, or an operator makes of all rows what has rows still, the graph is refused with all such
-places.
+The result is exact if every row depends on frames only, always in the same way. The pass rejects a graph, and
+lists all places, if padding along the axis reaches the outputs, or if an operator combines all rows into a
+result that still has rows.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from microfold.transform.requested.sliding.tracking import Tracking
 @module_pass(opt_level=0)
 @frozen
 class SlideWindow:
-    """Compute new rows only.
+    """Computation of new rows only.
 
     Attributes:
-        axis: of the input, along which frames come; None leaves the graph as it is.
-        step: frames that a run takes; None: the fewest that the network's strides allow.
+        axis: axis of the input along which frames arrive; None leaves the graph unchanged.
+        step: frames per run; None: the minimum that the network's strides allow.
 
     Raises:
-        InputError: there is no such axis, or a run cannot take so many frames.
-        UnsupportedModelError: rows do not follow from frames alone.
+        InputError: the axis does not exist, or a run cannot process this number of frames.
+        UnsupportedModelError: rows do not depend on frames only.
     """
 
     axis: int | None = None
@@ -57,15 +57,15 @@ class SlideWindow:
 
 @frozen(eq=False)
 class Sliding:
-    """What a graph over a window has become.
+    """Description of the conversion of a graph over a window.
 
     Attributes:
-        window: the graph over all frames.
-        axis: of its input, along which frames come.
-        step: frames that a run takes.
-        frames: of the window.
+        window: graph over all frames.
+        axis: axis of its input along which frames arrive.
+        step: frames per run.
+        frames: frames of the window.
         macs, window_macs: multiply-accumulates of a run, and of a run over all frames.
-        kept: the values of which rows are kept.
+        kept: values that keep rows between runs.
     """
 
     window: Graph
@@ -78,12 +78,12 @@ class Sliding:
 
     @property
     def warmup_runs(self) -> int:
-        """Runs until outputs follow from no frame of zeros that was never given."""
+        """Number of runs until the outputs do not depend on initial zero frames any more."""
         return -(-self.frames // self.step)
 
 
 def slide_graph(graph: Graph, axis: int, step: int | None, context: PassContext) -> tuple[Graph, Sliding]:
-    """The graph of a run, and what it was; see `SlideWindow`."""
+    """Return the graph of one run, and the description of the conversion; see `SlideWindow`."""
     context = replace(context, pass_name="slide_window")
     _check(graph, axis)
     graph = remove_dead_nodes(graph)
@@ -97,10 +97,10 @@ def slide_graph(graph: Graph, axis: int, step: int | None, context: PassContext)
         problems[-1] = replace(problems[-1], hint=_remaining(tracking.macs(), whole, padded))
         raise UnsupportedModelError(graph.name, problems)
     if tracking.frames not in tracking.demanded:
-        where, reason = f"graph {graph.name!r}", "its outputs must follow from its input; none does"
+        where, reason = f"graph {graph.name!r}", "its outputs must depend on its input; none does"
         raise UnsupportedModelError(graph.name, [Problem(where, reason)])
     for head in tracking.heads:
-        context.declined(head, "it takes all rows together, so that each run computes it as a whole")
+        context.declined(head, "it combines all rows, so that each run computes it completely")
     builder = Builder(tracking)
     result = builder.build()
     for kept in builder.kept:
@@ -110,9 +110,9 @@ def slide_graph(graph: Graph, axis: int, step: int | None, context: PassContext)
     frames = tracking.tracks[tracking.frames].length
     if _operations(builder.computed) >= _operations(graph.nodes):
         where = f"graph {graph.name!r}"
-        reason = f"no run of {tracking.step} of {frames} frames would compute less than one of all"
+        reason = f"a run of {tracking.step} of {frames} frames would not compute less than a run of all"
         if tracking.heads:
-            reason += ": " + ", ".join(f"{describe(head)} takes all rows together" for head in tracking.heads)
+            reason += ": " + ", ".join(f"{describe(head)} combines all rows" for head in tracking.heads)
         raise UnsupportedModelError(graph.name, [Problem(where, reason, "run the network over its window")])
     macs = sum(node.macs() for node in result.nodes)
     context.fired(f"graph @{graph.name}", f"{macs} of {whole} MACs for each {tracking.step} frames")
@@ -120,36 +120,38 @@ def slide_graph(graph: Graph, axis: int, step: int | None, context: PassContext)
 
 
 def _operations(nodes: Iterable[Node]) -> int:
-    """Elementary operations of nodes that need code."""
+    """Return the number of elementary operations of the nodes that need code."""
     return sum(node.operations() for node in nodes if not needs_no_code(node))
 
 
 def _remaining(macs: int, whole: int, padded: bool) -> str:
-    """What else an answer to all problems would be worth; `padded`: padding is among the problems."""
+    """Return how many MACs would remain if all problems were solved.
+
+    Args:
+        padded: whether padding is among the problems.
+    """
     part = f" ({macs / whole:.1%})" if whole else ""
     unpadded = "train the network without padding along the axis (VALID), or " if padded else ""
     return (
-        f"a run can reuse only rows that follow from frames alone; with those, {macs} of {whole} MACs{part} "
+        f"a run can reuse only rows that depend on frames only; with those, {macs} of {whole} MACs{part} "
         f"would remain: {unpadded}run it over its window"
     )
 
 
 def _check(graph: Graph, axis: int) -> None:
-    """Raise unless there is one input with such an axis, and no state."""
+    """Raise an error unless the graph has exactly one input with this axis, and no state."""
     where = f"graph {graph.name!r}"
     if len(graph.inputs) != 1:
         names = ", ".join(f"{value.name!r} {value.type}" for value in graph.inputs) or "none"
-        reason = (
-            f"only a network with one input can slide; which of several does is not clear; it has {names}"
-        )
+        reason = f"sliding requires a network with exactly one input; it has {names}"
         raise UnsupportedModelError(graph.name, [Problem(where, reason)])
     if graph.state or graph.signature.stateful:
-        reason = "it keeps state from run to run already: its runs are not those of a window"
-        raise UnsupportedModelError(graph.name, [Problem(where, reason, "leave --sliding away")])
+        reason = "it already keeps state between runs, so that a run is not a window"
+        raise UnsupportedModelError(graph.name, [Problem(where, reason, "remove --sliding")])
     shape = graph.inputs[0].type.shape
     if not 0 <= axis < len(shape) or shape[axis] < 2:
         axes = [index for index, extent in enumerate(shape) if extent > 1]
         raise InputError(
-            f"the axis along which frames come must be one of {axes} of the input {graph.inputs[0].type}, "
-            f"those with several elements; it is {axis}"
+            f"the axis along which frames arrive must be one of {axes} of the input {graph.inputs[0].type}, "
+            f"which have several elements; got {axis}"
         )

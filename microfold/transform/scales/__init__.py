@@ -1,1 +1,1 @@
-"""Scales and shifts into constants."""
+"""Passes that fold scales and shifts into constants."""

@@ -7,12 +7,12 @@
     %a: float32[1,8,8,4] = conv2d(%x, %ws, %bs) {...}
     %r: float32[1,8,8,4] = clip(%a) {minimum=0.0, maximum=inf}
 
-The scale travels against the dataflow, through operators that it commutes with, to weights, biases and
-other constants that can take it. Several readers of a value must want the same scale. A product that cannot
-go takes the scales of those behind it.
+The scale travels against the dataflow, through operators that commute with it, to weights, biases and other
+constants that can take it. All readers of a value must want the same scale. A product that cannot be folded
+absorbs the scales of the products after it.
 
-Floating point only: as the weights are rounded anew, results differ in the last digits. That is admitted
-with exact numerics too, whose promise is one of bits for quantised values only.
+The pass changes floating-point graphs only. The weights are rounded again, so that results differ in the last
+digits. Exact numerics admit that, because they promise the same bits only for quantised values.
 """
 
 from __future__ import annotations
@@ -26,5 +26,5 @@ from microfold.transform.scales.propagation.kinds import SCALE
 
 @function_pass(opt_level=3)
 def backward_fold_scale_axis(graph: Graph, context: PassContext) -> Graph:
-    """Fold scales into what computes their operands."""
+    """Fold scales into the nodes that compute their operands."""
     return fold_backward(graph, SCALE, context)

@@ -1,15 +1,15 @@
-"""Makes one depthwise convolution of quantised products and sums with constants in a row.
+"""Merges chains of quantised products and sums with constants into one depthwise convolution.
 
     %m: int8[1,8,8,4] q(0.05, 0) = mul(%x, %s)
     %y: int8[1,8,8,4] q(0.06, 3) = add(%m, %t)
         ->
     %y: int8[1,8,8,4] q(0.06, 3) = depthwise_conv2d(%x, %w, %b) {...}      // 1x1
 
-What `fold_quantized_scale_axis` leaves behind, e.g. batch normalisation in front of an activation: a factor
-and a summand per channel are what a 1x1 window per channel computes. One requantisation stands for two or
-more, and clips behind it are fused.
+`fold_quantized_scale_axis` cannot fold these chains, for example a batch normalisation in front of an
+activation. A factor and a summand per channel are what a 1x1 depthwise convolution computes. One
+requantisation then replaces two or more, and clips after the chain are fused into it.
 
-As the values in between are neither rounded nor clamped, it needs relaxed numerics.
+The pass needs relaxed numerics, because the intermediate values are neither rounded nor clamped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from microfold.transform.scales.quantized.product_sums import read_weights, scal
 
 @function_pass(opt_level=3)
 def combine_scale_shift(graph: Graph, context: PassContext) -> Graph:
-    """Combine rows of quantised scales and shifts."""
+    """Combine chains of quantised scales and shifts."""
     rows = {row[-1][0]: row for row in _rows(graph)}
 
     def combine(site: RewriteSite[None]) -> tuple[Value, ...] | None:
@@ -53,7 +53,7 @@ def combine_scale_shift(graph: Graph, context: PassContext) -> Graph:
             context.declined(node, made)
             return None
         gone = " and ".join(f"%{part.output.name}" for part, _ in row[:-1])
-        change = f"{len(row)} operators in a row are one {total.describe()}"
+        change = f"{len(row)} consecutive operators become one {total.describe()}"
         change = f"{change}; {gone} is neither rounded nor clamped in between"
         context.fired(node, change, Relaxation(describe(node), change))
         return made
@@ -62,7 +62,7 @@ def combine_scale_shift(graph: Graph, context: PassContext) -> Graph:
 
 
 def _rows(graph: Graph) -> Iterator[list[tuple[Node, Affine]]]:
-    """Two or more affine nodes on images, each the only reader of the one before it."""
+    """Yield chains of two or more affine nodes on images. Each node is the only reader of the one before."""
     uses = graph.use_counts()
     rows: dict[Value, list[tuple[Node, Affine]]] = {}
     for node in graph.nodes:
@@ -81,7 +81,7 @@ def _data(node: Node, affine: Affine) -> Value:
 
 
 def _depthwise(site: RewriteSite[None], x: Value, affine: Affine) -> tuple[Value, ...] | str:
-    """A 1x1 depthwise convolution that computes ``affine(x)``; or why there is none."""
+    """Return a 1x1 depthwise convolution that computes ``affine(x)``, or why there is none."""
     out, dtype = site.node.output.type, DType.INT8
     weights = np.full((1, 1, 1, affine.scale.size), dtype.range[1], np.int8)
     same = Quant.per_tensor(1 / dtype.range[1])

@@ -1,4 +1,4 @@
-"""Folds batch normalisation, which is a product and a sum with constants, into convolutions.
+"""Folds batch normalisations, written as a product and a sum with constants, into convolutions.
 
     %a: float32[1,8,8,4] = conv2d(%x, %w, %b) {...}
     %m: float32[1,8,8,4] = mul(%a, %s)
@@ -6,7 +6,7 @@
         ->
     %a: float32[1,8,8,4] = conv2d(%x, %ws, %bst) {...}
 
-Scales first: a shift that meets a scale on its way stops.
+Scales are folded first, because a scale stops every shift that meets it.
 """
 
 from __future__ import annotations

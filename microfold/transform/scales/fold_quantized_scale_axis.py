@@ -1,4 +1,4 @@
-"""Folds quantised products, sums and differences with constants into convolutions before or behind them.
+"""Folds quantised products, sums and differences with constants into adjacent convolutions.
 
     %a: int8[1,8,8,4] q(0.1, 0) = conv2d(%x, %w, %b) {...}
     %m: int8[1,8,8,4] q(0.05, 0) = mul(%a, %s)
@@ -6,20 +6,20 @@
         ->
     %y: int8[1,8,8,4] q(0.06, 3) = conv2d(%x, %w, %bt) {...}      // %w with other scales
 
-Behind weights, a factor per channel is another scale of each filter (a negative one also negates it, 0 leaves
-only a bias), and a summand is part of the bias: the multipliers and biases of the kernel change, and nothing
-else. In front of weights, one factor for all channels does the same. Several are multiplied into the weights,
-which are rounded anew: only as long as that moves outputs by little. A summand in front of a window that
-pads cannot go.
+After weights, a factor per channel becomes another scale of each filter: a negative factor also negates the
+filter, and 0 leaves only a bias. A summand becomes part of the bias. Only the multipliers and biases of the
+kernel change. Before weights, a single factor for all channels has the same effect. Different factors are
+multiplied into the weights, which are rounded again, if that moves the outputs only slightly. A summand in
+front of a window with padding cannot be folded.
 
-Clips, maximum pools and pads in between are carried over to the new scale where they mean the same.
+Clips, maximum pools and pads in between are converted to the new scale if the result is equivalent.
 
-With exact numerics, only what is proved to give the same bits: outputs are compared at every step of both
-staircases (`microfold.arithmetic.staircase`), inputs one by one. With relaxed numerics, a result is rounded
-once instead of twice, and what lies beyond the range of the value in between is no longer clamped to it. Each
-such place is evidence for the build report, which also states the largest difference of the outputs.
+Exact numerics admit a fold only if the bits are proved to be the same: outputs are compared at every
+breakpoint of both monotone step functions (`microfold.arithmetic.staircase`), inputs one by one. With relaxed
+numerics, a result is rounded once instead of twice, and is no longer clamped to the range of the intermediate
+value. Each fold is recorded in the build report, which also states the largest difference of the outputs.
 
-Scales of floating-point graphs are `fold_scale_axis`'s.
+`fold_scale_axis` folds the scales of floating-point graphs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from microfold.transform.scales.quantized.proof import why_not_same_inputs, why_
 def fold_quantized_scale_axis(graph: Graph, context: PassContext) -> Graph:
     """Fold quantised scales and shifts into multipliers and biases."""
     folder = _Folder(recording_once(context))
-    # One that has gone into the weights behind it may have stood behind another.
+    # A node that has been folded into the weights after it may have hidden another one.
     while True:
         folded = forward_rewrite(graph, folder.visit)
         if folded is graph:
@@ -83,7 +83,7 @@ class _Folder:
         return answer
 
     def _backward(self, site: RewriteSite[None], node: Node, affine: Affine) -> tuple[Value, ...] | str:
-        """Into the product sum that computes the operand."""
+        """Fold an affine node into the product sum that computes its operand."""
         chain = _upwards(site, node.inputs[affine.operand], lambda found: isinstance(found.op, PRODUCT_SUMS))
         if isinstance(chain, str):
             return chain
@@ -107,7 +107,7 @@ class _Folder:
         nodes = [draft]
         for step, old in zip(ops, between, strict=True):
             nodes.append(make_node(step, [nodes[-1].output], [old.output.name]))
-        reason: str | None = "what lies between them is not compared, unless it is a clip"
+        reason: str | None = "operators in between are compared only if all of them are clips"
         if all(isinstance(step, Clip) for step in ops):
             before = [product, *between, node]
             reason = why_not_same_outputs(before, nodes, site.builder.constants, result)
@@ -115,7 +115,7 @@ class _Folder:
         return self._decide(site, node, change, product.output, nodes, reason)
 
     def _forward(self, site: RewriteSite[None]) -> tuple[Value, ...] | None:
-        """Into a product sum, what computes its input."""
+        """Fold the affine node that computes a product sum's input into the product sum."""
         product = _rewired(site)
         if product.inputs[0] is None or product.inputs[0].type.dtype not in QUANTIZED:
             return None
@@ -145,7 +145,7 @@ class _Folder:
             return f"{describe(product)}: it has other channels"
         backwards = affine.inverse()
         if between and backwards is None:
-            return f"{describe(between[0])}: a scale of 0 cannot be undone"
+            return f"{describe(between[0])}: a scale of 0 has no inverse"
         ops = _carried(between, backwards, node.output.type, x.type) if backwards is not None else []
         if isinstance(ops, str):
             return ops
@@ -160,7 +160,7 @@ class _Folder:
         draft = self._draft(site, product, value, product.op, result)
         if isinstance(draft, str):
             return f"{describe(product)}: {draft}"
-        reason: str | None = "only a product right in front of it is compared"
+        reason: str | None = "only a product directly in front of it is compared"
         if not between and not affine.shift.any() and result.error == 0:
             sign = np.sign(affine.scale).astype(np.int64)
             constants = site.builder.constants
@@ -168,11 +168,11 @@ class _Folder:
             reason = reason or why_not_same_outputs([product], [draft], constants, result)
         change = f"its {affine.describe()} goes into {describe(product)}"
         if result.error:
-            change += f", whose weights are rounded anew: about {result.error:.2f} steps of its output"
+            change += f", whose weights are rounded again: about {result.error:.2f} steps of its output"
         return self._decide(site, node, change, node.output, [*nodes, draft], reason)
 
     def _draft(self, site: RewriteSite[None], product: Node, x: Value, op: Op, result: Result) -> Node | str:
-        """The product sum with its new weights."""
+        """Return the product sum with its new weights, or why it cannot exist."""
         builder = site.builder
         filters, *rest = product.inputs[1:]
         assert filters is not None
@@ -195,12 +195,12 @@ class _Folder:
         nodes: Sequence[Node],
         reason: str | None,
     ) -> tuple[Value, ...] | str:
-        """Add the new nodes if that is admitted, and say what it means.
+        """Add the new nodes if the numerics admit them, and record the decision.
 
         Args:
-            node: what goes.
-            skipped: the value that is no longer computed.
-            reason: why the bits may be others.
+            node: node that is removed.
+            skipped: value that is no longer computed.
+            reason: why the bits may differ; None: they are proved to be the same.
         """
         if reason is None:
             self.context.fired(node, f"{change}: the same bits for every sum")
@@ -216,7 +216,7 @@ class _Folder:
 
 
 def _rewired(site: RewriteSite[None]) -> Node:
-    """The node on operands of the new graph."""
+    """Return the node with the operands of the new graph."""
     inputs = tuple(site.value(index) for index in range(len(site.node.inputs)))
     return Node(site.node.op, inputs, site.node.outputs, site.node.epilogue)
 
@@ -224,17 +224,17 @@ def _rewired(site: RewriteSite[None]) -> Node:
 def _upwards(
     site: RewriteSite[None], value: Value | None, is_end: Callable[[Node], bool]
 ) -> list[Node] | str:
-    """The nodes from one that fits down to the one that computes a value, if nothing else reads them."""
+    """Return the nodes from the nearest end down to the producer of `value`, if none has other readers."""
     chain: list[Node] = []
     while value is not None:
         node = site.builder.producer(value)
         if node is None:
             return f"no node computes %{value.name}"
-        # What a rewrite has made for one reader is not counted.
+        # Nodes that a rewrite has made for one reader have no use count.
         if site.uses[value] > 1:
             return f"%{value.name} has other readers"
         if node.epilogue or len(node.outputs) != 1:
-            return f"{describe(node)} does more than one thing"
+            return f"{describe(node)} has an epilogue or several results"
         chain.insert(0, node)
         if is_end(node):
             return chain
@@ -245,7 +245,7 @@ def _upwards(
 
 
 def _carried(between: Sequence[Node], affine: Affine, old: TensorType, new: TensorType) -> list[Op] | str:
-    """The operators between, on the other side of ``affine``."""
+    """Return the operators in between, moved to the other side of ``affine``."""
     ops: list[Op] = []
     for node in between:
         op = carried(node.op, affine, old, new)

@@ -1,7 +1,7 @@
-"""Folds products with constants into weights: first into those before them, then into those behind.
+"""Folds products with constants into the weights before them, then into the weights after them.
 
-Backward first, as in TVM: a filter scaled per output channel is one row of weights per scale, and the bias
-goes along. What neither direction can take stays.
+Backward folding runs first, as in TVM: a scale per output channel multiplies one filter each, and the bias.
+A product that neither direction can fold stays.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@
     %a: float32[1,8,8,4] = conv2d(%x, %w, %bt) {...}
     %p: float32[1,4,4,4] = max_pool2d(%a) {...}
 
-What `fold_scale_axis` is for factors, this is for summands: a shift goes into the bias before it, or,
-weighted, into the one behind it. Of the two operands of a sum only one has to take it.
+This pass is the counterpart of `fold_scale_axis` for summands. A shift is added to the bias before it, or,
+multiplied by the weights, to the bias after it. Only one of the two operands of a sum has to take the shift.
 
-A shift in front of a convolution that pads with zeros cannot go: at the border, where part of the window is
-padding, it adds up to another bias than inside. A bias for every pixel would be exact, but that is a sum
-with a constant again, and a larger one.
+A shift in front of a convolution that pads with zeros cannot be folded. At the border a part of the window is
+padding, so that the shift would need another bias there than inside. A bias for every pixel would be exact,
+but it would be another, larger, sum with a constant.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from microfold.transform.scales.propagation.kinds import SHIFT
 
 @function_pass(opt_level=3)
 def fold_shift_axis(graph: Graph, context: PassContext) -> Graph:
-    """Fold shifts into what computes their operands, then into what reads their results."""
+    """Fold shifts into the producers of their operands, then into the readers of their results."""
     context = recording_once(context)
     while True:
         folded = fold_forward(fold_backward(graph, SHIFT, context), SHIFT, context)

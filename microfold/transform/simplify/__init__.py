@@ -1,1 +1,1 @@
-"""Less of the same: folded constants, merged and dropped nodes."""
+"""Simplifications: constant folding, merged nodes and dead code elimination."""

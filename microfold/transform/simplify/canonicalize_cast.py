@@ -1,4 +1,4 @@
-"""Casts: as few as possible, on as few bytes as possible.
+"""Reduces the number of casts, and the bytes that other operators move between them.
 
     %a: int32[1,64] = cast(%x) {dtype="int32"}               (%x is int8)
     %y: float32[1,64] = cast(%a) {dtype="float32"}      ->   %y: float32[1,64] = cast(%x) {dtype="float32"}
@@ -6,9 +6,9 @@
     %a: float32[8,8] = cast(%x) {dtype="float32"}            %t: int8[8,8] = transpose(%x) {...}
     %y: float32[8,8] = transpose(%a) {...}              ->   %y: float32[8,8] = cast(%t) {dtype="float32"}
 
-A cast of a cast is one if the first loses nothing that the second would have kept; one to the type that its
-operand has goes. Operators that only move elements move narrow ones: casts that widen go behind them, casts
-that narrow go before them. Casts that so meet become one again. All of it keeps every bit.
+Two casts in a row become one if the first loses nothing that the second would keep. A cast to the type of its
+operand is removed. Operators that only move elements should move narrow ones: widening casts move after them,
+narrowing casts before them. Casts that become adjacent are merged. All bits stay the same.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from microfold.ops.movement.transpose import Transpose
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 
-# Bits of the integers that a float type holds exactly, sign aside.
+# Maximum number of bits of integers that a float type represents exactly, without the sign.
 _MANTISSA = {DType.FLOAT16: 11, DType.FLOAT32: 24}
-# Operators of one operand that move elements and do not look at them.
+# Operators of one operand that move elements without reading their values.
 _MOVEMENTS = (Reshape, StridedSlice, Transpose)
 
 
 @function_pass(opt_level=3)
 def canonicalize_cast(graph: Graph, context: PassContext) -> Graph:
-    """Merge casts, drop those that change nothing, and move them to where elements are narrow."""
+    """Merge casts, remove those without effect, and move them so that other operators move fewer bytes."""
     rules = _Rules(context)
-    # A cast that has moved may stand beside another one.
+    # A cast that has moved may become adjacent to another cast.
     while True:
         result = forward_rewrite(graph, rules.table())
         if result is graph:
@@ -66,7 +66,7 @@ class _Rules:
         return self._hoist(site, inner)
 
     def _merge(self, site: RewriteSite[None], inner: Node) -> Replacement:
-        """A cast of a cast."""
+        """Merge two casts."""
         node = site.node
         assert isinstance(node.op, Cast)
         assert isinstance(inner.op, Cast)
@@ -75,11 +75,11 @@ class _Rules:
         if reason is not None:
             self.context.declined(node, reason)
             return None
-        self.context.fired(node, f"cast %{inner.output.name} of {first.value} loses nothing that it keeps")
+        self.context.fired(node, f"cast %{inner.output.name} of {first.value} loses no bits that it keeps")
         return site.emit(node.op, inner.inputs[0])
 
     def _hoist(self, site: RewriteSite[None], inner: Node) -> Replacement:
-        """A cast that narrows goes before a movement of as many elements."""
+        """Move a narrowing cast before an operator that moves as many elements."""
         node = site.node
         assert isinstance(node.op, Cast)
         source, moved = inner.operands[0] if inner.operands else None, inner.outputs[0]
@@ -95,7 +95,7 @@ class _Rules:
         return site.emit(inner.op, narrow)
 
     def movement(self, site: RewriteSite[None]) -> Replacement:
-        """A cast that widens, or casts what is left out, goes behind the movement."""
+        """Move a cast after the movement if it widens, or if the movement leaves elements out."""
         node, inner = site.node, site.producer(0)
         if node.epilogue or inner is None or inner.epilogue or not isinstance(inner.op, Cast):
             return None
@@ -115,11 +115,11 @@ class _Rules:
 
 
 def merged_differs(first: DType, middle: DType, last: DType) -> str | None:
-    """Why a cast to the last type differs from one by way of the middle; None if it does not."""
+    """Return why a cast to `last` differs from a cast through `middle`, or None if it does not."""
     if DType.FLOAT16 in (first, last) and not (first.is_float and last.is_float):
         return f"kernels convert float16 to and from float32 only, not {first.value} to {last.value}"
     if first is middle or _holds(middle, first):
-        # The number is still the same; but integers wrap where floats saturate.
+        # The number is still the same, but integers wrap and floats saturate.
         if first.is_integer and middle.is_float and last.is_integer and not _holds(last, first):
             return f"{first.value} wraps in {last.value}, {middle.value} saturates"
         return None
@@ -130,7 +130,7 @@ def merged_differs(first: DType, middle: DType, last: DType) -> str | None:
 
 
 def _holds(outer: DType, inner: DType) -> bool:
-    """Every number of the inner type is one of the outer."""
+    """Return whether the outer type represents every number of the inner one."""
     if outer is inner or inner is DType.BOOL:
         return True
     if outer is DType.BOOL or (inner.is_float and not outer.is_float):
@@ -139,6 +139,6 @@ def _holds(outer: DType, inner: DType) -> bool:
         return outer.itemsize >= inner.itemsize
     low, high = inner.range
     if outer.is_float:
-        # The lowest number is a power of two or zero; float16 reaches far beyond its mantissa's integers.
+        # The lowest number is zero or a power of two; the range of float16 exceeds its exact integers by far.
         return high < 1 << _MANTISSA[outer]
     return outer.range[0] <= low and high <= outer.range[1]

@@ -1,4 +1,4 @@
-"""One way to write each thing.
+"""Rewrites equivalent operators to one canonical form.
 
     %a: int8[8] = clip(%x) {minimum=0.0, maximum=inf}
     %y: int8[8] = clip(%a) {minimum=-inf, maximum=6.0}  ->  %y: int8[8] = clip(%x) {minimum=0.0, maximum=6.0}
@@ -6,14 +6,19 @@
     %a: float32[1,8] = fully_connected(%x, %w, %b)
     %y: float32[1,8] = add(%a, %c)                      ->  %y: float32[1,8] = fully_connected(%x, %w, %bc)
 
-Clips, transposes and pads in a row become one, and so do sums and products with constants; those that change
-nothing go; a difference with a constant is a sum, a quotient a product, the negative a product with -1; a sum
-with one constant per channel behind weights is their bias; a grouped convolution with one input channel per
-group is a depthwise one; neighbouring slices of one value, put together, are one slice, or the value itself;
-the larger, or smaller, of a value and a number is a clip where a layer before takes one. Each rule keeps the
-bits of integers; in floating point, two constants made one are rounded in another order. A quotient becomes a
-product where the reciprocals are exact, that is for powers of two; others are rounded twice and need relaxed
-numerics. Reshapes are removed in between, see `remove_redundant_reshape`, since what they hide may match.
+Each rule keeps the bits of integers. In floating point, merging two constants changes the order of rounding.
+
+- Adjacent clips, transposes and pads become one, and also sums and products with constants.
+- Operators without effect are removed.
+- A difference with a constant becomes a sum, a quotient a product, and a negation a product with -1. A
+  quotient becomes a product only if the reciprocals are exact (powers of two); others would be rounded twice,
+  which requires relaxed numerics.
+- A sum with one constant per channel becomes the bias of the weights before it.
+- A grouped convolution with one input channel per group becomes a depthwise convolution.
+- A concatenation of adjacent slices of one value becomes one slice, or the value itself.
+- The maximum or minimum of a value and a number becomes a clip if the layer before can take one.
+
+Reshapes are removed in between (`remove_redundant_reshape`), because they can hide matches.
 """
 
 from __future__ import annotations
@@ -53,14 +58,14 @@ from microfold.transform.simplify.remove_redundant_reshape import remove_redunda
 
 _WITH_BIAS = (Conv2D, DepthwiseConv2D, TransposeConv2D, FullyConnected)
 _NO_CONSTANT = "not one float32 value and one constant"
-_NO_NEIGHBOURS = "none of its parts are neighbouring slices of one value that it alone reads"
+_NO_NEIGHBOURS = "no parts are adjacent slices of a value without other readers"
 
 
 @function_pass(opt_level=3)
 def canonicalize_ops(graph: Graph, context: PassContext) -> Graph:
-    """Apply the rules of this file wherever they fit."""
+    """Apply all rules until nothing changes."""
     rules = _Rules(context)
-    # What one round merges may be what the next has been waiting for: a value left with a single reader.
+    # One round may enable rewrites of the next: a value may be left with a single reader.
     while True:
         result = forward_rewrite(graph, rules.table())
         if remove_redundant_reshape.why_skipped(context) is None:
@@ -91,12 +96,12 @@ class _Rules:
         }
 
     def remove(self, site: RewriteSite[None], reason: str) -> Replacement:
-        """The node's operand stands for its result."""
+        """Replace the node's result by its operand."""
         self.context.fired(site.node, reason)
         return site.inputs[0]
 
     def decline(self, site: RewriteSite[None], reason: str) -> Replacement:
-        """The node stays as it is."""
+        """Leave the node unchanged, and record why."""
         self.context.declined(site.node, reason)
         return None
 
@@ -111,7 +116,7 @@ class _Rules:
         if source is not None and order == tuple(range(len(order))):
             self.context.fired(node, "no axis moves")
             return source
-        # While something else reads the inner transpose, two in a row are one more in total, not one less.
+        # While the inner transpose has other readers, a merged one would be additional.
         if inner is None:
             return self.decline(site, "no bare transpose computes its operand")
         if not site.is_only_reader(0):
@@ -133,8 +138,8 @@ class _Rules:
         assert isinstance(inner.op, Clip)
         low, high = (min(max(x, op.minimum), op.maximum) for x in (inner.op.minimum, inner.op.maximum))
         if Clip(low, high) == inner.op:
-            return self.remove(site, f"clip %{inner.output.name} leaves nothing beyond its bounds")
-        # A producer can take a clip in its epilogue only while it has one reader: do not add one.
+            return self.remove(site, f"clip %{inner.output.name} already limits to its bounds")
+        # A producer can take a clip into its epilogue only while it has one reader, therefore add no reader.
         if not site.is_only_reader(0):
             return self.decline(site, f"%{inner.output.name} has other readers")
         self.context.fired(node, f"a clip of clip %{inner.output.name}")
@@ -146,7 +151,7 @@ class _Rules:
         if node.epilogue:
             return self.decline(site, "it has an epilogue")
         if all(pair == (0, 0) for pair in node.op.padding):
-            return self.remove(site, "it pads by nothing")
+            return self.remove(site, "its padding is empty")
         if inner is None:
             return self.decline(site, "no bare pad computes its operand")
         if not site.is_only_reader(0):
@@ -160,7 +165,7 @@ class _Rules:
         return site.emit(replace(node.op, padding=total), inner.inputs[0])
 
     def conv2d(self, site: RewriteSite[None]) -> Replacement:
-        """[OC, KH, KW, 1] filters over several groups are [1, KH, KW, OC] depthwise ones."""
+        """Replace [OC, KH, KW, 1] filters of several groups by [1, KH, KW, OC] depthwise filters."""
         node = site.node
         op, image, weights, bias = node.op, site.value(0), site.value(1), site.value(2)
         assert isinstance(op, Conv2D)
@@ -212,27 +217,27 @@ class _Rules:
     def sub(self, site: RewriteSite[None]) -> Replacement:
         constant = site.array(site.node.inputs[1])
         if constant is None or site.node.output.type.dtype is not DType.FLOAT32:
-            return self.decline(site, "what it subtracts is no float32 constant")
+            return self.decline(site, "its subtrahend is no float32 constant")
         value = site.value(1)
         assert value is not None
         assert isinstance(site.node.op, Sub)
-        self.context.fired(site.node, "what it subtracts is constant: it is a sum")
+        self.context.fired(site.node, "its subtrahend is constant: it becomes a sum")
         negative = site.builder.constant(-constant, value.type, value.name)
         return site.emit(Add(site.node.op.out), site.value(0), negative, epilogue=site.epilogue)
 
     def div(self, site: RewriteSite[None]) -> Replacement:
         value, constant = site.value(1), site.array(site.node.inputs[1])
         if value is None or constant is None:
-            return self.decline(site, "what it divides by is not constant")
+            return self.decline(site, "its divisor is not constant")
         with np.errstate(all="ignore"):
             reciprocal = (np.float32(1) / constant).astype(np.float32)
         if not (_are_normal(constant) and _are_normal(reciprocal)):
-            return self.decline(site, "what it divides by has no reciprocal in float32")
+            return self.decline(site, "its divisor has no reciprocal in float32")
         is_exact = bool(np.all(np.frexp(constant)[0] * np.sign(constant) == 0.5))
         if not is_exact and self.context.numerics == "exact":
-            return self.decline(site, "what it divides by is no power of two")
+            return self.decline(site, "its divisor is no power of two")
         assert isinstance(site.node.op, Div)
-        self.context.fired(site.node, "what it divides by is constant: it is a product")
+        self.context.fired(site.node, "its divisor is constant: it becomes a product")
         factor = site.builder.constant(reciprocal, value.type, value.name)
         return site.emit(Mul(site.node.op.out), site.value(0), factor, epilogue=site.epilogue)
 
@@ -240,14 +245,14 @@ class _Rules:
         node = site.node
         assert isinstance(node.op, Unary)
         if node.op.function != "neg" or node.op.out != ElementType(DType.FLOAT32):
-            return self.decline(site, "only the negative of float32 is a product")
-        self.context.fired(node, "it is a product with -1")
+            return self.decline(site, "only the negation of float32 becomes a product")
+        self.context.fired(node, "it becomes a product with -1")
         minus_one = TensorType(DType.FLOAT32, ())
         factor = site.builder.constant(np.array(-1, np.float32), minus_one, f"{node.output.name}_sign")
         return site.emit(Mul(node.op.out), site.value(0), factor, epilogue=site.epilogue)
 
     def concatenate(self, site: RewriteSite[None]) -> Replacement:
-        """Parts that are neighbouring slices of one value."""
+        """Merge operands that are adjacent slices of one value."""
         node = site.node
         assert isinstance(node.op, Concatenate)
         if node.epilogue:
@@ -273,12 +278,12 @@ class _Rules:
         if len(parts) == len(node.inputs) > 1:
             return self.decline(site, _NO_NEIGHBOURS)
         self.context.fired(
-            node, "some of its parts are neighbours in one value" if len(parts) > 1 else "it is one part"
+            node, "some of its parts are adjacent in one value" if len(parts) > 1 else "it is one part"
         )
         return parts[0] if len(parts) == 1 else site.emit(node.op, *parts)
 
     def bound(self, site: RewriteSite[None]) -> Replacement:
-        """A float and one number; `fold_quantize` sees to integers."""
+        """Replace the maximum or minimum of a float32 value and a number by a clip."""
         node, found = site.node, _float_constant(site)
         if found is None:
             return self.decline(site, _NO_CONSTANT)
@@ -287,19 +292,19 @@ class _Rules:
         data, _, constant = found
         producer, source = site.producer(data), site.value(data)
         if source is None or constant.size != 1 or source.type != node.output.type:
-            return self.decline(site, f"{constant.shape} is not one number for all elements")
+            return self.decline(site, f"{constant.shape} must be one number for all elements")
         number = float(constant.reshape(()))
         if not math.isfinite(number):
-            return self.decline(site, f"{number:g} is no bound of a clip")
+            return self.decline(site, f"{number:g} is no finite bound of a clip")
         takes = producer is not None and (isinstance(producer.op, Clip) or takes_clip(producer))
         if producer is None or not takes or not site.is_only_reader(data):
-            return self.decline(site, f"no layer computes %{source.name} for it alone: a clip is no better")
+            return self.decline(site, f"no layer computes %{source.name} only for it: a clip is no faster")
         clip = Clip(number, math.inf) if isinstance(node.op, Maximum) else Clip(-math.inf, number)
-        self.context.fired(node, f"it is a clip, which {producer.op.name} %{source.name} takes")
+        self.context.fired(node, f"it becomes a clip for the epilogue of {producer.op.name} %{source.name}")
         return site.emit(clip, source)
 
     def _merge(self, site: RewriteSite[None], data: int, value: Value, constant: Array) -> Replacement:
-        """Two sums, or two products, with constants."""
+        """Merge two sums, or two products, with constants."""
         node, inner = site.node, _bare_producer(site, type(site.node.op), data)
         if inner is None:
             return self.decline(site, f"no bare {node.op.name} computes its operand")
@@ -318,16 +323,16 @@ class _Rules:
                 )
             if not np.isfinite(both).all():
                 return self.decline(site, "both constants together exceed float32")
-            self.context.fired(node, f"{node.op.name} %{inner.output.name} has a constant, too")
+            self.context.fired(node, f"{node.op.name} %{inner.output.name} also has a constant")
             merged = site.builder.constant(both, TensorType(DType.FLOAT32, both.shape), value.name)
             return site.emit(node.op, inner.inputs[1 - index], merged, epilogue=site.epilogue)
         return self.decline(site, f"{node.op.name} %{inner.output.name} has no constant")
 
     def _bias(self, site: RewriteSite[None], data: int, constant: Array) -> Replacement:
-        """A constant per channel behind weights."""
+        """Merge a sum with one constant per channel into the bias of the weights before it."""
         node, inner = site.node, site.producer(data)
         if inner is None or not isinstance(inner.op, _WITH_BIAS):
-            return None  # the other rule says what it looks for
+            return None  # `_merge` records the reason
         name = f"{inner.op.name} %{inner.output.name}"
         if inner.epilogue or not site.is_only_reader(data):
             return self.decline(site, f"{name} has {'an epilogue' if inner.epilogue else 'other readers'}")
@@ -335,7 +340,7 @@ class _Rules:
         if layout is not None:
             return self.decline(site, f"{name}: {layout}")
         if inner.output.type != node.output.type or constant.size not in (1, *constant.shape[-1:]):
-            return self.decline(site, f"{constant.shape} is not one constant per channel: it is no bias")
+            return self.decline(site, f"{constant.shape} is no bias: a bias has one constant per channel")
         channels = inner.output.type.shape[-1]
         name, total = f"{node.output.name}_bias", np.broadcast_to(constant.reshape(-1), (channels,))
         if len(inner.inputs) > 2 and inner.inputs[2] is not None:
@@ -350,10 +355,10 @@ class _Rules:
 
 @frozen
 class _Slice:
-    """A part of a value.
+    """Part of a value.
 
     Attributes:
-        is_read_here_only: nothing else reads any of the slices that it is made of.
+        is_read_here_only: whether the slices that it consists of have no other readers.
     """
 
     source: Value
@@ -365,7 +370,7 @@ class _Slice:
         return self.op.size == self.source.type.shape
 
     def followed_by(self, other: _Slice, axis: int) -> _Slice | None:
-        """Both as one, if the other one begins where this one ends."""
+        """Return both slices as one if the other one begins at the end of this one."""
         first, second = self.op, other.op
         if self.source is not other.source or not first.strides == second.strides == (1,) * len(first.size):
             return None
@@ -380,7 +385,7 @@ class _Slice:
 
 
 def _slice_of(site: RewriteSite[None], value: Value) -> _Slice:
-    """A value as a slice; all of it if it is none."""
+    """Return a value as a slice; all of it if it is no slice."""
     node = site.builder.producer(value)
     if node is not None and isinstance(node.op, StridedSlice) and not node.epilogue:
         return _Slice(node.operands[0], node.op, site.uses[value] == 1)
@@ -395,7 +400,7 @@ def _operand(node: Node, index: int) -> Value:
 
 
 def _float_constant(site: RewriteSite[None]) -> tuple[int, Value, Array] | None:
-    """Of a float32 node with a constant operand: the other operand's index, the constant and its elements."""
+    """Return (index of the data operand, constant, its elements) of a float32 node with one constant."""
     if site.node.output.type.dtype is not DType.FLOAT32:
         return None
     for index in (1, 0):
@@ -406,7 +411,7 @@ def _float_constant(site: RewriteSite[None]) -> tuple[int, Value, Array] | None:
 
 
 def _bare_producer(site: RewriteSite[None], op_type: type[Op], index: int = 0) -> Node | None:
-    """The operand's producer if it is of that operator and has no epilogue."""
+    """Return the producer of an operand if it has this operator and no epilogue."""
     producer = site.producer(index)
     return (
         producer
@@ -422,6 +427,6 @@ def _keeps_everything(op: Clip, type: TensorType) -> bool:
 
 
 def _are_normal(array: Array) -> bool:
-    """All elements are normal numbers of float32: neither zero nor subnormal, infinite or NaN."""
+    """Return whether all elements are normal float32 numbers: not zero, subnormal, infinite or NaN."""
     magnitude = np.abs(array)
     return bool(np.all(np.isfinite(array) & (magnitude >= np.finfo(np.float32).tiny)))

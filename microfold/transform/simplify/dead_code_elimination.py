@@ -1,11 +1,12 @@
-"""Removes what no output depends on.
+"""Removes nodes and states that no output depends on.
 
     %a: int8[4] = clip(%x) {minimum=0.0, maximum=6.0}            %y: int8[4] = clip(%x) {minimum=-1.0, ...}
     %y: int8[4] = clip(%x) {minimum=-1.0, maximum=1.0}    ->
     (%y is the output)
 
-Nodes with effects stay, and so does what they read. A state is an effect only if its content is read: one
-that is written and never read, or read only to compute its own successor, goes with all that computed it.
+Nodes with effects stay, and so do their operands. Writing a state is an effect only if its content is read. A
+state that is never read, or read only to compute its own successor, is removed with the nodes that compute
+it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from microfold.passes.decorators import function_pass
 
 @function_pass(opt_level=1)
 def dead_code_elimination(graph: Graph, context: PassContext) -> Graph:
-    """Drop dead nodes and states that cannot be observed."""
+    """Remove dead nodes, and states that cannot be observed."""
     live = observed(graph)
     state = tuple(s for s in graph.state if s.value in live)
     for dropped in graph.state:
@@ -37,7 +38,7 @@ def dead_code_elimination(graph: Graph, context: PassContext) -> Graph:
 
 
 def observed(graph: Graph) -> set[Value]:
-    """The values that an output or an effect depends on, in this call or a later one."""
+    """Return the values that an output or an effect depends on, in this run or a later one."""
     live: set[Value] = set(graph.outputs)
     size = -1
     while size != len(live):

@@ -1,13 +1,12 @@
-"""Computes equal things once.
+"""Computes common subexpressions once.
 
     %a: int8[4] = clip(%x) {minimum=0.0, maximum=6.0}            %a: int8[4] = clip(%x) {minimum=0.0, ...}
     %b: int8[4] = clip(%x) {minimum=0.0, maximum=6.0}    ->      %y: int8[4] = add(%a, %a)
     %y: int8[4] = add(%a, %b)
 
-Two nodes are equal if operator, attributes, operands and epilogue are. Constants of equal type and bytes are
-one constant. Nodes with effects are never merged, nor are copies: they are there for their storage. A caller
-may leave out more nodes by `fskip`, and the constants by `call_only`: then only nodes of the same constant
-are equal.
+Two nodes are equal if their operators, attributes, operands and epilogues are equal. Constants of equal type
+and bytes are merged. Nodes with effects are never merged, nor are copies, which exist for their storage. A
+caller may exclude nodes by `fskip`, and constants by `call_only`: nodes with different constants then differ.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ Key = tuple[Op, str, tuple[Operand | None, ...], tuple[Step, ...]]
 @function_pass(opt_level=3)
 @frozen
 class EliminateCommonSubexpr:
-    """Merging of equal nodes and equal constants.
+    """Merging of equal nodes and of equal constants.
 
     Attributes:
-        fskip: whether a node stays as it is; None: no node does.
-        call_only: constants are not merged.
+        fskip: returns whether a node stays unchanged; None: no node is skipped.
+        call_only: whether to leave constants unmerged.
     """
 
     fskip: Callable[[Node], bool] | None = None
@@ -49,13 +48,13 @@ class EliminateCommonSubexpr:
             node = site.node
             if node.op.has_effect or isinstance(node.op, Copy):
                 context.declined(
-                    node, "it has an effect" if node.op.has_effect else "it is there for its storage"
+                    node, "it has an effect" if node.op.has_effect else "it exists for its storage"
                 )
                 return None
             if self.fskip is not None and self.fskip(node):
-                context.declined(node, "fskip leaves it")
+                context.declined(node, "fskip excludes it")
                 return None
-            # The representation tells 0.0 from -0.0, which compare equal.
+            # `repr` distinguishes 0.0 from -0.0, which compare equal.
             key = (node.op, repr(node.op), site.inputs, site.epilogue)
             if key not in seen:
                 seen[key] = node.outputs
@@ -67,12 +66,12 @@ class EliminateCommonSubexpr:
         return forward_rewrite(graph, merge)
 
 
-# The pass with its defaults.
+# The pass with default options.
 eliminate_common_subexpr = EliminateCommonSubexpr()
 
 
 def _merge_constants(graph: Graph, context: PassContext) -> Graph:
-    """Let readers of equal constants read the first of them."""
+    """Let readers of equal constants read the first one."""
     first: dict[tuple[TensorType, bytes], Value] = {}
     replaced: dict[Value, Value] = {}
     for value, array in graph.constants.items():

@@ -1,12 +1,12 @@
-"""Makes constants of states that never change, and one state of those that are always equal.
+"""Replaces states that never change by constants, and merges states that are always equal.
 
     state %s: int8[4] initial [1, 2, 3, 4] next %s     ->     %s = constant int8[4] [1, 2, 3, 4]
 
     state %s: int8[4] initial [0, 0, 0, 0] next %n
     state %t: int8[4] initial [0, 0, 0, 0] next %n     ->     state %s: int8[4] initial [0, 0, 0, 0] next %n
 
-Weights that a model keeps in resource variables are such states; as constants they move from RAM to flash.
-States that no output depends on are `dead_code_elimination`'s. Every bit stays.
+An example are weights that a model keeps in resource variables: as constants they move from RAM to flash.
+`dead_code_elimination` removes states that no output depends on. All bits stay the same.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from microfold.passes.decorators import function_pass
 
 @function_pass(opt_level=1)
 def eliminate_dead_state(graph: Graph, context: PassContext) -> Graph:
-    """Drop states that hold nothing of their own."""
+    """Remove redundant states until nothing changes."""
     while (result := _eliminate(graph, context)) is not graph:
         graph = result
     return graph
 
 
 def _eliminate(graph: Graph, context: PassContext) -> Graph:
-    """One look at each state; two that were followed by equal ones may now be followed by one."""
+    """Run one round. A round may make the successors of two states equal, which the next one then merges."""
     constants: dict[Value, Array] = dict(graph.constants)
     first: dict[tuple[TensorType, bytes, Value], Value] = {}
     replaced: dict[Value, Value] = {}

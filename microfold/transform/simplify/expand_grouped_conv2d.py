@@ -1,11 +1,11 @@
-"""Makes grouped convolutions dense: every filter gets zero weights for the channels of the other groups.
+"""Makes grouped convolutions dense: each filter gets zero weights for the channels of the other groups.
 
     %w = constant int8[2,1,1,1] [3, 5]                      %w = constant int8[2,1,1,2] [3, 0, 0, 5]
     %y: int8[1,4,4,2] = conv2d(%x, %w) {...}        ->      %y: int8[1,4,4,2] = conv2d(%x, %w) {...}
 
-No kernel computes groups. A weight of zero adds nothing, so the bits stay; the price is as many times the
-weights and multiplications as there are groups. Where that is much, `split_grouped_conv2d` has taken them
-apart before. Groups of one channel are depthwise convolutions and are taken before, by `canonicalize_ops`.
+No kernel computes groups. A zero weight adds nothing, so the bits stay the same. The number of weights and of
+multiplications grows by the number of groups. If that is too expensive, `split_grouped_conv2d` has split the
+groups before. Groups of one channel are depthwise convolutions, which `canonicalize_ops` has replaced before.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def expand_grouped_conv2d(graph: Graph, context: PassContext) -> Graph:
 
 
 def dense_filters(filters: Array, channels: int) -> Array:
-    """Filters [OC, KH, KW, channels of a group], with zeros for the other ones of all `channels`."""
+    """Extend filters [OC, KH, KW, channels of a group] to all `channels`, with zeros for other groups."""
     depth = filters.shape[3]
     groups = channels // depth
     count = filters.shape[0] // groups

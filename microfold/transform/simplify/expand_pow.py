@@ -1,10 +1,10 @@
-"""Computes powers with some constant exponents by products and roots.
+"""Replaces powers with some constant exponents by products and roots.
 
     %y: float32[8] = pow(%x, %two)   ->   %y: float32[8] = unary(%x) {function="square", out=float32}
 
-The library's function takes hundreds of instructions; an exponent of 0.5, 1, 2, 3, -0.5 or -1 takes one to
-three. Each rounds, so that results differ in the last bits at most. The root of minus infinity is not a
-number while its power is infinite: such values are outside of the domain of float operators.
+The library function needs hundreds of instructions; the exponents 0.5, 1, 2, 3, -0.5 and -1 need one to three
+operations. Each operation rounds, so that only the last bits of results can differ. The square root of minus
+infinity is NaN, but its power is infinite. Infinite values are outside of the domain of float operators.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXPONENTS = (0.5, 1.0, 2.0, 3.0, -0.5, -1.0)
 
 @function_pass(opt_level=3)
 def expand_pow(graph: Graph, context: PassContext) -> Graph:
-    """Write float32 powers with small constant exponents as products, quotients and roots."""
+    """Replace float32 powers with small constant exponents by products, quotients and roots."""
 
     def rewrite(site: RewriteSite[None]) -> Replacement:
         node, base = site.node, site.value(0)
@@ -42,9 +42,9 @@ def expand_pow(graph: Graph, context: PassContext) -> Graph:
             if not np.all(exponents == exponent):
                 reason = "its exponents are not all the same"
             elif base.type != node.output.type:
-                reason = "its base is spread over the exponents' shape"
+                reason = "its base is broadcast to the shape of the exponents"
             elif exponent not in _EXPONENTS:
-                reason = f"to the power of {exponent:g} takes the library's function"
+                reason = f"to the power of {exponent:g} needs the library function"
             else:
                 context.fired(node, f"to the power of {exponent:g}")
                 return _emit(site, exponent)

@@ -1,4 +1,4 @@
-"""Keeps integers where floats would only be moved, picked or compared.
+"""Moves, picks and compares integers instead of dequantised floats.
 
     %a: float32[1,8,8,4] = dequantize(%x)                     %b: int8[1,4,4,4] = max_pool2d(%x) {...}
     %y: float32[1,4,4,4] = max_pool2d(%a) {...}         ->    %y: float32[1,4,4,4] = dequantize(%b)
@@ -7,15 +7,16 @@
     %b: float32[1,16] = concatenate(%a, %f)                   %d: int8[1,8] q(0.2, 5) = quantize(%f)
     %y: int8[1,16] q(0.2, 5) = quantize(%b)             ->    %y: int8[1,16] q(0.2, 5) = concatenate(%c, %d)
 
-Dequantize goes behind such an operator where that is exact and no more elements are dequantized, and quantize
-goes before one that gives no fewer elements than it reads. `fold_quantize` takes the pairs that meet. (TVM's
-pass of this name does so for arithmetic as well, where other bits come out.)
+Dequantize moves after an operator of this kind if that is exact and does not increase the number of
+dequantised elements. Quantize moves before an operator that has at least as many outputs as inputs.
+`fold_quantize` removes the pairs that meet. (TVM's pass of this name also changes arithmetic, which changes
+bits.)
 
-All bits stay. Of 8 and 16 bits, dequantize gives each number a float of its own, larger ones for larger
-numbers: neighbours differ by more than a 2^-18th, the product is rounded by no more than a 2^-24th. So equal
-elements stay equal, and the largest is the same one. Zero is +0, nothing is infinite or NaN. Quantize never
-gives less for more, and nothing but -0 and +0, which it gives the same, are different and compare equal.
-Constants and bounds that take part must be floats that dequantize gives.
+All bits stay the same. For 8 and 16 bits, dequantize maps distinct numbers to distinct floats, in ascending
+order: neighbours differ by more than 2^-18 relatively, and the product is rounded by at most 2^-24. Equal
+elements therefore stay equal, and the largest element stays the largest. Zero is +0, and no element is
+infinite or NaN. Quantize is monotone; the only different floats that compare equal are -0 and +0, and it maps
+both to the same number. Constants and bounds that take part must be results of dequantize.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ _PICKS = (ArgMax, ArgMin, Clip, MaxPool2D, ReduceMax, ReduceMin, TopK)
 
 @function_pass(opt_level=2)
 def fake_quantization_to_integer(graph: Graph, context: PassContext) -> Graph:
-    """Move dequantize down and quantize up, as far as all bits stay."""
-    # What one sweep brings together may be what the next has been waiting for.
+    """Move dequantize down and quantize up as long as all bits stay the same."""
+    # One sweep may enable rewrites of the next.
     while True:
         result = forward_rewrite(graph, _Rules(graph, context).table())
         if result is graph:
@@ -70,11 +71,11 @@ def fake_quantization_to_integer(graph: Graph, context: PassContext) -> Graph:
 
 
 class _Rules:
-    """The rules for one sweep.
+    """Rules of one sweep.
 
     Attributes:
-        narrow: values that are wanted quantised, and nothing else; with the type of their elements.
-        names: of those, that quantize reads, the name that its result has.
+        narrow: values that are read only in quantised form, with their quantised element type.
+        names: name of the quantised result, for values that quantize reads.
     """
 
     def __init__(self, graph: Graph, context: PassContext):
@@ -94,7 +95,7 @@ class _Rules:
         return {Quantize: self.quantize, **dict.fromkeys(movable, self.move)}
 
     def _want(self, node: Node) -> None:
-        """Note which operands the node wants quantised."""
+        """Record the operands that the node reads in quantised form."""
         if isinstance(node.op, Quantize):
             element, wanted = node.op.out, list(node.operands[:1])
         elif len(node.outputs) == 1 and node.outputs[0] in self.narrow:
@@ -111,26 +112,26 @@ class _Rules:
                 if isinstance(node.op, Quantize):
                     self.names[value] = node.outputs[0].name
             else:
-                self.context.declined(node, f"it stays behind {describe(inner)}: {reason}")
+                self.context.declined(node, f"it stays after {describe(inner)}: {reason}")
 
     def _computed(self, node: Node) -> list[Value]:
-        """The data that a node reads and that are not constant."""
+        """Return the data operands of a node that are not constant."""
         operands = (node.inputs[index] for index in _data(node))
         return [value for value in operands if value is not None and value not in self.constants]
 
     def _stays_behind(self, node: Node) -> str | None:
-        """Why quantize does not go before an operator."""
+        """Return why quantize cannot move before an operator, or None if it can."""
         if node.epilogue:
             return "it has an epilogue"
         if self.uses[node.outputs[0]] > 1:
-            return "something else reads its result"
+            return "its result has other readers"
         computed = self._computed(node)
         floats = {value for value in computed if not self._is_dequantized(value)}
         before, after = sum(value.type.size for value in floats), node.outputs[0].type.size
         if before > after:
-            return f"it gives {after} elements of {before}"
+            return f"it makes {after} elements of {before}"
         if len(computed) > 1 and len(floats) == len(computed):
-            return "it reads several values, none of which is dequantized"
+            return "it reads several values, but none is dequantized"
         return None
 
     def _is_dequantized(self, value: Value) -> bool:
@@ -138,13 +139,13 @@ class _Rules:
         return producer is not None and isinstance(producer.op, Dequantize)
 
     def quantize(self, site: RewriteSite[None]) -> Replacement:
-        """What has become integers before needs no quantize."""
+        """Remove a quantize whose operand has been quantised before."""
         if site.node.operands[0] not in self.narrow or site.node.epilogue:
             return None
         return site.inputs[0]
 
     def move(self, site: RewriteSite[None]) -> Replacement:
-        """The operator on integers, quantize before it or dequantize behind it."""
+        """Let an operator compute with integers: move quantize before it, or dequantize after it."""
         element = self.narrow.get(site.node.outputs[0])
         return self._raise(site, element) if element is not None else self._sink(site)
 
@@ -164,7 +165,7 @@ class _Rules:
                 inputs[index] = quantized[value]
         if isinstance(op, Pad):
             op = replace(op, fill=float(_quantized(np.array([op.fill], np.float32), element)[0]))
-        self.context.fired(node, f"behind quantize, it moves {element.dtype.value}")
+        self.context.fired(node, f"after quantize, it moves {element.dtype.value}")
         (old,) = node.outputs
         return site.builder.emit(op, inputs, [self.names.get(old, old.name)])
 
@@ -195,9 +196,9 @@ class _Rules:
         )
 
     def _sources(self, site: RewriteSite[None]) -> tuple[ElementType, list[Value | None]] | str | None:
-        """The element type that all data have before they are dequantized, and the operands as integers.
+        """Return the common quantised element type of all data operands, and the operands as integers.
 
-        Or why there are no such; None where nothing is dequantized.
+        Return the reason if they have none, or None if no operand is dequantised.
         """
         node, data = site.node, _data(site.node)
         producers = {index: site.producer(index) for index in data}
@@ -228,16 +229,16 @@ class _Rules:
                 return f"%{value.name} is not dequantized"
             integers = _as_integers(array, element)
             if integers is None:
-                return f"%{value.name} has numbers that {element.dtype.value} with its scale has not"
+                return f"%{value.name} has numbers that are no {element.dtype.value} with this scale"
             inputs[index] = site.builder.constant(integers, value.type.with_element(element), value.name)
         before = sum(inner.output.type.size for inner in set(nodes.values()))
         after = sum(value.type.size for value in node.outputs if value.type.dtype is DType.FLOAT32)
         if after > before:
-            return f"it gives {after} elements of {before}"
+            return f"it makes {after} elements of {before}"
         return element, inputs
 
     def _moves_all(self, site: RewriteSite[None], index: int) -> bool:
-        """Whether dequantize moves behind all the readers of an operand."""
+        """Return whether dequantize moves after all readers of an operand."""
         value = site.node.inputs[index]
         assert value is not None
         if value in self.ends:
@@ -251,7 +252,7 @@ class _Rules:
 
 
 def _data(node: Node) -> tuple[int, ...]:
-    """Indices of the operands whose elements become those of the result, or are compared."""
+    """Return the indices of the operands whose elements become elements of the result, or are compared."""
     if isinstance(node.op, _OF_ALL):
         return tuple(range(len(node.inputs)))
     return (1, 2) if isinstance(node.op, Select) else (0,)
@@ -262,7 +263,7 @@ def _is_narrow(type: TensorType) -> bool:
 
 
 def _moves_alone(node: Node, source: TensorType) -> bool:
-    """Whether dequantize moves behind this reader, whatever else there is."""
+    """Return whether dequantize moves after this reader, whatever the other readers are."""
     if node.epilogue or not isinstance(node.op, (*_OF_ONE, *_PICKS)):
         return False
     op = _integer_op(node.op, source.element)
@@ -278,18 +279,18 @@ def _moves_alone(node: Node, source: TensorType) -> bool:
 
 
 def _integer_op(op: Op, element: ElementType) -> Op | str:
-    """The operator for integers of that type, or why there is none."""
+    """Return the operator for integers of this type, or why it does not exist."""
     if isinstance(op, Pad):
         fill = _as_integers(np.array([op.fill], np.float32), element)
         if fill is None:
-            return f"{element.dtype.value} with its scale has not the fill {op.fill:g}"
+            return f"{element.dtype.value} with this scale cannot represent the fill {op.fill:g}"
         return replace(op, fill=float(fill[0]))
     if isinstance(op, Clip):
         low, high = (float(x) for x in _dequantized(np.array(element.dtype.range), element))
         for bound, number in zip((op.minimum, op.maximum), op.bounds(element), strict=True):
             integer = _as_integers(np.array([bound], np.float32), element) if low < bound < high else [number]
             if integer is None or integer[0] != number:
-                return f"{element.dtype.value} with its scale has not the bound {bound:g}"
+                return f"{element.dtype.value} with this scale cannot represent the bound {bound:g}"
         if op.maximum < low or op.minimum > high:
             return "its bounds are beyond the type's range"
     return op
@@ -305,7 +306,7 @@ def _quantized(array: Array, element: ElementType) -> Array:
 
 
 def _as_integers(array: Array, element: ElementType) -> Array | None:
-    """The integers that dequantize makes these very floats of; None if there are no such."""
+    """Return the integers that dequantize to exactly these floats, or None if they do not exist."""
     numbers = _quantized(array, element)
     floats = _dequantized(numbers, element)
     same = np.array_equal(floats, array) and not np.any(np.signbit(array) & (array == 0))

@@ -1,4 +1,4 @@
-"""Makes one dilated convolution of a convolution of an image's phases.
+"""Replaces a convolution of an image's phases by one dilated convolution.
 
     %s: int8[1,4,2,4,2,8] = reshape(%x) {...}
     %t: int8[2,2,1,4,4,8] = transpose(%s) {permutation=(2, 4, 0, 1, 3, 5)}
@@ -10,11 +10,13 @@
         ->
     %y: int8[1,8,8,8] = conv2d(%x, %w) {dilations=(2, 2), padding=((2, 2), (2, 2)), ...}
 
-Frameworks write dilations so: space_to_batch makes an image of every second pixel, say, and batch_to_space
-puts the results together. Whatever reshapes and transposes do it, and along one axis or two: what counts is
-where the elements end up. What batch_to_space crops is not computed: a slice behind a convolution of steps of
-1 that cuts off edges takes from its padding. What changes each channel in its own way, as a clip or a bias
-does, may stand in between. Each result has the same products in the same order: all bits stay.
+Frameworks write dilations in this form: space_to_batch makes separate images, for example of every second
+pixel, and batch_to_space interleaves the results. The pass accepts any sequence of reshapes and transposes,
+for one axis or two: only the final positions of the elements count. Cropping by batch_to_space becomes less
+padding: a slice that removes edges after a convolution with strides of 1 reduces the padding. Steps that
+    change
+each channel separately, such as a clip or a bias, may be in between. Each result has the same products in the
+same order, so that all bits stay the same.
 """
 
 from __future__ import annotations
@@ -42,13 +44,13 @@ from microfold.passes.decorators import function_pass
 from microfold.support.frozen import frozen
 from microfold.transform.layout.propagation.elementwise import is_elementwise
 
-# Reshapes and transposes in a row that are looked at on each side.
+# Maximum number of consecutive reshapes and transposes that are examined on each side.
 _LONGEST = 6
 
 
 @function_pass(opt_level=3)
 def flatten_atrous_conv(graph: Graph, context: PassContext) -> Graph:
-    """Dilate convolutions instead of taking images apart; leave out what is cropped of their results."""
+    """Replace convolutions of phases by dilated ones, and cropped results by less padding."""
 
     def flatten(site: RewriteSite[None]) -> Replacement:
         layer = _layer_behind(site)
@@ -63,7 +65,7 @@ def flatten_atrous_conv(graph: Graph, context: PassContext) -> Graph:
             context.declined(site.node, reason)
             return None
         height, width = phases.block
-        context.fired(site.node, f"{op.name} %{conv.output.name} sees phases of {height} x {width} pixels")
+        context.fired(site.node, f"{op.name} %{conv.output.name} reads phases of {height} x {width} pixels")
         _, rows, columns, channels = conv.operands[0].type.shape
         (top, bottom), (left, right) = op.padding
         dilated = replace(
@@ -83,7 +85,7 @@ def flatten_atrous_conv(graph: Graph, context: PassContext) -> Graph:
         whole = conv.output.type.shape
         part = _as_image(site.node, whole)
         if part is None or any(isinstance(node.op, Transpose) for node in layer.behind):
-            context.declined(site.node, "it does not only take neighbouring rows and columns")
+            context.declined(site.node, "it must only select adjacent rows and columns")
             return None
         pairs = [
             (before - part.begin[axis], behind - (whole[axis] - part.begin[axis] - part.size[axis]))
@@ -91,11 +93,11 @@ def flatten_atrous_conv(graph: Graph, context: PassContext) -> Graph:
         ]
         reason = _why_not(site, layer)
         if reason is None and min(min(pair) for pair in pairs) < 0:
-            reason = f"it leaves out more than the padding {op.padding} adds"
+            reason = f"it removes more than the padding {op.padding} adds"
         if reason is not None:
             context.declined(site.node, reason)
             return None
-        context.fired(site.node, f"{op.name} %{conv.output.name} is padded by as much less")
+        context.fired(site.node, f"{op.name} %{conv.output.name} gets less padding")
         return _emit(site, layer, replace(op, padding=(pairs[0], pairs[1])), conv.operands[0])
 
     return forward_rewrite(graph, {Reshape: flatten, Transpose: flatten, StridedSlice: crop})
@@ -103,13 +105,12 @@ def flatten_atrous_conv(graph: Graph, context: PassContext) -> Graph:
 
 @frozen
 class _Layer:
-    """A convolution and what rearranges its image and its result.
+    """Convolution, and the operators that rearrange its image and its result.
 
     Attributes:
-        before: reshapes and transposes that give the image, the last one first.
-        behind: reshapes, transposes and steps that change each channel in its own way, from the result to
-            the place of the rewrite.
-        place: the node there.
+        before: reshapes and transposes that produce the image, the last one first.
+        behind: reshapes, transposes and channel-wise steps between the result and `place`.
+        place: node that is rewritten.
     """
 
     conv: Node
@@ -125,12 +126,12 @@ class _Layer:
 
 @frozen
 class _Phases:
-    """What the images of a batch are: every `block`-th row and column of a smaller batch.
+    """Decomposition of whole images into phases: every `block`-th row and column of a smaller batch.
 
     Attributes:
-        source: value that has the elements of whole images, in order.
-        batch: how many of them.
-        block: phases along rows and columns.
+        source: value that holds the elements of the whole images, in order.
+        batch: number of whole images.
+        block: number of phases along rows and columns.
     """
 
     source: Value
@@ -139,7 +140,7 @@ class _Phases:
 
 
 def _layer_behind(site: RewriteSite[None]) -> _Layer | None:
-    """What the node stands behind, if there are only rearrangements and steps in between."""
+    """Return the convolution before the node, if only rearrangements and steps are in between."""
     behind: list[Node] = []
     node = site.producer(0)
     while node is not None and not isinstance(node.op, Conv2D | DepthwiseConv2D):
@@ -162,13 +163,13 @@ def _rearranges(node: Node) -> bool:
 
 
 def _data(site: RewriteSite[None], node: Node) -> Value | None:
-    """The operand that is not constant; None unless it is the only one."""
+    """Return the only operand that is not constant, or None if several or none are variable."""
     found = [value for value in node.operands if value not in site.builder.constants]
     return found[0] if len(found) == 1 else None
 
 
 def _is_step(site: RewriteSite[None], node: Node) -> bool:
-    """It changes every element by itself, by numbers that are the same for all pixels."""
+    """Return whether a node changes every element separately, by numbers that are the same for all pixels."""
     data = _data(site, node)
     if data is None or data.type.shape != node.outputs[0].type.shape or not is_elementwise(node.op):
         return False
@@ -180,9 +181,9 @@ def _is_step(site: RewriteSite[None], node: Node) -> bool:
 
 
 def _why_not(site: RewriteSite[None], layer: _Layer) -> str | None:
-    """Why a convolution cannot take up what stands behind it."""
+    """Return why a convolution cannot absorb the operators after it, or None if it can."""
     if layer.conv.epilogue or site.node.epilogue:
-        return "there is an epilogue"
+        return "the convolution or the last operator has an epilogue"
     for node in (layer.conv, *layer.behind):
         if site.uses[node.outputs[0]] > 1:
             return f"%{node.outputs[0].name} has other readers"
@@ -193,17 +194,17 @@ def _why_not(site: RewriteSite[None], layer: _Layer) -> str | None:
     for node in layer.behind:
         order = _moved_on(order, node)
         if not _rearranges(node) and not _has_channels(order, channels):
-            return f"{node.op.name} %{node.outputs[0].name} does not have the channels of the convolution"
+            return f"{node.op.name} %{node.outputs[0].name} does not keep the channels of the convolution"
     return refuses_layout(layer.op)
 
 
 def _has_channels(order: Array, channels: int) -> bool:
-    """Along the last axis stand the elements of a pixel."""
+    """Return whether the elements of a pixel are along the last axis."""
     return order.shape[-1] == channels and bool(np.all(order % channels == np.arange(channels)))
 
 
 def _emit(site: RewriteSite[None], layer: _Layer, op: Op, image: Value) -> Replacement:
-    """The convolution of an image, with the steps behind it, in the shape of the place."""
+    """Emit the convolution of an image and the steps after it, in the shape of the rewritten node."""
     name, builder = site.node.output.name, site.builder
     (value,) = builder.emit(op, [image, *layer.conv.inputs[1:]], [f"{name}_conv"])
     for node in layer.behind:
@@ -216,20 +217,20 @@ def _emit(site: RewriteSite[None], layer: _Layer, op: Op, image: Value) -> Repla
 
 
 def _flat(builder: GraphBuilder, value: Value) -> Value:
-    """A constant of a step without axes of extent 1."""
+    """Return a constant of a step without its axes of extent 1."""
     shape = () if value.type.size == 1 else (value.type.size,)
     return builder.constant(builder.constants[value].reshape(shape), value.type.with_shape(shape), value.name)
 
 
 def _phases(layer: _Layer) -> _Phases | None:
-    """Of what images the convolution sees phases, if the node puts the phases of the results together."""
+    """Return the phases that the convolution reads, if the node interleaves the results accordingly."""
     image, result = layer.conv.operands[0].type, layer.conv.output.type
     final = _moved(result.shape, [*layer.behind, layer.place]).reshape(-1)
     for count in range(1, len(layer.before) + 1):
         source = layer.before[count - 1].operands[0]
         order = _moved(source.type.shape, layer.before[count - 1 :: -1])
         if np.array_equal(order.reshape(-1), np.arange(order.size)):
-            continue  # only another shape, which a layer of one image may have had from the start
+            continue  # only a change of shape, not of order
         for batch, height, width in _factors(image.shape[0]):
             block = height, width
             if np.array_equal(order, _taken_apart(batch, block, image.shape)) and np.array_equal(
@@ -240,7 +241,7 @@ def _phases(layer: _Layer) -> _Phases | None:
 
 
 def _factors(total: int) -> list[tuple[int, int, int]]:
-    """Batches and blocks of more than one pixel that make up the images of a batch."""
+    """Return (batch, height, width) of all blocks of more than one pixel for a batch of this total size."""
     divisors = [n for n in range(1, total + 1) if total % n == 0]
     return [
         (batch, height, total // batch // height)
@@ -251,7 +252,7 @@ def _factors(total: int) -> list[tuple[int, int, int]]:
 
 
 def _moved(shape: Shape, nodes: Sequence[Node]) -> Array:
-    """Where the elements of the last node's result stand in what the first reads, of that shape."""
+    """Return the index in the first node's operand of each element of the last node's result."""
     order = np.arange(math.prod(shape)).reshape(shape)
     for node in nodes:
         order = _moved_on(order, node)
@@ -265,14 +266,17 @@ def _moved_on(order: Array, node: Node) -> Array:
 
 
 def _taken_apart(batch: int, block: Pair, shape: Shape) -> Array:
-    """Where each element of phases of that shape stands in whole images."""
+    """Return the index in whole images of each element of phases of this shape."""
     (height, width), (_, rows, columns, channels) = block, shape
     whole = np.arange(math.prod(shape)).reshape(batch, rows, height, columns, width, channels)
     return whole.transpose(2, 4, 0, 1, 3, 5).reshape(shape)
 
 
 def _as_image(node: Node, whole: Shape) -> StridedSlice | None:
-    """A slice of a convolution's result, perhaps less an axis of extent 1, as one of its rows and columns."""
+    """Return a slice of a convolution's result as a slice of its rows and columns, or None if it is none.
+
+    The result may have lost an axis of extent 1 before the slice.
+    """
     op, shape = node.op, node.operands[0].type.shape
     assert isinstance(op, StridedSlice)
     for axis in (1, 2):

@@ -1,13 +1,13 @@
-"""Evaluates what depends on nothing but constants.
+"""Evaluates nodes with constant operands at compile time.
 
     %a = constant int32[2] [1, 2]                        %c = constant int32[2] [11, 22]
     %b = constant int32[2] [10, 20]              ->      %y: int32[2] = add(%x, %c)
     %c: int32[2] = add(%a, %b)
     %y: int32[2] = add(%x, %c)
 
-A result much larger than what it is computed from stays computed: flash is scarcer than the time to pad, tile
-or broadcast. Nor is what would take long: folding has a budget of operations and bytes
-(`microfold.ir.limits`). Loops are not run: `partial_evaluate` unrolls those that end.
+The pass does not fold a node whose result is much larger than its operands, because flash is scarcer than the
+time to pad, tile or broadcast. Folding also has a budget of operations and bytes (`microfold.ir.limits`).
+Loops are not evaluated: `partial_evaluate` unrolls those with a known trip count.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from microfold.ops.movement.copy import Copy
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 
-TINY = 1024  # bytes that a result may always have
-GROWTH = 4  # times the operands' bytes that a larger result may have
+TINY = 1024  # size of a result that is always allowed, in bytes
+GROWTH = 4  # maximum size of a larger result, relative to its operands
 
 
 @dataclass
@@ -41,7 +41,7 @@ class _Budget:
     """Remaining budget of evaluation at compile time, from `microfold.ir.limits`.
 
     Attributes:
-        growth: elements by which results may be more than their operands.
+        growth: maximum number of elements that results may have in addition to their operands.
     """
 
     growth: int
@@ -49,16 +49,14 @@ class _Budget:
     bytes: int = FOLD_BYTES_TOTAL
 
     def refusal(self, operations: int, size: int, growth: int) -> str:
-        """Return why an evaluation is too much; empty, and its cost taken off, if it is not."""
+        """Return why an evaluation exceeds the budget. If it does not, deduct its cost and return ""."""
         if operations > FOLD_OPERATIONS or size > FOLD_BYTES:
             limits = f"{FOLD_OPERATIONS} operations and {FOLD_BYTES} bytes"
-            return f"it would take {operations} operations on {size} bytes; folding may take {limits}"
+            return f"it needs {operations} operations on {size} bytes; the limits are {limits}"
         if operations > self.operations or size > self.bytes:
-            return (
-                f"it would take {operations} operations on {size} bytes; other folds have used the budget up"
-            )
+            return f"it needs {operations} operations on {size} bytes; other folds have used up the budget"
         if growth > self.growth:
-            return f"it would make {growth} elements more than there are; {self.growth} more may be made"
+            return f"it would add {growth} elements; the remaining limit is {self.growth}"
         self.growth -= growth
         self.operations -= operations
         self.bytes -= size
@@ -73,7 +71,7 @@ def fold_constant(graph: Graph, context: PassContext) -> Graph:
 
     def fold(site: RewriteSite[None]) -> list[Value] | None:
         node = site.node
-        if node.op.has_effect or isinstance(node.op, Copy):  # a copy is there for its storage
+        if node.op.has_effect or isinstance(node.op, Copy):  # a copy exists for its storage
             return None
         if _runs_loop(node.op, graph):
             context.declined(node, "it runs a loop, which might not end")
@@ -89,7 +87,7 @@ def fold_constant(graph: Graph, context: PassContext) -> Graph:
         size = sum(value.type.nbytes for value in node.outputs)
         if size > max(TINY, GROWTH * given):
             context.declined(
-                node, f"its result would take {size} bytes of flash; it is computed from {given} bytes"
+                node, f"its result would need {size} bytes of flash; it is computed from {given} bytes"
             )
             return None
         most = max((tensor.type.size for tensor in tensors.values()), default=0)
@@ -106,12 +104,12 @@ def fold_constant(graph: Graph, context: PassContext) -> Graph:
 
 
 def _operations(node: Node, graph: Graph) -> int:
-    """Elementary operations of one evaluation, those of what it runs included."""
+    """Count the elementary operations of one evaluation, subgraphs included."""
     bodies = [graph.subgraphs[name] for name in node.op.bodies]
     return node.operations() + sum(_operations(inner, body) for body in bodies for inner in body.nodes)
 
 
 def _runs_loop(op: Op, graph: Graph) -> bool:
-    """Whether the operator is a loop, or one is in what it runs."""
+    """Return whether the operator is a loop, or runs one."""
     bodies = [graph.subgraphs[name] for name in op.bodies]
     return isinstance(op, While) or any(_runs_loop(node.op, body) for body in bodies for node in body.nodes)

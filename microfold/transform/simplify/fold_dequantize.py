@@ -1,11 +1,11 @@
-"""Lets operators that take quantised elements read them themselves.
+"""Folds dequantize into operators that can read quantised elements.
 
 %a: float32[1,9,4] = dequantize(%x)
 %b: float32[1,9,3] = dequantize(%s)
 %c, … = detection_postprocess(%a, %b, %anchors)   ->   %c, … = detection_postprocess(%x, %s, %anchors)
 
-The operator's meaning is that of the two; dequantised scores of all classes would be the largest tensor of a
-detector.
+The operator then computes the same function. This saves memory: the dequantised scores of all classes would
+be the largest tensor of a detector.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from microfold.ops.elementwise.conversions.dequantize import Dequantize
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 
-_QUANTIZED = (0, 1)  # operands that may be
+_QUANTIZED = (0, 1)  # indices of the operands that may be quantised
 
 
 @function_pass(opt_level=1)
 def fold_dequantize(graph: Graph, context: PassContext) -> Graph:
-    """Fold dequantize into operators that read int8 and uint8 as well as float32."""
+    """Fold dequantize into operators that accept int8 and uint8 in addition to float32."""
 
     def fold(site: RewriteSite[None]) -> Replacement:
         operands: list[Operand | None] = list(site.inputs)

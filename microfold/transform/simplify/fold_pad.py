@@ -1,17 +1,18 @@
-"""Lets convolutions, maximum pools and Fourier transforms do the padding in front of them.
+"""Folds explicit padding into convolutions, maximum pools and Fourier transforms.
 
     %p: int8[1,10,10,3] = pad(%x) {padding=((0, 0), (1, 1), (1, 1), (0, 0)), fill=-3.0}
     %y: int8[1,8,8,4] = conv2d(%p, %w) {..., padding=((0, 0), (0, 0))}
         ->
     %y: int8[1,8,8,4] = conv2d(%x, %w) {..., padding=((1, 1), (1, 1))}
 
-The padding must be of height and width only, with what the operator's own padding means: real zero (the zero
-point) for a convolution, the lowest value for a maximum pool. An average pool counts only elements inside the
-image, so that its padding means something else. A Fourier transform of real samples pads them by itself with
-zeros behind them, up to its length.
+The padding must be of height and width only. Its fill must be the one that the operator's own padding
+implies: the real zero (the zero point) for a convolution, the lowest value for a maximum pool. An average
+    pool counts
+only elements inside the image, therefore its padding is different. A Fourier transform of real samples
+appends zeros to them itself, up to its length.
 
-Only if every reader of the padded image can take the padding does it move: while one of them needs the padded
-image it has to be computed anyway, and the others would only become slower and keep the unpadded one alive.
+The padding moves only if every reader of the padded image can take it. Otherwise the padded image has to be
+computed anyway, and the other readers would only become slower and keep the unpadded image alive.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _CONVOLUTIONS = (Conv2D, DepthwiseConv2D, HybridConv2D, HybridDepthwiseConv2D)
 @function_pass(opt_level=2)
 def fold_pad(graph: Graph, context: PassContext) -> Graph:
     """Move explicit padding into the operators that read it."""
-    # A pad may stand behind another: what the first round leaves, the next may fold.
+    # A pad may follow another one: one round may enable rewrites of the next.
     while True:
         folded = _fold_once(graph, context)
         if folded is graph:
@@ -69,7 +70,7 @@ def _fold_once(graph: Graph, context: PassContext) -> Graph:
             return None
         assert isinstance(pad.op, Pad)
         if isinstance(node.op, SignalRfft):
-            context.fired(pad, f"{node.op.name} %{node.outputs[0].name} puts zeros behind its samples")
+            context.fired(pad, f"{node.op.name} %{node.outputs[0].name} appends zeros to its samples")
             return site.emit(node.op, producer.inputs[0])
         assert isinstance(node.op, Convolution | MaxPool2D)
         op = replace(node.op, padding=_sum(pad.op, node.op.padding))
@@ -81,14 +82,14 @@ def _fold_once(graph: Graph, context: PassContext) -> Graph:
 
 
 def _why_not(pad: Node, readers: list[Node], is_end: bool) -> str | None:
-    """Why a pad has to stay; None if all its readers can take it."""
+    """Return why a pad has to stay, or None if all its readers can take it."""
     assert isinstance(pad.op, Pad)
     if is_end:
         return "its result leaves the graph"
     if readers and all(isinstance(node.op, SignalRfft) for node in readers):
         *outer, (before, _) = pad.op.padding
         is_tail = pad.op.fill == 0 and not before and not any(map(any, outer))
-        return None if is_tail else "transforms put zeros behind their samples, and nothing elsewhere"
+        return None if is_tail else "transforms only append zeros to their samples"
     for axis, pair in enumerate(pad.op.padding):
         if pair != (0, 0) and (len(pad.op.padding) != 4 or axis not in (1, 2)):
             return f"it pads axis {axis}; only height and width of an NHWC image can be folded"
@@ -100,21 +101,21 @@ def _why_not(pad: Node, readers: list[Node], is_end: bool) -> str | None:
 
 
 def _refusal(pad: Node, reader: Node) -> str | None:
-    """Why a reader cannot do the padding itself."""
+    """Return why a reader cannot do the padding itself, or None if it can."""
     op, value = reader.op, pad.output
     assert isinstance(pad.op, Pad)
     if isinstance(op, AveragePool2D):
         return "it counts only elements inside the image, so that padding would change the mean"
     if not isinstance(op, Convolution | MaxPool2D):
-        return "it has no padding of its own"
+        return "the operator has no padding attribute"
     if reader.operands.count(value) != 1 or reader.inputs[0] is not value:
-        return "it reads the padded value as another operand than its image"
+        return "the padded value must be its image operand and no other"
     layout = refuses_layout(op)
     if layout is not None:
         return layout
     neutral = _lowest(value) if isinstance(op, MaxPool2D) else _zero(value)
     if pad.op.fill != neutral:
-        return f"the fill is {pad.op.fill:g}; its own padding means {neutral:g}"
+        return f"the fill must be {neutral:g}, as in its own padding; it is {pad.op.fill:g}"
     if isinstance(op, MaxPool2D):
         extent = op.window.extent
     else:

@@ -1,4 +1,4 @@
-"""Makes one step of what computes each quantised number from one other number.
+"""Merges chains of elementwise operators from one quantised value to another into one operator.
 
     %a: float32[8] = dequantize(%x)
     %y: int8[8] q(0.1, 3) = quantize(%a)           ->   nothing: %x is int8[8] q(0.1, 3)
@@ -12,15 +12,19 @@
 
     %y: int8[8] q(0.1, 3) = maximum(%x, %zero)     ->   %y: int8[8] q(0.1, 3) = clip(%x) {minimum=0.0, ...}
 
-Whatever elementwise operators stand between, an 8-bit value has 256 numbers: they are all evaluated, by the
-operators' references. If the results are the numbers themselves, everything goes; if they are those of a
-clip that fits an epilogue, or of `requantize`, which computes with integers what floats computed, it is one;
-else they become the table of a `lookup`, if that saves a kernel. A 16-bit value has 65536 numbers: enough to
-prove the first three, too many for a table (int16 tables of the references interpolate: two in a row are no
-third). The bits stay in every case.
+An 8-bit value has only 256 numbers. The pass evaluates the references of all operators of a chain for each of
+them. According to the results, it replaces the chain by the first of these that fits:
 
-Constants of one element may take part. Values between that something else reads keep what computes them: it
-is computed anyway. Not so `dequantize`: the rest reads what it reads.
+1. nothing, if the results are the numbers themselves;
+2. a clip, if an epilogue can take it;
+3. a `requantize`, which computes with integers;
+4. a `lookup` with a table of the results, if that saves a kernel.
+
+A 16-bit value has 65536 numbers: few enough to prove the first three, too many for a table. (The interpolated
+int16 tables of the references cannot be merged.) The bits stay the same in every case.
+
+Constants of one element may be operands. A value with other readers starts the chain, because it is computed
+anyway. An exception is `dequantize` at the start: the replacement reads its operand, whatever else reads it.
 """
 
 from __future__ import annotations
@@ -51,20 +55,20 @@ from microfold.transform.placement.fuse_ops import takes_clip
 _BYTES = (DType.INT8, DType.UINT8)
 _RESULTS = (*_BYTES, DType.INT16)
 _EVERYTHING = Clip(-math.inf, math.inf)
-# Where the source has 16 bits, only behind these can it be worth to look at all its numbers.
+# If the source has 16 bits, only chains that end in these operators are evaluated for all numbers.
 _ENDS_OF_16_BITS = (Maximum, Minimum, Quantize, Requantize)
 
 
 @function_pass(opt_level=2)
 def fold_quantize(graph: Graph, context: PassContext) -> Graph:
-    """Replace what computes a quantised number from another one by the shortest thing that has its bits."""
+    """Replace chains from one quantised value to another by the shortest operator with the same bits."""
 
     def fold(site: RewriteSite[None]) -> Replacement:
         node = site.node
         if len(node.outputs) != 1 or node.output.type.dtype not in _RESULTS:
             return None
         flow = SiteFlow(site)
-        # An epilogue stays behind whatever comes out.
+        # An epilogue stays after the replaced operators.
         regions = find_regions(Node(node.op, flow.root.inputs, node.outputs), flow)
         if isinstance(regions, str):
             if isinstance(node.op, Quantize | Requantize):
@@ -81,7 +85,7 @@ def fold_quantize(graph: Graph, context: PassContext) -> Graph:
 def _replace(
     site: RewriteSite[None], region: ElementwiseRegion, flow: Dataflow, context: PassContext
 ) -> Replacement:
-    """What stands for a region, if it is shorter."""
+    """Return the replacement of a region, or None if it is not shorter."""
     node, source, out = site.node, region.source, site.node.output.type
     kernels = sum(not _is_free(inner, flow) for inner in region.nodes)
     if not _is_worth_evaluating(region, kernels):
@@ -91,16 +95,16 @@ def _replace(
     if source.type == out:
         clip = _as_clip(results, source.type)
         if clip == _EVERYTHING and not node.epilogue:
-            context.fired(node, f"{words} give back every {out.dtype.value}")
+            context.fired(node, f"{words} return every {out.dtype.value}")
             return source
         reads = sum(inner.operands.count(source) for inner in region.nodes)
         if clip is not None and _takes_clip(source, reads, flow):
-            context.fired(node, f"{words} give the bits of one clip")
+            context.fired(node, f"{words} have the bits of one clip")
             return site.emit(clip, source, epilogue=site.epilogue)
     if kernels < 2:
         return None
     if _has_results(Requantize(out.element), source.type, results):
-        context.fired(node, f"{words} give the bits of one requantize")
+        context.fired(node, f"{words} have the bits of one requantize")
         return site.emit(Requantize(out.element), source, epilogue=site.epilogue)
     if source.type.dtype not in _BYTES:
         context.declined(node, f"{words} are no requantize; a table would have {results.size} entries")
@@ -111,18 +115,18 @@ def _replace(
 
 
 def _is_free(node: Node, flow: Dataflow) -> bool:
-    """A clip that runs in the epilogue of what it follows."""
+    """Return whether a node is a clip that runs in the epilogue of its operand's producer."""
     return isinstance(node.op, Clip) and _takes_clip(node.operands[0], 1, flow)
 
 
 def _takes_clip(value: Value, readers: int, flow: Dataflow) -> bool:
-    """What computes a value, for so many readers, takes a clip into its epilogue."""
+    """Return whether a value's producer takes a clip into its epilogue, if it has so few readers."""
     producer = flow.producer(value)
     return producer is not None and flow.readers(value) <= readers and takes_clip(producer)
 
 
 def _is_worth_evaluating(region: ElementwiseRegion, kernels: int) -> bool:
-    """Whether something shorter may come out."""
+    """Return whether a shorter replacement is possible."""
     last = region.nodes[-1]
     if region.source.type.dtype not in _BYTES and not isinstance(last.op, _ENDS_OF_16_BITS):
         return False
@@ -134,7 +138,7 @@ def _is_worth_evaluating(region: ElementwiseRegion, kernels: int) -> bool:
 
 
 def _as_clip(results: Array, type: TensorType) -> Clip | None:
-    """The clip of a type's numbers that gives these results; None if there is none."""
+    """Return the clip that maps all numbers of a type to these results, or None if it does not exist."""
     numbers, (lowest, highest) = every_number(type), type.dtype.range
     low, high = int(results[0]), int(results[-1])
     if low > high or not np.array_equal(results, np.clip(numbers, low, high)):
@@ -149,7 +153,7 @@ def _as_clip(results: Array, type: TensorType) -> Clip | None:
 
 
 def _has_results(op: Op, source: TensorType, results: Array) -> bool:
-    """The operator admits the type and gives these results for all its numbers."""
+    """Return whether the operator accepts the type and has these results for all its numbers."""
     numbers = every_number(source)
     try:
         (tensor,) = op.evaluate([Tensor(source.with_shape(numbers.shape), numbers)])

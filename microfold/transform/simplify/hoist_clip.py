@@ -1,13 +1,17 @@
-"""Moves clips up to the layers that take them into their epilogues.
+"""Moves clips up to layers that can run them in their epilogues.
 
     %a: int8[1,4,4,8] = conv2d(%x, %w) {...}              %a: int8[1,4,4,8] = conv2d(%x, %w) {...}
     %b: int8[16,8] = reshape(%a) {shape=(16, 8)}          %c: int8[1,4,4,8] = clip(%a) {...}
     %y: int8[16,8] = clip(%b) {...}                 ->    %y: int8[16,8] = reshape(%c) {shape=(16, 8)}
 
-Operators that only move elements give the same if these are clipped before: reshapes, transposes, slices,
-concatenations, pads, whose fill is clipped, and others. A clip goes before them where all that they read is
-constant or comes from layers that take a clip, or from other clips, and where nothing else reads any of it:
-there, it costs nothing, or next to nothing. All bits stay: elements are compared as they were.
+Operators that only move elements have the same result if the elements are clipped before: reshapes,
+transposes, slices, concatenations, pads (with a clipped fill) and others. A clip moves before them if both
+conditions hold:
+
+- every value that they read is constant, or computed by a layer that can take a clip or by another clip;
+- no other node reads any of these values.
+
+There the clip is free, or nearly so. All bits stay the same.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ _OF_ONE = (BroadcastTo, Gather, Pad, Reshape, ResizeNearestNeighbor, StridedSlic
 
 @function_pass(opt_level=1)
 def hoist_clip(graph: Graph, context: PassContext) -> Graph:
-    """Move clips before what stands between them and the layers that can run them."""
+    """Move clips before the operators between them and the layers that can run them."""
     plan = _Plan(graph, context)
     if not plan.clipped:
         return graph
@@ -70,12 +74,12 @@ def hoist_clip(graph: Graph, context: PassContext) -> Graph:
 
 
 class _Plan:
-    """Where clips go.
+    """Destinations of the clips.
 
     Attributes:
-        clipped: values that are to be clipped where they are computed; with the clip.
-        moved: those of them that operators compute that move elements.
-        names: what a value is called that takes the place of a clip's result.
+        clipped: values to clip at the node that computes them, with the clip.
+        moved: values of `clipped` that are computed by operators that move elements.
+        names: name of the value that takes the place of a clip's result, by the clip's operand.
     """
 
     def __init__(self, graph: Graph, context: PassContext):
@@ -123,7 +127,7 @@ class _Plan:
 
 
 def _data(node: Node) -> tuple[int, ...]:
-    """Indices of the operands whose elements become those of the result."""
+    """Return the indices of the operands whose elements become elements of the result."""
     return tuple(range(len(node.inputs))) if isinstance(node.op, Concatenate) else (0,)
 
 

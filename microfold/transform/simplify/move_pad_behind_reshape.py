@@ -1,4 +1,4 @@
-"""Pads images rather than what becomes images, so that convolutions can do the padding.
+"""Moves pads after reshapes that make images, so that convolutions can do the padding.
 
     %p: int8[1,12,8] = pad(%x) {padding=((0, 0), (4, 0), (0, 0)), ...}
     %y: int8[1,1,12,8] = reshape(%p) {shape=(1, 1, 12, 8)}
@@ -6,10 +6,10 @@
     %r: int8[1,1,8,8] = reshape(%x) {shape=(1, 1, 8, 8)}
     %y: int8[1,1,12,8] = pad(%r) {padding=((0, 0), (0, 0), (4, 0), (0, 0)), ...}
 
-Convolutions along one axis are written with a row of pixels as an image, and padded before it is one; so are
-the samples of a Fourier transform. Where a reshape only adds axes of extent 1, or takes away such that are
-not padded, the pad goes behind it, if nothing else reads the padded value. Elements are only moved: all bits
-stay.
+Convolutions along one axis are written as convolutions of an image with one row, and the samples are padded
+before they become an image. The samples of a Fourier transform are similar. If a reshape only adds axes of
+extent 1, or removes unpadded ones, the pad moves after it, unless the padded value has other readers.
+Elements are only moved, so that all bits stay the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from microfold.passes.decorators import function_pass
 
 @function_pass(opt_level=2)
 def move_pad_behind_reshape(graph: Graph, context: PassContext) -> Graph:
-    """Swap pads with reshapes behind them that make images of four axes, or samples of a transform."""
+    """Swap pads with the reshapes after them that make images of four axes, or samples of a transform."""
     samples = {node.inputs[0] for node in graph.nodes if isinstance(node.op, SignalRfft)}
 
     def swap(site: RewriteSite[None]) -> Replacement:
@@ -43,7 +43,7 @@ def move_pad_behind_reshape(graph: Graph, context: PassContext) -> Graph:
             return None
         pairs = _renamed(pad.output.type.shape, node.output.type.shape, pad.op.padding)
         if pairs is None:
-            context.declined(node, "it does more than to add or take away axes of extent 1")
+            context.declined(node, "it does more than add or remove axes of extent 1")
             return None
         context.fired(node, f"it goes before pad %{pad.output.name}")
         extents = node.output.type.shape
@@ -55,7 +55,7 @@ def move_pad_behind_reshape(graph: Graph, context: PassContext) -> Graph:
 
 
 def _renamed(shape: Shape, result: Shape, padding: tuple[Pair, ...]) -> tuple[Pair, ...] | None:
-    """The padding of the axes of a reshape's result; None if they are not those of its operand."""
+    """Return the padding of each axis of a reshape's result, or None if the padded axes do not match."""
     axes = [axis for axis, pair in enumerate(padding) if shape[axis] != 1 or any(pair)]
     pairs: list[Pair] = []
     for extent in result:

@@ -1,4 +1,4 @@
-"""Removes channels that hold the same number for every input, and channels that nobody needs.
+"""Removes channels that are constant for every input of the model, and channels that no output depends on.
 
     %w1 = constant int8[2,1,1,1] q(0.1, 0) [1, 1]
     %b1 = constant int32[2] [0, -100000]
@@ -12,18 +12,23 @@
     %w2 = constant int8[1,1,1,1] q(0.1, 0) [3]
     %y: int8[1,4,4,1] q(0.1, 0) = conv2d(%a, %w2) {...}
 
-Ranges come from `microfold.analysis.ranges`, what is needed from `microfold.analysis.channel_liveness`: the
-pass cuts weights, biases and per-channel quantisation to the needed channels and adds what the constant ones
-contribute to their readers' biases. The output is the same bits for every input. A channel of another number
-than the zero point stays in front of a padded window: it adds less to the sum at the border than inside.
+`microfold.analysis.ranges` proves which channels are constant, `microfold.analysis.channel_liveness` which
+ones are live. The pass then
 
-Where the target computes channels in blocks (`PassContext.channel_block`), a value keeps all of them if
-leaving some out would not save a block: an uneven number would cost more than it saves.
+1. slices weights, biases and per-channel quantisation to the live channels;
+2. adds the contribution of each removed constant channel to the bias of its readers; in the example it is 0,
+   because channel 1 holds the zero point;
+3. replaces values of which all channels are constant, if the constant is small or its readers broadcast it.
 
-A value all of whose channels are constant becomes data if that is small or is broadcast by its readers.
+It repeats these steps until nothing changes. The output of the model stays the same bit for bit.
 
-Quantised networks have such channels where a ReLU lets nothing of a filter through and where quantisation
-then gave it an extreme scale. Every removal is claimed in a `PruningProof`, the evidence of the decision.
+Two kinds of constant channels stay. A channel whose value is not the zero point stays in front of a padded
+window: its contribution is smaller at the border, where padding cuts off taps. If the target computes
+channels in blocks (`PassContext.channel_block`), a value keeps all channels unless a whole block is saved.
+
+Constant channels are frequent in quantised networks. A ReLU may suppress a filter completely, and the
+quantiser then gives this filter an extreme scale. Each removal is recorded as a `Claim` of a `PruningProof`,
+which `microfold.analysis.check_pruning` verifies independently.
 """
 
 from __future__ import annotations
@@ -51,18 +56,18 @@ from microfold.ops.movement.reshape import Reshape
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 
-TINY = 1024  # bytes that a constant tensor may take in full
+TINY = 1024  # largest constant, in bytes, that is stored without broadcast
 
 
 @function_pass(opt_level=3)
 def prune_constant_channels(graph: Graph, context: PassContext) -> Graph:
-    """Remove channels that are constant or not needed, until there are none."""
+    """Remove constant and dead channels until none are left."""
     values = (v for node in graph.nodes for v in (*node.inputs, *node.outputs) if v is not None)
     channels = sum(channel_count(v.type) for v in values)
     if channels > limits.TRACKED_CHANNELS:
         context.declined(
             f"graph @{graph.name}",
-            f"its nodes have {channels} channels; {limits.TRACKED_CHANNELS} are tracked",
+            f"its nodes have {channels} channels; the limit is {limits.TRACKED_CHANNELS}",
         )
         return graph
     ledger = _Ledger(graph)
@@ -93,12 +98,16 @@ def prune_constant_channels(graph: Graph, context: PassContext) -> Graph:
 
 
 def _replaceable(graph: Graph, ranges: Ranges) -> dict[Value, TensorType]:
-    """Computed values all of whose channels are constant, and the type of the constant to stand for each."""
+    """Return the computed values that a constant can replace, with the type of this constant.
+
+    All channels of these values are constant. The constant has the value's type, or one element per channel
+    if all readers broadcast it.
+    """
     found: dict[Value, TensorType] = {}
     ends = {*graph.outputs, *(state.next for state in graph.state)}
     consumers = graph.consumers()
     for node in graph.nodes:
-        if node.op.has_effect or isinstance(node.op, Copy):  # a copy is there for its storage
+        if node.op.has_effect or isinstance(node.op, Copy):  # a copy exists for its storage
             continue
         for value in node.outputs:
             if value not in ranges.values or not ranges.values[value].constant.all():
@@ -114,23 +123,23 @@ def _replaceable(graph: Graph, ranges: Ranges) -> dict[Value, TensorType]:
 
 
 def _broadcasts(node: Node, value: Value, replaced: Mapping[Value, TensorType]) -> bool:
-    """The node's result stays the same if the operand has one element per channel."""
+    """Return whether the node's result stays the same if the operand has only one element per channel."""
     op, out = node.op, node.outputs[0].type
     others = [v for v in node.inputs if v is not None and v is not value]
     return (
         op.pattern is Pattern.BROADCAST
         and not isinstance(op, BroadcastTo)
         and not any(value in step.operands for step in node.epilogue)
-        # Another operand has to have the result's shape, and still to have it afterwards.
+        # The result gets its shape from another operand, which must keep it.
         and any(replaced.get(v, v.type).shape == out.shape for v in others)
     )
 
 
 class _Rewrite:
-    """One round: the graph with each value cut to its needed channels.
+    """One round of the pass: rebuilds the graph with each value reduced to its live channels.
 
     Attributes:
-        renamed: what became of values that nodes compute, where it is not themselves.
+        renamed: new value of each computed value that has changed.
     """
 
     def __init__(
@@ -146,7 +155,7 @@ class _Rewrite:
         self._cuts: dict[tuple[Value, bytes], Value] = {}
 
     def run(self) -> Graph:
-        """The new graph, or the old one if there is nothing to do."""
+        """Return the new graph, or the old one if nothing has changed."""
         for node in self.graph.nodes:
             if self.liveness.is_live(node):
                 self._visit(node)
@@ -180,7 +189,7 @@ class _Rewrite:
         self.renamed.update(zip(node.outputs, made.outputs, strict=True))
 
     def _inputs(self, node: Node) -> list[Value | None]:
-        """Operands of anything but a product sum that selects."""
+        """Return the new operands of a node that is not a product sum with a selection of input channels."""
         links = self.liveness.links[node]
         if links is None:
             return [self._value(value) if value is not None else None for value in node.inputs]
@@ -205,7 +214,7 @@ class _Rewrite:
 
     @staticmethod
     def _each(node: Node, links: tuple[Link, ...]) -> list[Link]:
-        """A link for each operand of a concatenation; along other axes, equal operands share one."""
+        """Return one link for each operand of a concatenation, whose equal operands may share a link."""
         if len(links) == len(node.inputs):
             return list(links)
         by_value = {link.value: link for link in links}
@@ -216,7 +225,7 @@ class _Rewrite:
         bias = rest[0] if rest else None
         assert x is not None and weights is not None
         kept_in, kept_out = self.liveness.of(x), self.liveness.of(node.outputs[0])
-        if isinstance(node.op, DepthwiseConv2D):  # of an image with one channel
+        if isinstance(node.op, DepthwiseConv2D):  # single input channel: weights [1, h, w, outputs]
             filters = self._cut(weights, kept_out)
         else:
             filters = self._cut(weights, kept_out, axis=0)
@@ -236,17 +245,17 @@ class _Rewrite:
         return [*inputs, self._cut(bias, kept_out)]
 
     def _value(self, value: Value) -> Value:
-        """The value with all channels that anything needs."""
+        """Return the value with its live channels."""
         return self._part(value, self.liveness.of(value))
 
     def _part(self, value: Value, channels: Array) -> Value:
-        """What a reader that needs these channels reads: constants are cut for each, others for all."""
+        """Return the new operand of a reader that needs these channels; each reader has its own constants."""
         if value in self.graph.constants or value in self.replaced:
             return self._cut(value, channels)
         return self.renamed.get(value, value)
 
     def _cut(self, value: Value, channels: Array, axis: int = -1) -> Value:
-        """A constant with some indices of an axis only."""
+        """Return a constant, or the constant that replaces a value, with some indices of one axis."""
         if value not in self.replaced and channels.all():
             return value
         key = (value, channels.tobytes() + bytes([axis % 256]))
@@ -270,12 +279,12 @@ class _Rewrite:
 
 
 class _Ledger:
-    """Collects claims over the rounds, in terms of the graph before the first."""
+    """Collects the claims of all rounds, in terms of the values and channels of the original graph."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
         self.claims: dict[Value, list[Claim]] = {}
-        # For each value of the round's graph: values of the first graph, and which of their channels it has.
+        # For each value of the current graph: the original values, and the indices of their channels in it.
         self.origins = {
             value: [(value, np.arange(channel_count(value.type)))]
             for node in graph.nodes
@@ -285,7 +294,7 @@ class _Ledger:
     def record(
         self, graph: Graph, ranges: Ranges, liveness: ChannelLiveness, renamed: Mapping[Value, Value]
     ) -> None:
-        """One round."""
+        """Record the channels that one round has removed."""
         origins: dict[Value, list[tuple[Value, Array]]] = {}
         for node in graph.nodes:
             is_live = liveness.is_live(node)
@@ -308,7 +317,7 @@ class _Ledger:
             claims.append(Claim(int(channels[index]), low, high, reason))
 
     def proof(self, after: Graph) -> PruningProof:
-        """All claims, in the order of the graph."""
+        """Return all claims, in the order of the graph."""
         values = [
             PrunedValue(node.op.name, value, tuple(sorted(self.claims[value], key=lambda c: c.channel)))
             for node in self.graph.nodes

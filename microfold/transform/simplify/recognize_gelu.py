@@ -1,4 +1,4 @@
-"""Recognises GELU where it is spelled out.
+"""Recognises GELU that is written out as tanh, products and sums.
 
     %c: float32[8] = mul(%x_cubed, %0.044715)
     %s: float32[8] = add(%x, %c)
@@ -8,11 +8,11 @@
     %h: float32[8] = mul(%x, %0.5)
     %y: float32[8] = mul(%h, %o)    ->    %y: float32[8] = unary(%x) {function="gelu_tanh", out=float32}
 
-Whatever order the sums and products are in, what tanh is taken of must be
-``sqrt(2/pi) (x + 0.044715 x^3)``, as a polynomial in one value x, and the products behind it ``x / 2``. So
-are the models of PyTorch and of Keras where the converter has not made one operator of it. Only float32: the
-steps of a quantised graph round between each other, which no single operator does; chains of int8 are tables,
-see `fold_quantize`.
+The argument of tanh must be ``sqrt(2/pi) (x + 0.044715 x^3)`` as a polynomial in one value x, and the product
+of the factors after it must be ``x / 2``, with sums and products in any order. PyTorch and Keras models have
+this form if the converter has not made one operator of it. The pass changes float32 only: the steps of a
+quantised graph round in between, which no single operator reproduces. `fold_quantize` makes tables of int8
+chains.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 
 _FLOAT = ElementType(DType.FLOAT32)
-# A polynomial by its exponents.
+# Polynomial: coefficients by exponent.
 _Polynomial = Mapping[int, float]
 _SCALE = math.sqrt(2 / math.pi)
 _INNER: _Polynomial = {1: _SCALE, 3: _SCALE * 0.044715}
 _OUTER: _Polynomial = {1: 0.5}
-# Of each coefficient: what exporters print has float32's digits, or some less.
+# Relative tolerance of each coefficient: exporters print at most the digits of float32.
 _TOLERANCE = 1e-5
-# Nodes on the way up from tanh, and products on the way down, at most: twice as many as the longest spelling.
+# Maximum number of nodes above tanh, and of products after it: twice the longest known spelling.
 _MOST_NODES = 16
 
 
 @function_pass(opt_level=3)
 def recognize_gelu(graph: Graph, context: PassContext) -> Graph:
-    """Put one GELU in the place of what computes it by tanh, products and sums of float32."""
+    """Replace tanh, products and sums of float32 that compute GELU by one GELU operator."""
     if not any(isinstance(node.op, Tanh) for node in graph.nodes):
         return graph
     search = _Search(graph)
@@ -77,11 +77,11 @@ class _Search:
         self.consumers, self.uses = graph.consumers(), graph.use_counts()
 
     def gelu_of(self, tanh: Node) -> tuple[Node, Value] | str:
-        """The last node of the GELU that a tanh is a part of, and its operand; or why it is part of none."""
+        """Return the last node of the GELU that contains a tanh, and its operand; or why there is none."""
         (inner,) = tanh.operands
         x = next((v for v in self._cone(inner) if _equal(self._polynomial(inner, v), _INNER)), None)
         if x is None:
-            return "what it is taken of is not sqrt(2/pi) (x + 0.044715 x^3) of a value x"
+            return "its argument is not sqrt(2/pi) (x + 0.044715 x^3) of a value x"
         # 1 + tanh, then products with x and a half.
         last = self._only_reader(tanh.output)
         if (
@@ -89,7 +89,7 @@ class _Search:
             or not isinstance(last.op, Add)
             or not self._is_number(_other(last, tanh.output), 1.0)
         ):
-            return "nothing but the sum with 1 may read it"
+            return "its only reader must be the sum with 1"
         factor: _Polynomial = {0: 1.0}
         for _ in range(_MOST_NODES):
             value = last.output
@@ -101,10 +101,10 @@ class _Search:
             factor = _product(factor, more)
             if _equal(factor, _OUTER) and last.output.type == x.type and not last.epilogue:
                 return last, x
-        return f"what is read of it is not multiplied by x / 2, for x = %{x.name}"
+        return f"its result is not multiplied by x / 2, for x = %{x.name}"
 
     def _cone(self, value: Value) -> Iterator[Value]:
-        """The values that a value is computed from by sums and products."""
+        """Return the values from which sums and products compute a value."""
         seen: dict[Value, None] = {value: None}
         pending = [value]
         while pending and len(seen) < 2 * _MOST_NODES:
@@ -115,7 +115,7 @@ class _Search:
         return (v for v in seen if v not in self.constants)
 
     def _polynomial(self, value: Value, x: Value) -> _Polynomial | None:
-        """A value as a polynomial in another one; None if it is none that is short."""
+        """Return a value as a polynomial in another one, or None if it is no short polynomial."""
         known: dict[Value, _Polynomial | None] = {x: {1: 1.0}}
         pending = [value]
         while pending:
@@ -135,7 +135,7 @@ class _Search:
         return known[value]
 
     def _arithmetic(self, value: Value) -> Node | None:
-        """What computes a value, if it is a sum, a difference, a product or a square."""
+        """Return the producer of a value if it is a sum, a difference, a product or a square."""
         node = self.producers.get(value)
         if node is None or node.epilogue or value.type.dtype is not DType.FLOAT32:
             return None
@@ -152,7 +152,7 @@ class _Search:
 
 
 def _other(node: Node, value: Value) -> Value | None:
-    """The operand of a node that is not this one."""
+    """Return the other operand of a node."""
     first, second = node.operands
     return second if first is value else first
 

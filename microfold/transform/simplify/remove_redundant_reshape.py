@@ -1,10 +1,10 @@
-"""Merges reshapes in a row, and drops those that change nothing.
+"""Merges adjacent reshapes, and removes reshapes that change nothing.
 
     %a: int8[8] = reshape(%x) {shape=(8,)}
     %b: int8[1,8] = reshape(%a) {shape=(1, 8)}          ->   %y: int8[4,2] = reshape(%x) {shape=(4, 2)}
     %y: int8[4,2] = reshape(%b) {shape=(4, 2)}
 
-A reshape costs nothing by itself, but it stands between operators that would merge. Every bit stays.
+A reshape is free, but it can hide that the operators around it could be merged. All bits stay the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from microfold.passes.decorators import function_pass
 
 @function_pass(opt_level=0)
 def remove_redundant_reshape(graph: Graph, context: PassContext) -> Graph:
-    """Let each reshape look at what is not one itself."""
+    """Let each reshape read the value before the reshapes above it."""
 
     def merge(site: RewriteSite[None]) -> Value | tuple[Value, ...] | None:
         node, source = site.node, site.value(0)

@@ -1,12 +1,12 @@
-"""Writes what only changes the shape as a reshape: a view, without code or copy.
+"""Replaces operators that only change the shape by reshapes: views, without code or copies.
 
     %y: int8[1,8,4,1] = transpose(%x) {permutation=(0, 2, 3, 1)}      (%x: int8[1,1,8,4])
                                 ->
     %y: int8[1,8,4,1] = reshape(%x) {shape=(1, 8, 4, 1)}
 
-Transposes that move nothing but axes of extent 1, slices and gathers of everything, broadcasts to as many
-elements and concatenations of one value keep all elements in their order. (The importer has already made
-reshapes of squeeze, expand_dims and flatten.) Every bit stays.
+Some operators keep all elements in their order: transposes that move only axes of extent 1, slices and
+gathers of everything, broadcasts to the same number of elements, and concatenations of one value. (The
+importer has already replaced squeeze, expand_dims and flatten by reshapes.) All bits stay the same.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def rewrite_dataflow_reshape(graph: Graph, context: PassContext) -> Graph:
 
 
 def _what_moves(op: Op, x: TensorType, result: TensorType, last: Array | None) -> str | None:
-    """Why the result is not the elements of x in their order; None if it is.
+    """Return why the result is not the elements of x in their order, or None if it is.
 
     Args:
-        last: the constant behind the last operand.
+        last: content of the last operand, if it is constant.
     """
     if result.size != x.size:
         return f"it makes {result.size} elements of {x.size}"
@@ -64,7 +64,7 @@ def _what_moves(op: Op, x: TensorType, result: TensorType, last: Array | None) -
         return None if moved == sorted(moved) else "axes of more than one element change places"
     if isinstance(op, StridedSlice):
         turned = any(step < 0 < n - 1 for step, n in zip(op.strides, x.shape, strict=True))
-        return "it turns an axis round" if turned else None
+        return "it reverses an axis" if turned else None
     if isinstance(op, Gather):
         if last is None:
             return "its indices are computed"

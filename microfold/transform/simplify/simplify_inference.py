@@ -1,17 +1,17 @@
-"""Writes operators of training as what they are in inference.
+"""Decomposes training operators into the operations that they perform in inference.
 
     %y: float32[1,8,8,4] = batch_norm(%x, %g, %b, %m, %v) {...}
         ->
     %y_scaled: float32[1,8,8,4] = mul(%x, %y_scale)
     %y: float32[1,8,8,4] = add(%y_scaled, %y_shift)
 
-A batch normalisation is a product and a sum; with constant statistics, as they always are in a trained model,
-both take one constant per channel, which `fold_scale_axis` and `fold_shift_axis` put into weights. A layer
-normalisation is a mean, a variance and a reciprocal root; a dropout is nothing. No kernel computes these
-operators: the pass is mandatory. Relax calls it DecomposeOpsForInference.
+A batch normalisation becomes a product and a sum. In a trained model its statistics are constant, so that
+both have one constant per channel, which `fold_scale_axis` and `fold_shift_axis` fold into weights. A layer
+normalisation becomes a mean, a variance and a reciprocal square root. A dropout is removed. No kernel
+computes these operators, therefore the pass is mandatory. Relax calls it DecomposeOpsForInference.
 
-TFLite files have none of them: converters write batch and layer normalisations as products and sums. They are
-for graphs in the text form, and for other importers.
+TFLite files do not contain these operators: converters write batch and layer normalisations as products and
+sums. The pass serves graphs in the text form and other importers.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _FLOAT = ElementType(DType.FLOAT32)
 @module_pass(opt_level=0, mandatory=True)
 @frozen
 class SimplifyInference:
-    """Decomposition of batch_norm and layer_norm; dropout goes.
+    """Decomposition of batch_norm and layer_norm, and removal of dropout.
 
     Attributes:
-        func_name: the only graph, main graph or subgraph, that is changed; empty: all graphs.
+        func_name: name of the only graph (main graph or subgraph) to change; empty: all graphs.
 
     Raises:
         InputError: no graph has this name.
@@ -59,7 +59,7 @@ class SimplifyInference:
         return transform_named(graph, names, lambda body: _simplify(body, context))
 
 
-# The pass with its defaults.
+# The pass with default options.
 simplify_inference = SimplifyInference()
 
 
@@ -114,7 +114,7 @@ def _simplify(graph: Graph, context: PassContext) -> Graph:
 
 
 class _Steps:
-    """Nodes and constants named after the node that they are a part of."""
+    """Emits nodes and constants whose names derive from the result of the replaced node."""
 
     def __init__(self, site: RewriteSite[None]):
         self.builder = site.builder
@@ -128,6 +128,6 @@ class _Steps:
         return self.builder.constant(array, TensorType(DType.FLOAT32, array.shape), f"{self.name}_{part}")
 
     def inverse_root(self, variance: Value, epsilon: float) -> Value:
-        """``1 / sqrt(variance + epsilon)``."""
+        """Emit ``1 / sqrt(variance + epsilon)``."""
         small = self.constant(np.array(epsilon, np.float32), "epsilon")
         return self.emit(Rsqrt(_FLOAT), "inverse", self.emit(Add(_FLOAT), "positive", variance, small))

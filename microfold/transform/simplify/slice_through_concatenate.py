@@ -1,10 +1,10 @@
-"""Cuts what lies in one part of a concatenation out of that part.
+"""Reads slices of a concatenation directly from the concatenated parts.
 
     %c: int8[1,8,8,12] = concatenate(%a, %b) {axis=3}
     %y: int8[1,8,8,4] = strided_slice(%c) {begin=(0, 0, 0, 0), size=(1, 8, 8, 4), ...}    ->    %a
 
-%a has 4 channels, and so is the slice itself; of a larger part, a slice stays. The concatenation goes where
-slices alone read it. Elements are only moved: all bits stay.
+%a has 4 channels, therefore it equals the slice. A slice of a larger part stays a slice, but reads the part.
+The concatenation disappears if only slices read it. Elements are only moved, so that all bits stay the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from microfold.passes.decorators import function_pass
 
 @function_pass(opt_level=3)
 def slice_through_concatenate(graph: Graph, context: PassContext) -> Graph:
-    """Take slices of the parts that concatenations are made of."""
+    """Let slices read the parts of concatenations."""
 
     starts: dict[Node, list[int]] = {}
 
@@ -41,16 +41,16 @@ def slice_through_concatenate(graph: Graph, context: PassContext) -> Graph:
         if whole not in starts:
             extents = (part.type.shape[axis] for part in whole.operands)
             starts[whole] = [*accumulate(extents, initial=0)]
-        # The parts of the first and of the last element that it reads along the axis.
+        # Indices of the parts that hold the first and the last element that the slice reads.
         ends = op.begin[axis], op.begin[axis] + (op.size[axis] - 1) * op.strides[axis]
         first, last = (bisect_right(starts[whole], end) - 1 for end in ends)
         if first == last:
             part = whole.operands[first]
             begin = (*op.begin[:axis], op.begin[axis] - starts[whole][first], *op.begin[axis + 1 :])
-            context.fired(node, f"it lies in %{part.name}")
+            context.fired(node, f"it is in %{part.name}")
             is_whole = op.size == part.type.shape and all(stride == 1 for stride in op.strides)
             return part if is_whole else site.emit(replace(op, begin=begin), part)
-        context.declined(node, f"it takes from several parts of %{whole.output.name}")
+        context.declined(node, f"it reads several parts of %{whole.output.name}")
         return None
 
     return forward_rewrite(graph, {StridedSlice: rewrite})

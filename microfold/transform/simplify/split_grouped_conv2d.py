@@ -1,4 +1,4 @@
-"""Computes the groups of a convolution apart, where that takes less than to compute them as one dense one.
+"""Computes the groups of a convolution in separate parts if that is faster than one dense convolution.
 
     %y: int8[1,8,8,8] = conv2d(%x, %w) {...}
         ->
@@ -7,12 +7,14 @@
     ...
     %y: int8[1,8,8,8] = concatenate(%a, %b) {axis=3}
 
-No kernel computes groups; `expand_grouped_conv2d` makes them dense with weights of zero, of which there are
-as many times more as there are groups. A part of the groups, cut out of the image, costs its share of
-products, a slice and a place in the concatenation. What both together take, the target's kernels say
-(`PassContext.node_cost`). Parts are made, and more of them, where that saves enough to be worth their RAM:
-they live beside the image and the result. Where a limit is met only without, the groups stay as one. A part
-may still hold several groups. Every sum has the products that it had, so that integers keep their bits.
+No kernel computes groups. `expand_grouped_conv2d` makes them dense with zero weights, which multiplies the
+work by the number of groups. A part, which may hold several groups, is cut out of the image: it costs its own
+products, a slice, and a copy in the concatenation. The kernels of the target provide these costs
+(`PassContext.node_cost`).
+
+Parts need RAM in addition to the image and the result. The pass therefore splits a convolution only if the
+time saved is worth it, and never if a RAM limit can only be met without splits. Every sum keeps its products,
+so that the bits of integers stay the same.
 """
 
 from __future__ import annotations
@@ -31,15 +33,15 @@ from microfold.passes.context import NodeCost, PassContext
 from microfold.passes.decorators import function_pass
 from microfold.transform.simplify.expand_grouped_conv2d import dense_filters
 
-# Less than this share of the cycles as one must be left; and of those in fewer parts, since parts take
-# RAM, and estimates of small convolutions may be off by a fifth.
+# Maximum cycles of the parts, relative to one dense convolution, and relative to a split into fewer
+# parts. The margin pays for RAM; estimates of small convolutions may be off by 20 %.
 _WORTH = 0.9
 _WORTH_MORE = 0.8
 
 
 @function_pass(opt_level=3)
 def split_grouped_conv2d(graph: Graph, context: PassContext) -> Graph:
-    """Compute groups of convolutions on slices of the image, where that pays."""
+    """Compute groups of convolutions on slices of the image, if that is profitable."""
 
     def split(site: RewriteSite[None]) -> Replacement:
         node, image, weights = site.node, site.value(0), site.value(1)
@@ -59,14 +61,14 @@ def split_grouped_conv2d(graph: Graph, context: PassContext) -> Graph:
         if reason is None:
             parts, costs = _best(site, image, groups, context)
         if reason is None and context.node_cost is None:
-            reason = f"{groups} groups as one: what kernels take is not known"
+            reason = f"{groups} groups as one: the costs of kernels are unknown"
         elif reason is None and 1 not in costs:
             reason = f"{groups} groups as one: no kernel computes them"
         elif reason is None and parts == 1:
             taken = ", ".join(f"{cost:.0f} in {count}" for count, cost in costs.items() if count > 1)
-            reason = f"{groups} groups as one take about {costs[1]:.0f} cycles; {taken} parts"
+            reason = f"{groups} groups as one need about {costs[1]:.0f} cycles; {taken} parts"
         if reason is None and context.spare_ram:
-            reason = f"{groups} groups as one: {parts} parts would take more RAM than is allowed"
+            reason = f"{groups} groups as one: {parts} parts would need more RAM than is allowed"
         if reason is not None:
             context.declined(node, reason)
             return None
@@ -78,7 +80,7 @@ def split_grouped_conv2d(graph: Graph, context: PassContext) -> Graph:
 
 
 def may_split(graph: Graph) -> bool:
-    """Whether there are groups that the pass may take apart, here or in subgraphs."""
+    """Return whether the pass may split groups of this graph or of its subgraphs."""
     return any(isinstance(node.op, Conv2D) and _has_groups(node) for node in graph.nodes) or any(
         may_split(body) for body in graph.subgraphs.values()
     )
@@ -86,7 +88,7 @@ def may_split(graph: Graph) -> bool:
 
 def _has_groups(node: Node) -> bool:
     image, weights = node.operands[0].type, node.operands[1].type
-    # Where channels are not last, ConvertLayout decides what there is to split.
+    # If channels are not last, ConvertLayout decides whether groups can be split.
     layout = refuses_layout(node.op)
     return layout is not None or image.shape[3] != weights.shape[3]
 
@@ -104,7 +106,7 @@ def _why_not(site: RewriteSite[None], constants: list[Array | None]) -> str | No
 def _best(
     site: RewriteSite[None], image: Value, groups: int, context: PassContext
 ) -> tuple[int, dict[int, float]]:
-    """The number of parts that takes the fewest cycles, 1 if none saves enough; and what each takes."""
+    """Return the number of parts with the fewest cycles (1 if none saves enough), and the cycles of each."""
     cost = context.node_cost
     if cost is None:
         return 1, {}
@@ -128,7 +130,7 @@ def _best(
 
 
 def _cost(site: RewriteSite[None], image: Value, parts: int, cost: NodeCost) -> float | None:
-    """Estimated cycles of all parts, the first of which is computed as they all are."""
+    """Estimate the cycles of all parts, all computed like the first one. None if a cost is unknown."""
     node, output = site.node, site.node.output.type
     filters, depth = output.shape[3] // parts, image.type.shape[3] // parts
     cut, rows = _cut(image.type, parts, 0), slice(0, filters)
@@ -175,7 +177,7 @@ def _emit(site: RewriteSite[None], image: Value, parts: int) -> Value:
 
 
 def _rows(builder: GraphBuilder, value: Value | None, rows: slice) -> Value | None:
-    """Some filters of a constant, or their biases, with their own scales."""
+    """Return some filters of a constant, or their biases, with their own scales."""
     if value is None:
         return None
     array = builder.constants[value][rows]
@@ -183,13 +185,13 @@ def _rows(builder: GraphBuilder, value: Value | None, rows: slice) -> Value | No
 
 
 def _cut(image: TensorType, parts: int, part: int) -> StridedSlice:
-    """The channels of an image that a part reads."""
+    """Return the slice that a part reads from the image."""
     depth = image.shape[3] // parts
     return StridedSlice((0, 0, 0, part * depth), (*image.shape[:3], depth), (1, 1, 1, 1))
 
 
 def _part_type(type: TensorType, array: Array, rows: slice) -> TensorType:
-    """That of some filters, or their biases."""
+    """Return the type of some filters, or of their biases."""
     quant = type.quant
     if quant is not None and quant.axis == 0:
         quant = replace(quant, scales=quant.scales[rows], zero_points=quant.zero_points[rows])

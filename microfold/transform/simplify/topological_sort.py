@@ -1,4 +1,4 @@
-"""Puts the nodes in another order in which they can run.
+"""Reorders the nodes topologically, depth first, breadth first or for the least memory.
 
     %a: int8[4] = clip(%x) {...}                    %a: int8[4] = clip(%x) {...}
     %b: int8[4] = clip(%z) {...}           ->       %c: int8[4] = tanh(%a)
@@ -6,12 +6,12 @@
     %d: int8[4] = tanh(%b)                          %d: int8[4] = tanh(%b)
     (breadth)                                       (depth)
 
-The order of the nodes is the order of the calls in the generated code, and so decides how long values live.
-Depth finishes a branch before it begins the next, breadth advances all branches together. Counted from the
-inputs, a branch begins when what it reads is there; counted from the outputs, when something needs it. Memory
-always takes the node that leaves the fewest bytes alive, and only if the fullest moment gets less full. Nodes
-with effects keep their order. Where there is a choice, the nodes stay as they stood, so that a second run
-changes nothing. Every bit stays.
+The order of the nodes is the order of the calls in the generated code, and so determines how long values are
+alive. Depth first finishes a branch before it begins the next one; breadth first advances all branches
+together. In the direction of the inputs, a branch begins when its operands are available; in the direction of
+the outputs, when its result is needed. Least memory always picks the node that leaves the fewest bytes alive;
+its order is used only if it reduces the peak. Nodes with effects keep their order. Ties keep the old order,
+so that a second run changes nothing. All bits stay the same.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Edges = Mapping[Node, Sequence[Node]]
 @function_pass(opt_level=0)
 @frozen
 class TopologicalSort:
-    """Sort the nodes.
+    """Topological sort of the nodes.
 
     Attributes:
-        order: ``depth`` or ``breadth`` first, or by the ``memory`` that live values take.
-        direction: from the ``inputs`` on, or back from the ``outputs``; ``memory`` has only one.
+        order: ``depth`` or ``breadth`` first, or least ``memory`` of live values.
+        direction: forward from the ``inputs``, or backward from the ``outputs``; ignored by ``memory``.
     """
 
     order: Literal["depth", "breadth", "memory"] = "depth"
@@ -57,7 +57,7 @@ class TopologicalSort:
 
     def _sorted(self, graph: Graph, nodes: list[Node], context: PassContext) -> Graph:
         if nodes == list(graph.nodes):
-            context.declined(f"graph @{graph.name}", f"the nodes stand {self.order} first already")
+            context.declined(f"graph @{graph.name}", f"the nodes are {self.order} first already")
             return graph
         return _reordered(graph, nodes, context)
 
@@ -68,7 +68,7 @@ class TopologicalSort:
         if peaks[1] >= peaks[0]:
             context.declined(
                 f"graph @{graph.name}",
-                f"at most {peaks[0]} bytes live at once; in the order found, {peaks[1]}",
+                f"at most {peaks[0]} bytes are alive at once; in the new order, {peaks[1]}",
             )
             return graph
         return _reordered(graph, nodes, context)
@@ -82,7 +82,7 @@ def _reordered(graph: Graph, nodes: Sequence[Node], context: PassContext) -> Gra
 
 
 class _Memory:
-    """Live bytes of an order: results from their node to their last reader; inputs from the start."""
+    """Live bytes of an order. Results live from their node to their last reader, inputs from the start."""
 
     def __init__(self, graph: Graph):
         views = Views(graph)
@@ -94,16 +94,16 @@ class _Memory:
         self.readers = Counter(value for reads in self.reads.values() for value in reads)
 
     def change(self, node: Node, live: set[Value], left: Counter[Value]) -> int:
-        """By how many bytes the live values grow over the node."""
+        """Return by how many bytes the live values grow when the node runs."""
         new = sum(value.type.nbytes for value in self.writes[node] - live)
         return new - sum(value.type.nbytes for value in self.dying(node, left))
 
     def dying(self, node: Node, left: Counter[Value]) -> set[Value]:
-        """What nobody reads behind the node, `left` being the numbers of readers before it."""
+        """Return the values that die at the node; `left` has the number of readers before it."""
         return {value for value in self.reads[node] if left[value] == 1 and value not in self.ends}
 
     def run(self, node: Node, live: set[Value], left: Counter[Value]) -> int:
-        """Bytes that live during the node; `live` and `left` become those behind it."""
+        """Return the bytes alive during the node, and advance `live` and `left` past it."""
         live |= self.writes[node]
         held = sum(value.type.nbytes for value in live)
         live -= self.dying(node, left)
@@ -111,13 +111,13 @@ class _Memory:
         return held
 
     def peak(self, nodes: Sequence[Node]) -> int:
-        """Bytes that live at the fullest moment of an order."""
+        """Return the peak number of live bytes of an order."""
         live, left = set(self.inputs), Counter(self.readers)
         return max((self.run(node, live, left) for node in nodes), default=0)
 
 
 def _least_memory(nodes: Sequence[Node], before: Edges, after: Edges, memory: _Memory) -> list[Node]:
-    """Each time the ready node that leaves the fewest bytes alive; the first one of equals."""
+    """Pick the ready node that leaves the fewest bytes alive, again and again; of equals the first one."""
     missing = {node: len(before[node]) for node in nodes}
     position = {node: index for index, node in enumerate(nodes)}
     ready = [node for node in nodes if not missing[node]]
@@ -136,7 +136,7 @@ def _least_memory(nodes: Sequence[Node], before: Edges, after: Edges, memory: _M
 
 
 def _edges(graph: Graph) -> tuple[Edges, Edges]:
-    """For each node, those that must run before it and those that must run after it."""
+    """Return the predecessors and the successors of each node."""
     producers = graph.producers()
     before: dict[Node, list[Node]] = {}
     after: dict[Node, list[Node]] = {node: [] for node in graph.nodes}
@@ -152,7 +152,7 @@ def _edges(graph: Graph) -> tuple[Edges, Edges]:
 
 
 def _sweep(nodes: Sequence[Node], before: Edges, after: Edges, depth: bool) -> list[Node]:
-    """Kahn's algorithm: each node once all before it are there; what becomes ready together, in old order."""
+    """Sort by Kahn's algorithm. Nodes that become ready together keep their old order."""
     position = {node: index for index, node in enumerate(nodes)}
     missing = {node: len(before[node]) for node in nodes}
     ready = [node for node in nodes if not missing[node]]
@@ -171,7 +171,7 @@ def _sweep(nodes: Sequence[Node], before: Edges, after: Edges, depth: bool) -> l
 
 
 def depth_first_from_outputs(graph: Graph) -> list[Node]:
-    """Post-order from the nodes that none needs: each behind its operands, in their order."""
+    """Return the post-order from the nodes without successors: each node follows its operands."""
     before, after = _edges(graph)
     result: dict[Node, None] = {}
     pending = [node for node in reversed(graph.nodes) if not after[node]]

@@ -1,1 +1,1 @@
-"""Subgraphs: inlined, shared, removed."""
+"""Passes that inline, specialise, narrow and remove subgraphs."""

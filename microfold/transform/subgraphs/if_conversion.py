@@ -1,4 +1,4 @@
-"""Runs both branches of a condition, and chooses between their results.
+"""Converts conditions into selects: both branches run, and the condition selects a result.
 
     %y: int8[4] = if(%c, %x) {then="f", otherwise="h"}
         ->
@@ -6,10 +6,10 @@
     %b: int8[4] = call(%x) {body="h", ...}
     %y: int8[4] = select(%c, %a, %b)
 
-For conditions that the model computes: those that constants decide are `partial_evaluate`'s, before this
-pass. `inline` then puts the branches in place. Branches have no effects, so that both may run, and every bit
-stays; the price is the time of both. Where that is not small, with products or loops, the condition stays,
-and one of the branches runs.
+The pass is for conditions that the model computes; `partial_evaluate` resolves constant conditions before.
+`inline` then replaces the calls by the branches. Branches have no effects, so both may run, and all bits
+stay the same. The cost is the time of both branches. If a branch has products or loops, the condition stays,
+and only one branch runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from microfold.passes.decorators import function_pass
 
 @function_pass(opt_level=0, mandatory=True)
 def if_conversion(graph: Graph, context: PassContext) -> Graph:
-    """Replace conditions by calls of both branches."""
+    """Replace conditions by calls of both branches and selects."""
 
     def convert(site: RewriteSite[None]) -> list[Value] | None:
         op, node = site.node.op, site.node
@@ -56,7 +56,7 @@ def if_conversion(graph: Graph, context: PassContext) -> Graph:
 
 
 def _too_much(body: Graph) -> str:
-    """Why a branch should only run where it is asked for; empty if it may."""
+    """Return why a branch is too expensive to run always; empty if it is not."""
     macs = sum(node.macs() for node in body.nodes)
     if macs:
         return f"has {macs} products"

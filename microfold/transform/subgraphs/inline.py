@@ -1,4 +1,4 @@
-"""Puts the bodies of called subgraphs in place of the calls.
+"""Replaces calls by the bodies of the called subgraphs.
 
     graph @g(%x: int8[4]) -> (%y) {                      graph @g(%x: int8[4]) -> (%b) {
       %a: int8[4] = call(%x) {body="f", ...}               %t: int8[4] = clip(%x) {...}
@@ -8,10 +8,10 @@
       }
     }
 
-Calls of calls are resolved too, also inside the bodies of conditions and loops. A body that nothing else runs
-goes with its last call. What an external code generator takes (`compiler` is set) stays as it is. A state of
-a body becomes a state of the caller: the second call reads what the first one has left. Every bit stays. TVM
-has it in two passes, Inline and InlinePrivateFunctions.
+Nested calls are also resolved, including calls in the bodies of conditions and loops. A body without other
+users disappears with its last call. Bodies for an external code generator (`compiler` is set) stay unchanged.
+A state of a body becomes a state of the caller: the second call reads the content that the first call has
+left. All bits stay the same. TVM has two passes for this, Inline and InlinePrivateFunctions.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from microfold.passes.decorators import module_pass
 
 @module_pass(opt_level=0, mandatory=True)
 def inline(graph: Graph, context: PassContext) -> Graph:
-    """Resolve every call that no external code generator takes."""
+    """Resolve every call that does not belong to an external code generator."""
     external = {node.op.body for node in graph.nodes if isinstance(node.op, Call) and node.op.compiler}
-    # In order: what happens in bodies is recorded in it.
+    # In the order of the graph, so that decisions in bodies are recorded in this order.
     run = dict.fromkeys(name for node in graph.nodes if not _is_external(node) for name in node.op.bodies)
     bodies = {name: inline.transform(graph.subgraphs[name], context) for name in run}
     changed = {n: body for n, body in bodies.items() if n not in external and body is not graph.subgraphs[n]}
@@ -52,12 +52,12 @@ def _is_external(node: Node) -> bool:
 
 
 class _Inliner:
-    """The graph that is being built.
+    """Graph with resolved calls while it is built.
 
     Attributes:
-        bodies: of the calls to resolve, themselves without any.
-        current: of each body in use, what its states hold at this point.
-        renamed: of each body in use, what this graph calls the subgraphs that it brought.
+        bodies: bodies of the calls to resolve, already without calls.
+        current: content of the states of each used body, at this point.
+        renamed: new names in this graph of the subgraphs of each used body.
     """
 
     def __init__(self, graph: Graph, bodies: Mapping[str, Graph], context: PassContext):
@@ -73,7 +73,7 @@ class _Inliner:
         self.renamed: dict[str, Mapping[str, str]] = {}
 
     def add(self, node: Node) -> None:
-        """Append a node, or what it calls."""
+        """Append a node, or the nodes of the body that it calls."""
         node = rewire(node, self.replaced)
         if not isinstance(node.op, Call) or _is_external(node):
             self.nodes.append(node)
@@ -91,17 +91,17 @@ class _Inliner:
             self.nodes.append(make_node(step.op, (results[0], *step.operands), [node.outputs[0].name]))
             results[0] = self.nodes[-1].output
         self.replaced |= dict(zip(node.outputs, results, strict=True))
-        self.context.fired(node, f"the {len(body.nodes)} nodes of @{name} take its place")
+        self.context.fired(node, f"the {len(body.nodes)} nodes of @{name} replace it")
 
     def _prepare(self, name: str, body: Graph) -> None:
-        """What a body brings along once, however often it is called."""
+        """Add constants, states and subgraphs of a body, once for all of its calls."""
         self.constants |= body.constants
         self.state[name] = self.current[name] = tuple(replace(s.value) for s in body.state)
         self.renamed[name] = {inner: fresh_name(inner, self.subgraphs) for inner in body.subgraphs}
         self.subgraphs |= {self.renamed[name][inner]: graph for inner, graph in body.subgraphs.items()}
 
     def result(self) -> Graph:
-        """The graph without the calls and without bodies that nothing runs any more."""
+        """Return the graph without the calls, and without bodies that have no users any more."""
         hoisted = tuple(
             State(value, old.initial, last)
             for name, values in self.state.items()

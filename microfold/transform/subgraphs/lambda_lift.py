@@ -1,4 +1,4 @@
-"""Makes functions of regions: a label names the nodes that are to stand together.
+"""Makes functions of regions of nodes that have the same label.
 
     %a: int8[4] = clip(%x) {...}                     %b: int8[4] = call(%x) {body="f", ...}
     %b: int8[4] = logistic(%a)                  ->   %y: int8[4] = copy(%b)
@@ -7,9 +7,9 @@
     (the first two are labelled "f")                   %b: int8[4] = logistic(%a)
                                                      }
 
-Nodes of one label that are connected become one function, unless a path between them leads through another
-node: then they become several. What they read are its parameters, as for the closures that TVM's LambdaLift
-lifts; constants go along. `inline` is the way back. Nodes with effects stay where they are.
+Connected nodes of one label become one function, or several if a path between them leads through another
+node. Their operands become parameters, as in the closures that TVM's LambdaLift lifts. Constants move into
+the function. `inline` is the inverse. Nodes with effects stay.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Label = Callable[[Node], "str | None"]
 @module_pass(opt_level=0)
 @frozen
 class LambdaLift:
-    """Lift labelled nodes into functions.
+    """Lifting of labelled nodes into functions.
 
     Attributes:
-        label: the name of the function that a node of the main graph is to go to; None if it stays.
+        label: returns the name of the function for a node of the main graph, or None if it stays.
     """
 
     label: Label | None = None
@@ -62,7 +62,7 @@ class LambdaLift:
 
 
 class _Grouping:
-    """Convex groups of nodes; nodes come in topological order.
+    """Convex groups of nodes. Nodes must be added in topological order.
 
     Attributes:
         names: label of each group.
@@ -76,7 +76,7 @@ class _Grouping:
         self.group: dict[Node, int] = {}
 
     def place(self, node: Node, name: str) -> None:
-        """Put the node in the first group of that name that it reads from, or in a new one."""
+        """Add the node to the first group with this name from which it reads, or to a new group."""
         for before in self._before([node]):
             number = self.group.get(before)
             if number is not None and self.names[number] == name and self._stays_convex(node, number):
@@ -93,7 +93,7 @@ class _Grouping:
         return list(dict.fromkeys(self.producers[value] for value in values if value in self.producers))
 
     def _stays_convex(self, node: Node, number: int) -> bool:
-        """No path from the group to the node leads through a node outside; groups count as one node."""
+        """Return whether no path from the group to the node leads outside. Other groups count as one node."""
         todo = [other for other in self._before([node]) if self.group.get(other) != number]
         seen: set[Node] = set()
         while todo:

@@ -1,4 +1,4 @@
-"""Ends loops after a number of runs that the user gives.
+"""Ends loops after a number of iterations that the user specifies.
 
     %j: int32[], %y: int8[4] = while(%i, %x) {condition="less", body="step"}
 ->
@@ -6,8 +6,8 @@
 
                                                                                        (limit=100)
 
-It runs on the graph as imported, which is what results are compared with. A limit that is never reached
-changes nothing: `lower_loops` finds out where that can be proved.
+The pass runs on the imported graph, which is the reference for comparisons. A limit that is never reached
+changes nothing; `lower_loops` detects this if it can be proved.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from microfold.support.frozen import frozen
 @module_pass(opt_level=0)
 @frozen
 class LimitLoops:
-    """Give every loop a limit.
+    """Limit for every loop.
 
     Attributes:
-        limit: runs; None leaves all loops as they are.
+        limit: maximum number of iterations; None leaves all loops unchanged.
     """
 
     limit: int | None = None
@@ -39,7 +39,7 @@ class LimitLoops:
 
 
 def with_limited_loops(graph: Graph, limit: int | None, context: PassContext) -> Graph:
-    """The graph with a limit for every loop, those in subgraphs included; itself if there is none."""
+    """Return the graph with a limit for every loop, also in subgraphs; the same graph without a limit."""
     if limit is None:
         return graph
     context = replace(context, pass_name="limit_loops")

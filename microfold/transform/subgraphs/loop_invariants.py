@@ -1,4 +1,4 @@
-"""Reads what a loop does not change where it was before the loop.
+"""Lets readers of loop invariants read the value before the loop.
 
     %w = constant int8[4] [...]
     %j: int32[], %y: int8[4], %v: int8[4] = while(%i, %x, %w) {...}
@@ -12,8 +12,8 @@
       %t: int8[4] = add(%p, %c)
       ...
 
-Constants go into the subgraphs, where passes and kernels see them. `remove_unused_outputs` then drops what is
-carried for nothing.
+Constants move into the subgraphs, where passes and kernels can see them. `remove_unused_outputs` then removes
+values that a loop carries without need.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from microfold.passes.decorators import function_pass
 
 @function_pass(opt_level=0, mandatory=True)
 def loop_invariants(graph: Graph, context: PassContext) -> Graph:
-    """Take what loops hand on unchanged out of them, and constants into them."""
+    """Move invariant results of loops out of them, and constants into them."""
     uses = graph.use_counts()
     replaced: dict[Value, Value] = {}
     bodies = dict(graph.subgraphs)
@@ -41,17 +41,17 @@ def loop_invariants(graph: Graph, context: PassContext) -> Graph:
         if not isinstance(op, While):
             continue
         if any(node.op != op for node in family.nodes):
-            context.declined(family.nodes[0], "what it runs, other operators run as well, in another way")
+            context.declined(family.nodes[0], "other operators run its subgraphs with different attributes")
             continue
         body = graph.subgraphs[op.body]
         same = [i for i, value in enumerate(body.inputs) if body.outputs[i] is value]
         if not same:
-            context.declined(family.nodes[0], "each run computes all that it carries anew")
+            context.declined(family.nodes[0], "each iteration computes all values that it carries")
         for node in family.nodes:
             for index in same[1:] if node.epilogue and same[:1] == [0] else same:
                 operand = node.inputs[index]
                 if uses[node.outputs[index]] and operand is not None:
-                    context.fired(node, f"no run changes %{node.outputs[index].name}")
+                    context.fired(node, f"no iteration changes %{node.outputs[index].name}")
                     replaced[node.outputs[index]] = operand
         for index in same:
             array = _common_constant(graph, family, index)
@@ -69,7 +69,7 @@ def loop_invariants(graph: Graph, context: PassContext) -> Graph:
 
 
 def _common_constant(graph: Graph, family: Family, index: int) -> Array | None:
-    """What an operand of all nodes is; None if it is computed, or not the same."""
+    """Return the constant that an operand of all nodes is; None if it is computed or differs."""
     arrays = [graph.array(node.inputs[index]) for node in family.nodes]
     first = arrays[0]
     if first is None or any(a is None or a.tobytes() != first.tobytes() for a in arrays):
@@ -78,13 +78,13 @@ def _common_constant(graph: Graph, family: Family, index: int) -> Array | None:
 
 
 def _with_constant(body: Graph, index: int, array: Array, context: PassContext) -> Graph:
-    """A subgraph whose nodes read a constant in place of a parameter; itself if none reads it."""
+    """Return a subgraph with a constant instead of a parameter; the same subgraph if no node reads it."""
     parameter = body.inputs[index]
     constant = replace(parameter)
     nodes = _reading(body.nodes, {parameter: constant})
     if all(one is other for one, other in zip(nodes, body.nodes, strict=True)):
         return body
-    context.fired(f"subgraph @{body.name}", f"%{parameter.name} is the same constant in all runs")
+    context.fired(f"subgraph @{body.name}", f"%{parameter.name} is the same constant in all iterations")
     return body.with_nodes(nodes, constants={**body.constants, constant: array})
 
 

@@ -1,4 +1,4 @@
-"""Gives each condition branches of its own, with the constants among its operands.
+"""Gives each condition separate copies of its branches, with its constant operands inside.
 
     %y: int8[4], %u: int8[4] = if(%c, %x, %w) {then="f", otherwise="h"}
     %z: int8[4], %v: int8[4] = if(%d, %x, %w) {then="f", otherwise="h"}
@@ -6,8 +6,8 @@
     %y: int8[4] = if(%c, %x) {then="f_1", otherwise="h_1"}
     %z: int8[4] = if(%d, %x) {then="f_2", otherwise="h_2"}
 
-Code generation gives a value one place in memory, and so one node that computes it. What both branches hand
-on as they get it, %u and %v, is read where it was. Every bit stays.
+Code generation gives a value one address, and therefore requires one node that computes it. Values that both
+branches return unchanged, here %u and %v, are read directly from the operands. All bits stay the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from microfold.transform.subgraphs.lower_loops import constant_operands, own_cop
 
 @function_pass(opt_level=0, mandatory=True)
 def lower_branches(graph: Graph, context: PassContext) -> Graph:
-    """Copy the branches of conditions that share them, are handed constants, or hand operands on."""
+    """Copy branches that are shared, receive constants, or return operands unchanged."""
     users = Counter(name for node in graph.nodes for name in node.op.bodies)
     bodies = dict(graph.subgraphs)
     replaced: dict[Value, Value] = {}
@@ -46,7 +46,7 @@ def lower_branches(graph: Graph, context: PassContext) -> Graph:
         replaced |= {node.outputs[i]: v for i, k in same.items() if (v := operands[k]) is not None}
         results = [i for i in range(len(node.outputs)) if i not in same]
         if not results:
-            context.fired(node, "both branches only hand their operands on")
+            context.fired(node, "both branches only return their operands")
             continue
         kept = [i for i in range(len(operands)) if i not in constants]
         names: list[str] = []
@@ -72,7 +72,7 @@ def lower_branches(graph: Graph, context: PassContext) -> Graph:
 
 
 def _handed_on(branches: Sequence[Graph]) -> dict[int, int]:
-    """Results that are one parameter in all branches: their indices, and the parameters'."""
+    """Return (index of a result, index of a parameter) for results that are one parameter in all branches."""
     first, *others = branches
     places = {value: index for index, value in enumerate(first.inputs)}
     return {

@@ -1,4 +1,4 @@
-"""Makes loops what code is generated for: with a number of runs, or a bound of it, and what they carry apart.
+"""Lowers loops to the form for code generation: with a known trip count, or with an upper bound of it.
 
     %j: int32[], %y: int8[4], %v: int8[4] = while(%zero, %x, %w) {condition="less_than_8", body="step"}
     subgraph @step = graph @step(%n: int32[], %p: int8[4], %q: int8[4]) -> (%m, %t, %q) {...}
@@ -6,9 +6,10 @@
     %y: int8[4] = loop(%x, %w) {body="step", runs=8, condition="", invariants=1, may_stop=false}
     subgraph @step = graph @step(%p: int8[4], %q: int8[4]) -> (%t) {...}
 
-Where the number is known (see `analysis.trip_count`), the condition goes, with what only it depends on.
-Otherwise the loop must have a bound of at most `MAX_RUNS`, or one that the user gives. Each node gets bodies
-of its own, so that a value in them has one place in memory. Every bit stays.
+If the trip count is known (see `analysis.trip_count`), the condition is removed, with the values that only it
+needs. Otherwise the loop must have a bound of at most `MAX_RUNS`, or a limit from the user. Each node gets
+separate bodies, so that each value in them has one address. Loop invariants are separated from the values
+that a loop carries. All bits stay the same.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from microfold.ops.movement.reshape import Reshape
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 
-# Runs that a bound may allow: a loop that may run more often is taken for one without.
+# Maximum number of iterations that a bound may allow. A loop with a larger bound counts as unbounded.
 MAX_RUNS = 1 << 16
-# Runs to try here, of loops whose condition is not arithmetic on a counter.
+# Maximum number of iterations to simulate, for conditions that are no arithmetic on a counter.
 SIMULATED_RUNS = 4096
 NO_CONSTANTS: Mapping[int, tuple[Value, Array]] = MappingProxyType({})
 
 
 @function_pass(opt_level=0, mandatory=True)
 def lower_loops(graph: Graph, context: PassContext) -> Graph:
-    """Replace `while` by `loop`, where it has a bound."""
+    """Replace `while` by `loop` if it has a bound."""
     if not any(isinstance(node.op, While) for node in graph.nodes):
         return graph
     ranges, uses = analyze(graph), graph.use_counts()
@@ -67,7 +68,7 @@ def lower_loops(graph: Graph, context: PassContext) -> Graph:
         inputs = [site.inputs[i] for i in (*loop.carried, *loop.invariants)]
         results = site.builder.emit(op, inputs, [node.outputs[i].name for i in loop.carried])
         context.fired(node, _reason(count, runs, stops))
-        # What the loop does not carry is what it was before it.
+        # Values that the loop does not carry are the values before it.
         found = [site.value(index) for index in range(len(node.outputs))]
         for index, result in zip(loop.carried, results, strict=True):
             found[index] = result
@@ -88,7 +89,7 @@ def lower_loops(graph: Graph, context: PassContext) -> Graph:
 
 
 def _runs(node: Node, count: TripCount) -> int | None:
-    """How many runs the loop may have; None: it has no bound."""
+    """Return the maximum number of iterations of the loop; None: it has no bound."""
     if isinstance(node.op, LimitedWhile):
         return node.op.limit if count.most is None else min(count.most, node.op.limit)
     return count.most if count.most is not None and count.most <= MAX_RUNS else None
@@ -96,7 +97,7 @@ def _runs(node: Node, count: TripCount) -> int | None:
 
 def _unbounded(count: TripCount) -> str:
     if count.most is None:
-        return f"nothing bounds how often it runs: {count.reason}"
+        return f"the number of its iterations has no bound: {count.reason}"
     return f"it may run {count.most} times; a bound must be at most {MAX_RUNS}"
 
 
@@ -109,7 +110,7 @@ def _reason(count: TripCount, runs: int, stops: bool) -> str:
 def constant_operands(
     graph: Graph, operands: Sequence[Value | None], indices: Iterable[int]
 ) -> dict[int, tuple[Value, Array]]:
-    """Those of some operands that are constants, by their indices."""
+    """Return the operands that are constants, by their indices."""
     found: dict[int, tuple[Value, Array]] = {}
     for index in indices:
         value, array = operands[index], graph.array(operands[index])
@@ -119,13 +120,13 @@ def constant_operands(
 
 
 class _Narrowed:
-    """A loop with only what its used results, and its condition if that decides, depend on.
+    """Loop reduced to the values that its used results, and its condition if it is kept, depend on.
 
     Attributes:
         carried, invariants: indices of the operands.
-        same_bytes: results that are those of another index under another shape, in the last run: what no run
-            reads, but whoever reads it behind the loop.
-        bodies: copies of the condition, if it decides, and of the body.
+        same_bytes: results that equal another result with another shape, by its index. No iteration reads
+            them, only nodes after the loop.
+        bodies: copies of the condition, if it is kept, and of the body.
     """
 
     def __init__(self, node: Node, graph: Graph, used: set[int], *, by_condition: bool, surely_runs: bool):
@@ -138,11 +139,11 @@ class _Narrowed:
         self.same_bytes = _same_bytes(body, needed) if surely_runs else {}
         needed -= self.same_bytes.keys()
         same = {i for i in needed if body.outputs[i] is body.inputs[i]}
-        if same == needed:  # nothing changes: one value stands for all that a loop must carry
+        if same == needed:  # a loop must carry a value: keep one invariant as such
             same.discard(min(needed))
         constants = constant_operands(graph, node.inputs, same)
         read = used | {self.same_bytes[i] for i in used & self.same_bytes.keys()}
-        # What is read behind the loop first: a layer is named after its first result.
+        # Results with readers after the loop first, because a layer is named after its first result.
         self.carried = sorted(needed - same, key=lambda index: (index not in read, index))
         self.invariants = sorted(same - constants.keys())
         order = [*self.carried, *self.invariants]
@@ -152,7 +153,7 @@ class _Narrowed:
 
 
 def _late(body: Graph) -> Graph:
-    """The body with its counters counted last, over what nothing reads any more."""
+    """Move nodes that only update parameters, such as counters, to the end, where these are dead."""
     read = {value for node in body.nodes for value in node.operands}
     given = {*body.inputs, *body.constants}
     last = [n for n in body.nodes if given.issuperset(n.operands) and read.isdisjoint(n.outputs)]
@@ -160,7 +161,7 @@ def _late(body: Graph) -> Graph:
 
 
 def _closed(body: Graph, needed: set[int]) -> set[int]:
-    """Indices of what a body carries from run to run so that it gives some of its results."""
+    """Return the indices of all values that a body must carry to compute some of its results."""
     size = -1
     while size != len(needed):
         size = len(needed)
@@ -169,7 +170,7 @@ def _closed(body: Graph, needed: set[int]) -> set[int]:
 
 
 def _same_bytes(body: Graph, needed: set[int]) -> dict[int, int]:
-    """Results of which the body reads no parameter, and that are reshapes of others."""
+    """Return results that are reshapes of other results, and whose parameters the body does not read."""
     producers = body.producers()
 
     def root(value: Value) -> Value:
@@ -191,12 +192,12 @@ def own_copy(
     outputs: Sequence[Value],
     constants: Mapping[int, tuple[Value, Array]] = NO_CONSTANTS,
 ) -> Graph:
-    """A graph with values of its own, constants aside.
+    """Return a graph with values of its own, except for constants.
 
     Args:
-        inputs: indices of the parameters that it has.
-        outputs: of the other one, what it gives.
-        constants: what stands for parameters, by their indices.
+        inputs: indices of the parameters of the new graph.
+        outputs: values of `body` that the new graph returns.
+        constants: constants that replace parameters, by their indices.
     """
     parameters = [replace(value) for value in body.inputs]
     given = [constants[i][0] if i in constants else value for i, value in enumerate(parameters)]

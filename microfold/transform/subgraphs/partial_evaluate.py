@@ -1,4 +1,4 @@
-"""Decides at compile time what conditions and loops do, where constants alone decide it.
+"""Resolves conditions and unrolls loops that depend only on constants.
 
     %c = constant bool[] [true]
     %y: int8[4] = if(%c, %x) {then="f", ...}            ->  %y: int8[4] = call(%x) {body="f", ...}
@@ -8,9 +8,9 @@
       condition="less_than_2", body="step"              ->  %j: int32[], %y: int8[4] = call(%a, %b) {...}
     }
 
-A loop is a row of calls when its trip count is known (see `analysis.trip_count`). A loop that would grow the
-graph beyond `max_nodes` nodes stays. `inline` then puts the bodies in place. Every bit stays. Conditions that
-a computed value decides run both ways: see `if_conversion`.
+A loop becomes a sequence of calls if its trip count is known (see `analysis.trip_count`), unless that would
+grow the graph beyond `max_nodes` nodes. `inline` then replaces the calls by the bodies. All bits stay the
+same. For conditions on computed values see `if_conversion`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from microfold.support.frozen import frozen
 @function_pass(opt_level=0, mandatory=True)
 @frozen
 class PartialEvaluate:
-    """Replace conditions and loops that constants decide by calls.
+    """Replacement of constant conditions and loops by calls.
 
     Attributes:
-        max_nodes: how many nodes all runs of a loop together may have; one run may have any number. Default:
-            what the context says.
+        max_nodes: maximum number of nodes of all iterations of a loop together; a single iteration may have
+            any number. None: the limit of the context.
     """
 
     max_nodes: int | None = None
@@ -67,7 +67,7 @@ class PartialEvaluate:
                 return None
             if trips > limit:
                 context.declined(
-                    node, f"it runs {trips} times; more than {limit} times its nodes would be too many"
+                    node, f"it runs {trips} times; at most {limit} copies of its nodes are allowed"
                 )
                 return None
             if stops_early(node, count):
@@ -84,5 +84,5 @@ class PartialEvaluate:
 
 
 def _size(graph: Graph) -> int:
-    """Nodes of a graph with all that it runs."""
+    """Return the number of nodes of a graph, including all subgraphs that it runs."""
     return sum(1 + sum(_size(graph.subgraphs[name]) for name in node.op.bodies) for node in graph.nodes)

@@ -1,11 +1,11 @@
-"""Drops subgraphs that nothing runs.
+"""Removes subgraphs without users.
 
     graph @g(%x: int8[4]) -> (%x) {
       subgraph @f = graph @f(%p: int8[4]) -> (%p) {     ->     graph @g(%x: int8[4]) -> (%x) {
       }                                                        }
     }
 
-The bodies of loops that were unrolled and of conditions that were decided are such.
+Examples are the bodies of unrolled loops and of resolved conditions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from microfold.passes.decorators import function_pass
 
 @function_pass(opt_level=0)
 def remove_unused_functions(graph: Graph, context: PassContext) -> Graph:
-    """Drop subgraphs that no node names."""
+    """Remove subgraphs that no node runs."""
     used = {name for node in graph.nodes for name in node.op.bodies}
     unused = [name for name in graph.subgraphs if name not in used]
     for name in unused:

@@ -1,4 +1,4 @@
-"""Drops results of subgraphs that no caller reads, with what computes them.
+"""Removes results of subgraphs that no caller reads, and the nodes that compute only them.
 
     %y: int8[4], %z: int8[4] = call(%x) {...}             %y: int8[4] = call(%x) {...}
     subgraph @f = graph @f(%p: int8[4]) -> (%t, %u) {     subgraph @f = graph @f(%p: int8[4]) -> (%t) {
@@ -6,8 +6,8 @@
       %u: int8[4] = logistic(%p)                          }
     }
 
-A loop loses what it carries from run to run where neither its other results nor its condition depend on it.
-The result with an epilogue stays.
+A loop loses a carried value if neither its other results nor its condition depend on it. A result with an
+epilogue stays.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from microfold.passes.decorators import module_pass
 
 @module_pass(opt_level=1)
 def remove_unused_outputs(graph: Graph, context: PassContext) -> Graph:
-    """Narrow subgraphs to the results that their callers read, outer ones first."""
+    """Narrow subgraphs to the results that their callers read, outer subgraphs first."""
     while (narrowed := _narrow(graph, context)) is not graph:
         graph = narrowed
     return graph.with_bodies(lambda _, body: remove_unused_outputs.transform(body, context))
@@ -35,14 +35,14 @@ def remove_unused_outputs(graph: Graph, context: PassContext) -> Graph:
 
 @dataclass
 class _Narrower:
-    """What becomes of subgraphs and of the nodes that run them."""
+    """New subgraphs, and new nodes that run them."""
 
     bodies: dict[str, Graph]
     context: PassContext
     nodes: dict[Node, Node] = field(default_factory=dict[Node, Node])
 
     def results(self, family: Family, used: Collection[int]) -> None:
-        """Of calls and conditions."""
+        """Narrow the results of calls and conditions."""
         for name in family.names:
             body = self.bodies[name]
             for index, value in enumerate(body.outputs):
@@ -56,7 +56,7 @@ class _Narrower:
             self.nodes[node] = replace(node, op=op, outputs=_only(node.outputs, used))
 
     def loop(self, family: Family, used: Collection[int]) -> None:
-        """Of loops that run the same subgraphs."""
+        """Narrow the carried values of loops that run the same subgraphs."""
         op = family.nodes[0].op
         assert isinstance(op, While)
         for name in family.names:
@@ -66,14 +66,14 @@ class _Narrower:
             self.bodies[name] = replace(body, inputs=_only(body.inputs, used))
         for index, value in enumerate(family.nodes[0].outputs):
             if index not in used:
-                self.context.fired(family.nodes[0], f"nothing depends on its result %{value.name}")
+                self.context.fired(family.nodes[0], f"no node depends on its result %{value.name}")
         for node in family.nodes:
             inputs = tuple(v for index, v in enumerate(node.inputs) if index in used)
             self.nodes[node] = replace(node, inputs=inputs, outputs=_only(node.outputs, used))
 
 
 def _narrow(graph: Graph, context: PassContext) -> Graph:
-    """One look at each subgraph; a loop that gets narrower may leave results of others unread."""
+    """Run one round. A narrower loop may leave results of other loops unread."""
     narrower, read = _Narrower(dict(graph.subgraphs), context), graph.use_counts()
     for family in families(graph):
         used = {index for node in family.nodes for index, v in enumerate(node.outputs) if read[v]}

@@ -1,4 +1,4 @@
-"""Drops parameters that a subgraph does not read, with the operands of its callers.
+"""Removes parameters that a subgraph does not read, and the operands of its callers.
 
     %y: int8[4] = call(%x, %z) {body="f", ...}            %y: int8[4] = call(%x) {body="f", ...}
     subgraph @f = graph @f(%p: int8[4],                   subgraph @f = graph @f(%p: int8[4]) -> (%t) {
@@ -6,8 +6,8 @@
       %t: int8[4] = clip(%p) {...}                        }
     }
 
-Two branches of a condition lose a parameter that neither reads. What a loop carries from run to run is taken
-for a result: `remove_unused_outputs` drops it.
+The branches of a condition lose a parameter that neither of them reads. Values that a loop carries count as
+results: `remove_unused_outputs` removes them.
 """
 
 from __future__ import annotations

@@ -152,4 +152,4 @@ def test_a_product_of_constants_that_no_float32_holds() -> None:
       %y: float32[1,2] = batch_matmul(%p, %b) {PLAIN}
     }}
     """
-    check_declined(adjust_matmul_order, graph, "would have elements that no float32 holds")
+    check_declined(adjust_matmul_order, graph, "would have elements beyond the range of float32")

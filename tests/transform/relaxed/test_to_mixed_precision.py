@@ -183,5 +183,5 @@ def test_inputs_in_float16() -> None:
     np.testing.assert_allclose(narrow, wide, rtol=2e-3)
     assert step(graph, RELAXED) is graph
     check_declined(step, LAYERS, "numerics must be relaxed")
-    with pytest.raises(InputError, match="there is no float input z; these are x"):
+    with pytest.raises(InputError, match="unknown float input z; float inputs: x"):
         ToMixedPrecision(fp16_input_names=("z",))(parse(LAYERS), RELAXED)

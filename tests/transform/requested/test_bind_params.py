@@ -48,10 +48,10 @@ def test_nothing_to_bind() -> None:
 @pytest.mark.parametrize(
     ("name", "array", "message"),
     [
-        ("v", W, "no input of the graph may be bound as 'v'; its inputs are 'x', 'w', 'a b', 'a b'"),
-        ("a b", W, "2 inputs of the graph may be bound as 'a b'"),
-        ("w", W[:1], r"the array bound to 'w' must be float32\[2\]; it is float32\[1\]"),
-        ("w", W.astype(np.int8), r"must be float32\[2\]; it is int8\[2\]"),
+        ("v", W, "'v' must be the name of one input; it names none; inputs: 'x', 'w', 'a b', 'a b'"),
+        ("a b", W, "'a b' must be the name of one input; it names 2"),
+        ("w", W[:1], r"the array bound to 'w' must be float32\[2\]; got float32\[1\]"),
+        ("w", W.astype(np.int8), r"must be float32\[2\]; got int8\[2\]"),
     ],
 )
 def test_what_does_not_fit(name: str, array: np.ndarray, message: str) -> None:

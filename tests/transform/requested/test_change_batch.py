@@ -103,9 +103,9 @@ def test_another_axis() -> None:
         each = [one.run(samples[:, i : i + 1]) for i, one in enumerate(alone)]
         for result, parts, axis in zip(found, zip(*each, strict=True), (0, 0, 1, 1), strict=True):
             np.testing.assert_allclose(result, np.concatenate(parts, axis), rtol=1e-5)
-    with pytest.raises(InputError, match="there is no input or state 'z'; these are 'x', 's'"):
+    with pytest.raises(InputError, match="unknown input or state 'z'; known: 'x', 's'"):
         ChangeBatch(3, axes=(("z", 1),))(graph)
-    with pytest.raises(InputError, match="the axis of 'x' must be below 3; it is 3"):
+    with pytest.raises(InputError, match="the axis of 'x' must be below 3; got 3"):
         ChangeBatch(3, axes=(("x", 3),))(graph)
     with pytest.raises(UnsupportedModelError, match="mean works along the axis of the batch"):
         ChangeBatch(8, axes=(("x", 0), ("s", 1)))(graph)
@@ -118,7 +118,7 @@ def test_an_output_with_its_batch_elsewhere() -> None:
         }
         """
     graph = parse(dedent(text))
-    with pytest.raises(UnsupportedModelError, match="its batch would be axis 1; give axes to admit that"):
+    with pytest.raises(UnsupportedModelError, match="its batch would be axis 1; pass axes to allow this"):
         ChangeBatch(3)(graph)
     assert ChangeBatch(3, axes=(("x", 0),))(graph).outputs[0].type.shape == (4, 3, 2)
 
@@ -156,7 +156,7 @@ def test_recurrent_layers(name: str) -> None:
             "float32[2,2] = strided_slice(%z) {begin=(1, 0), size=(2, 2), strides=(1, 1)}",
             "a part of the batch",
         ),
-        ("float32[4,2] = add(%z, %k)", "takes different rows of float32[4,2] for different samples"),
+        ("float32[4,2] = add(%z, %k)", "reads different rows of float32[4,2] for different samples"),
         ("float32[4,4] = fully_connected(%z, %z)", "weights that depend on an input"),
         (
             "float32[4,4] = batch_matmul(%z, %z) {transpose_first=false, transpose_second=true}",
@@ -192,7 +192,7 @@ def test_operators(node: str, reason: str) -> None:
 
 
 def test_what_has_no_batch() -> None:
-    with pytest.raises(InputError, match="the batch must be positive; it is 0"):
+    with pytest.raises(InputError, match="the batch must be positive; got 0"):
         ChangeBatch(0)(parse(BEFORE))
     for types in (("float32[1,2]", "float32[2,2]"), ("float32[]", "float32[]")):
         graph = parse(f"graph @g(%x: {types[0]}, %z: {types[1]}) -> (%x) {{ }}")

@@ -54,13 +54,13 @@ def test_a_rule_of_the_user(key: type[Clip] | str) -> None:
 
 def test_rules_may_leave_a_node() -> None:
     text = "graph @g(%x: float32[2]) -> (%y) { %y: float32[2] = clip(%x) {minimum=0.0, maximum=0.5} }"
-    check_declined(Legalize({Clip: as_minimum}), text, "its rule leaves it")
+    check_declined(Legalize({Clip: as_minimum}), text, "its rule returned None")
     check_declined(Legalize(), text)
 
 
 def test_mistakes_of_rules() -> None:
     graph = parse(dedent(BEFORE))
-    with pytest.raises(InputError, match="'clap' is none of abs"):
+    with pytest.raises(InputError, match="unknown operator 'clap'; operators: abs"):
         Legalize({"clap": as_minimum})(graph)
     int8 = ElementType(DType.INT8)
 
@@ -68,5 +68,5 @@ def test_mistakes_of_rules() -> None:
         array = np.zeros(2, np.int8)
         return site.builder.constant(array, TensorType(int8.dtype, (2,)), "zero")
 
-    with pytest.raises(InputError, match=r"for clip %y gives \(int8\[2\]\) for \(float32\[2\]\)"):
+    with pytest.raises(InputError, match=r"for clip %y returns \(int8\[2\]\) for \(float32\[2\]\)"):
         Legalize({Clip: other_type})(graph)

@@ -80,10 +80,10 @@ def test_more_frames_at_once() -> None:
         assert (sliding.step, sliding.warmup_runs) == (step, -(-6 // step))
         assert run.inputs[0].type.shape == (1, step, 1, 2)
         check_frames(graph, run, sliding)
-    with pytest.raises(UnsupportedModelError, match="no run of 5 of 6 frames would compute less"):
+    with pytest.raises(UnsupportedModelError, match="a run of 5 of 6 frames would not compute less"):
         slide(graph, 1, 5)
     for step in (0, 6, 7):
-        with pytest.raises(InputError, match=f"fewer than the 6 of its window; it is to take {step}"):
+        with pytest.raises(InputError, match=f"fewer than the 6 of its window; got {step}"):
             slide(graph, 1, step)
 
 
@@ -180,41 +180,41 @@ REFUSALS = {
         "  %y: int8[1,8] q(0.00390625, -128) = clip(%a) {minimum=0.0, maximum=0.5}\n",
         "int8[1,8] q(0.5, 0)",
     ),
-    "adds up along the axis": (
+    "accumulates along the axis": (
         "  %y: float32[1,8] = cumsum(%x) {axis=1, exclusive=false, reverse=false}\n",
         "float32[1,8]",
     ),
-    "puts rows behind each other": (
+    "concatenates along the axis": (
         "  %a: float32[1,16] = concatenate(%x, %x) {axis=1}\n"
         "  %y: float32[1,16] = clip(%a) {minimum=0.0, maximum=0.5}\n",
         "float32[1,8]",
     ),
-    "computes rows with other rows": (
+    "combines rows with other rows": (
         "  %y: float32[1,8,8] = batch_matmul(%x, %x) "
         "{transpose_first=false, transpose_second=true, out=float32}\n",
         "float32[1,8,2]",
     ),
-    "takes the rows backwards": (
+    "reverses the rows": (
         "  %y: float32[1,8] = strided_slice(%x) {begin=(0, 7), size=(1, 8), strides=(1, -1)}\n",
         "float32[1,8]",
     ),
-    "reads %m, which follows from all rows": (
+    "reads %m, which depends on all rows": (
         "  %m: float32[1,1] = mean(%x) {axes=(1,), keep_dims=true, out=float32}\n"
         "  %y: float32[1,8] = sub(%x, %m) {out=float32}\n",
         "float32[1,8]",
     ),
-    "takes different elements of float32[1,8] for different rows": (
+    "reads different elements of float32[1,8] for different rows": (
         "  %k = constant float32[1,8] [1, 2, 3, 4, 5, 6, 7, 8]\n"
         "  %y: float32[1,8] = add(%x, %k) {out=float32}\n",
         "float32[1,8]",
     ),
-    "move on by different numbers of rows": (
+    "advance by different numbers of rows": (
         "  %a: float32[1,4] = strided_slice(%x) {begin=(0, 0), size=(1, 4), strides=(1, 2)}\n"
         "  %b: float32[1,4] = strided_slice(%x) {begin=(0, 4), size=(1, 4), strides=(1, 1)}\n"
         "  %y: float32[1,4] = add(%a, %b) {out=float32}\n",
         "float32[1,8]",
     ),
-    "would compute less than one of all: reshape %y takes all rows together": (
+    "would not compute less than a run of all: reshape %y combines all rows": (
         "  %y: float32[16] = reshape(%x) {shape=(16,)}\n",
         "float32[2,8]",
     ),
@@ -287,15 +287,15 @@ def _values(graph: Graph, frames: Array) -> dict[Value, Array]:
 
 def test_what_cannot_slide() -> None:
     graph = parse(BEFORE)
-    with pytest.raises(InputError, match=r"must be one of \[1, 3\] of the input .*; it is 2"):
+    with pytest.raises(InputError, match=r"must be one of \[1, 3\] of the input .*; got 2"):
         slide(graph, 2)
-    with pytest.raises(InputError, match="it is 4"):
+    with pytest.raises(InputError, match="got 4"):
         slide(graph, 4)
     constant = "graph @g(%x: float32[4]) -> (%k) {\n  %k = constant float32[2] [1.0, 2.0]\n}\n"
-    with pytest.raises(UnsupportedModelError, match="its outputs must follow from its input; none does"):
+    with pytest.raises(UnsupportedModelError, match="its outputs must depend on its input; none does"):
         slide(parse(constant), 0)
     two = parse("graph @g(%a: float32[4], %b: float32[4]) -> (%y) {\n  %y: float32[4] = add(%a, %b)\n}\n")
-    with pytest.raises(UnsupportedModelError, match="only a network with one input can slide"):
+    with pytest.raises(UnsupportedModelError, match="sliding requires a network with exactly one input"):
         slide(two, 0)
-    with pytest.raises(UnsupportedModelError, match="keeps state from run to run already"):
+    with pytest.raises(UnsupportedModelError, match="already keeps state between runs"):
         slide(parse(AFTER.replace("1,1,1,2] q(0.5, 3))", "1,1,1,2] q(0.5, 3))")), 3)

@@ -266,9 +266,9 @@ def test_readers_that_agree() -> None:
     ("other", "reason"),
     [
         ("%z: float32[1,3,3,2] = mul(%a, %t)", "want different scales"),
-        (f"%z: float32[1,3,3,2] = clip(%a) {RELU}", "clip %z reads %a without such a scale"),
+        (f"%z: float32[1,3,3,2] = clip(%a) {RELU}", "clip %z reads %a without this scale"),
         ("%z: float32[1,9,2] = reshape(%a) {shape=(1, 9, 2)}", "reshape %z reads %a without"),
-        ("", "the graph hands out %a"),
+        ("", "the graph returns %a"),
     ],
 )
 def test_readers_that_do_not_agree(other: str, reason: str) -> None:
@@ -282,7 +282,7 @@ def test_readers_that_do_not_agree_stop_messages_further_on() -> None:
         f"""{CONV}{SCALE}%c: float32[1,3,3,2] = clip(%a) {RELU}
 %d: float32[1,3,3,2] = add(%c, %a)
 %y: float32[1,3,3,2] = mul(%c, %s)""",
-        "without such a scale",
+        "without this scale",
         outputs="%y, %d",
     )
 
@@ -370,7 +370,9 @@ def test_epilogues() -> None:
 
 def test_numbers_that_no_float_holds() -> None:
     huge = "%s = constant float32[] [1e38]\n%y: float32[1,3,3,2] = mul(%a, %s)"
-    case.stays(CONV.replace("[1.0, 2.0, 3.0, 4.0]", "[1.0, 2.0, 3.0, 40.0]") + huge, "no float32 holds")
+    case.stays(
+        CONV.replace("[1.0, 2.0, 3.0, 4.0]", "[1.0, 2.0, 3.0, 40.0]") + huge, "beyond the range of float32"
+    )
     tiny = CONV.replace("[1.0, 2.0, 3.0, 4.0]", "[0.1, 0.2, 0.3, 0.4]")
     case.stays(f"{tiny}%s = constant float32[] [1e-38]\n%y: float32[1,3,3,2] = mul(%a, %s)", "too small")
 

@@ -133,7 +133,7 @@ def test_one_of_two_branches() -> None:
     [
         (
             f"{WEIGHTS}%y: float32[1,5,5,2] = conv2d(%a, %w) {SAME}",
-            "with zeros that the shift does not reach",
+            "with zeros, without the shift",
         ),
         (
             "%y: float32[1,4,3,2] = pad(%a) {padding=((0, 0), (1, 0), (0, 0), (0, 0)), fill=0.0}",
@@ -145,7 +145,7 @@ def test_one_of_two_branches() -> None:
         (
             f"{WEIGHTS}%y: float32[1,6,6,2] = transpose_conv2d(%a, %w) "
             "{strides=(2, 2), offset=(0, 0), size=(6, 6), out=float32}",
-            "differs from place to place",
+            "varies with the position",
         ),
     ],
 )

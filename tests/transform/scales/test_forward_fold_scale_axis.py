@@ -125,7 +125,7 @@ def test_through(nodes: str, weights: str, scaled: str, last: str) -> None:
     [
         ("%y: float32[1,3,3,2] = clip(%a) {minimum=0.0, maximum=6.0}", "it clips at 6"),
         ("%y: float32[1,3,3,2] = tanh(%a) {out=float32}", "tanh %y passes no scales"),
-        ("%y: float32[1,3,3,2] = add(%a, %x)", "its other branch has no such scale"),
+        ("%y: float32[1,3,3,2] = add(%a, %x)", "its other branch does not have this scale"),
         (f"%y: float32[1,3,3,2] = clip(%a) {RELU}", "%y leaves the graph"),
         ("%y: float32[1,1,3,2] = mean(%m) {axes=(1,), keep_dims=true, out=float32}", "along axis 1"),
         ("%y: float32[1,3,3,1] = conv2d(%m, %v) " + WINDOW, "varies along axis 1"),

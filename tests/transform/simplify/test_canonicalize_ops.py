@@ -366,7 +366,7 @@ def test_constants_that_stay() -> None:
         }
         """
     check_declined(canonicalize_ops, graph, "(4,) and (2, 1), would become (2, 4)")
-    check_declined(canonicalize_ops, graph, "(2, 1) is not one constant per channel")
+    check_declined(canonicalize_ops, graph, "(2, 1) is no bias")
 
 
 def test_parts_that_are_neighbours() -> None:

@@ -99,5 +99,5 @@ def test_nodes_and_constants_that_a_caller_leaves() -> None:
     check_declined(
         EliminateCommonSubexpr(fskip=lambda node: node.op.name == "abs", call_only=True),
         text.replace("(%a, %k)", "(%a, %a)"),
-        "fskip leaves it",
+        "fskip excludes it",
     )

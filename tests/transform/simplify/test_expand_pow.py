@@ -53,7 +53,7 @@ graph @g(%x: float32[2,4]) -> (%s) {
 
 
 def test_others_are_left() -> None:
-    check_declined(expand_pow, GRAPH.format(1.5), "to the power of 1.5 takes the library's function")
+    check_declined(expand_pow, GRAPH.format(1.5), "to the power of 1.5 needs the library function")
     text = GRAPH.format(2.0).replace("float32[] [2.0]", "float32[4] [2.0, 2.0, 2.0, 3.0]")
     check_declined(expand_pow, text, "its exponents are not all the same")
     text = GRAPH.format(2.0).replace("pow(%s, %e)", "pow(%s, %x)")

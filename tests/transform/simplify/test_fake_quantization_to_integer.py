@@ -161,13 +161,13 @@ def test_two_readers_that_both_take_integers() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("%y: float32[4] = clip(%a) {minimum=0.05, maximum=inf}", "has not the bound 0.05"),
-        ("%y: float32[4] = pad(%a) {padding=((0, 0),), fill=0.25}", "has not the fill 0.25"),
-        ("%y: float32[6] = pad(%a) {padding=((1, 1),), fill=0.0}", "it gives 6 elements of 4"),
+        ("%y: float32[4] = clip(%a) {minimum=0.05, maximum=inf}", "cannot represent the bound 0.05"),
+        ("%y: float32[4] = pad(%a) {padding=((0, 0),), fill=0.25}", "cannot represent the fill 0.25"),
+        ("%y: float32[6] = pad(%a) {padding=((1, 1),), fill=0.0}", "it makes 6 elements of 4"),
         ("%y: float32[8] = concatenate(%a, %b) {axis=0}", "come from different element types"),
-        ("%y: float32[12] = concatenate(%a, %a, %a) {axis=0}", "it gives 12 elements of 4"),
+        ("%y: float32[12] = concatenate(%a, %a, %a) {axis=0}", "it makes 12 elements of 4"),
         ("%y: float32[8] = concatenate(%a, %f) {axis=0}", "%f is not dequantized"),
-        ("%y: float32[4] = maximum(%a, %k)", "%k has numbers that int8 with its scale has not"),
+        ("%y: float32[4] = maximum(%a, %k)", "%k has numbers that are no int8 with this scale"),
         ("%t: float32[4] = tanh(%a) %y: float32[4] = reshape(%a) {shape=(4,)}", "%a has other readers"),
         ("%y: float32[4] = clip(%a) {minimum=900.0, maximum=inf}", "beyond the type's range"),
         ("%y: float32[1] = reduce_max(%w) {axes=(0,), keep_dims=true}", "must have 8 or 16 bits"),
@@ -197,10 +197,13 @@ def test_declined(line: str, reason: str) -> None:
     [
         (
             "%r: float32[2] = strided_slice(%f) {begin=(1,), size=(2,), strides=(1,)}",
-            "it gives 2 elements of 4",
+            "it makes 2 elements of 4",
         ),
-        ("%r: float32[8] = concatenate(%f, %g) {axis=0}", "none of which is dequantized"),
-        ("%r: float32[2,2] = reshape(%f) {shape=(2, 2)} %t: float32[2,2] = tanh(%r)", "something else reads"),
+        ("%r: float32[8] = concatenate(%f, %g) {axis=0}", "but none is dequantized"),
+        (
+            "%r: float32[2,2] = reshape(%f) {shape=(2, 2)} %t: float32[2,2] = tanh(%r)",
+            "its result has other readers",
+        ),
     ],
 )
 def test_quantize_stays(lines: str, reason: str) -> None:

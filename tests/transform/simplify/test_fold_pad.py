@@ -96,12 +96,14 @@ def test_average_pool() -> None:
 
 
 def test_maximum_pool_with_another_fill() -> None:
-    declined(SAME, f"max{POOL}", ("1,5,5,1", "1,4,4,1"), "the fill is 3; its own padding means -128")
+    declined(
+        SAME, f"max{POOL}", ("1,5,5,1", "1,4,4,1"), "the fill must be -128, as in its own padding; it is 3"
+    )
 
 
 def test_convolution_with_another_fill() -> None:
     pad = "padding=((0, 0), (1, 0), (1, 0), (0, 0)), fill=0.0"
-    declined(pad, CONV, ("1,5,5,1", "1,4,4,1"), "the fill is 0; its own padding means 3")
+    declined(pad, CONV, ("1,5,5,1", "1,4,4,1"), "the fill must be 3, as in its own padding; it is 0")
 
 
 def test_batch_axis() -> None:
@@ -161,5 +163,5 @@ def test_other_pads_of_samples_stay() -> None:
               %y: float32[{rows},10] = signal_rfft(%p) {{fft_length=8}}
             }}
             """,
-            "transforms put zeros behind their samples",
+            "transforms only append zeros to their samples",
         )

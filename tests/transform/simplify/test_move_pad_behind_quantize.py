@@ -63,7 +63,7 @@ def test_of_rows_or_other_numbers(padding: str, shape: str) -> None:
           %q: int16[{shape}], %s: float32[{rows}] = dynamic_quantize(%p) {{asymmetric=true}}
         }}
         """,
-        "adds rows, or what is not 0",
+        "adds rows, or fills with another number than 0",
     )
 
 
@@ -76,5 +76,5 @@ def test_with_another_reader() -> None:
           %q: int16[1,4], %s: float32[1] = dynamic_quantize(%p) {asymmetric=true}
         }
         """,
-        "others read pad %p, too",
+        "pad %p has other readers",
     )

@@ -51,7 +51,7 @@ def test_axes_that_go() -> None:
 @pytest.mark.parametrize(
     ("shape", "outputs", "reason"),
     [
-        ("1, 2, 7, 1", "%y", "more than to add or take away axes"),
+        ("1, 2, 7, 1", "%y", "more than add or remove axes"),
         ("1, 1, 7, 2", "%y, %p", "other readers"),
     ],
 )

@@ -73,23 +73,21 @@ graph @g(%i: float32[2,8]) -> (%y) {
 
 def test_other_polynomials() -> None:
     text = _graph(SPELLINGS["keras"].replace("mul(%cubic, %p)", "mul(%half, %p)"))
-    check_declined(
-        recognize_gelu, text, "what it is taken of is not sqrt(2/pi) (x + 0.044715 x^3) of a value x"
-    )
+    check_declined(recognize_gelu, text, "its argument is not sqrt(2/pi) (x + 0.044715 x^3) of a value x")
 
 
 def test_other_readers() -> None:
     text = _graph(SPELLINGS["keras"]).replace("(%y)", "(%y, %t)")
-    check_declined(recognize_gelu, text, "nothing but the sum with 1 may read it")
+    check_declined(recognize_gelu, text, "its only reader must be the sum with 1")
     text = _graph(SPELLINGS["keras"]).replace("(%y)", "(%y, %o)")
-    check_declined(recognize_gelu, text, "what is read of it is not multiplied by x / 2, for x = %x")
+    check_declined(recognize_gelu, text, "its result is not multiplied by x / 2, for x = %x")
 
 
 def test_another_factor() -> None:
     text = _graph(SPELLINGS["keras"].replace("mul(%half, %x)", "mul(%cubic, %x)"))
-    check_declined(recognize_gelu, text, "what is read of it is not multiplied by x / 2, for x = %x")
+    check_declined(recognize_gelu, text, "its result is not multiplied by x / 2, for x = %x")
 
 
 def test_a_tanh_of_something_else() -> None:
     text = "graph @g(%x: float32[8]) -> (%y) { %y: float32[8] = tanh(%x) }"
-    check_declined(recognize_gelu, text, "what it is taken of is not")
+    check_declined(recognize_gelu, text, "its argument is not")

@@ -48,7 +48,7 @@ def test_what_keeps_the_order(node: str, shape: str) -> None:
         (
             "int8[1,3,1,4] q(0.1, 3) = strided_slice(%x) "
             "{begin=(0, 2, 0, 0), size=(1, 3, 1, 4), strides=(1, -1, 1, 1)}",
-            "it turns an axis round",
+            "it reverses an axis",
         ),
         (
             INDICES.replace("0, 1", "1, 0") + "int8[1,3,1,4] q(0.1, 3) = gather(%x, %i) {axis=1}",

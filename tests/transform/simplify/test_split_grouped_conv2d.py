@@ -135,7 +135,7 @@ def test_a_limit_of_ram_that_parts_do_not_meet() -> None:
     limited = compile_graph(graph, core, Options(ram=9_500), context=told)
     assert _convolutions(limited) == 1
     assert limited.arena.size <= 9_500
-    assert any("4 parts would take more RAM than is allowed" in decision.reason for decision in decisions)
+    assert any("4 parts would need more RAM than is allowed" in decision.reason for decision in decisions)
 
 
 def _convolutions(program: Program) -> int:

@@ -144,4 +144,4 @@ def test_no_order_with_less_memory() -> None:
     decisions: list[Decision] = []
     graph = parse(BRANCHES)
     assert TopologicalSort("memory")(graph, PassContext(sink=decisions.append)) is graph
-    assert "bytes live at once" in decisions[0].reason
+    assert "bytes are alive at once" in decisions[0].reason

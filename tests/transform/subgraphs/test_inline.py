@@ -37,7 +37,7 @@ def test_a_body_called_twice() -> None:
         }
         """,
     )
-    assert {decision.reason for decision in decisions} == {"the 1 nodes of @f take its place"}
+    assert {decision.reason for decision in decisions} == {"the 1 nodes of @f replace it"}
 
 
 def test_one_state_for_all_calls() -> None:

@@ -46,7 +46,7 @@ graph @g(%x: int32[]) -> (%y, %w) {
   %y: int32[], %w: int32[] = while(%x, %five) {condition="test", body="step"}"""
         + TEST
         + STEP.replace("(%j, %v)", "(%j, %j)"),
-        "each run computes all that it carries anew",
+        "each iteration computes all values that it carries",
     )
 
 

@@ -115,7 +115,7 @@ def test_loops() -> None:
         """,
     )
     assert [decision.reason for decision in decisions if decision.fired] == [
-        "nothing depends on its result %u"
+        "no node depends on its result %u"
     ]
 
 

@@ -1,1 +1,1 @@
-"""What `slide_window` knows of operators and graphs."""
+"""Analysis and construction of sliding networks for `slide_window`."""

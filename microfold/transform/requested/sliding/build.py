@@ -1,4 +1,4 @@
-"""The graph of a run: new rows of each value, from kept rows of its operands."""
+"""Construction of the graph of one run: it computes new rows from kept rows of the operands."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from microfold.transform.requested.sliding.tracking import Tracking
 
 @frozen
 class KeptRows:
-    """A value of which rows of earlier runs are read.
+    """Value that keeps rows of earlier runs.
 
     Attributes:
         tensor: name of the value.
-        rows: that are kept, those of this run among them.
-        added: rows that a run computes.
-        bytes: of all of them.
+        rows: number of kept rows, including the rows of this run.
+        added: number of rows that a run computes.
+        bytes: size of all kept rows, in bytes.
     """
 
     tensor: str
@@ -35,14 +35,14 @@ class KeptRows:
 
 
 class Builder:
-    """Makes the graph of a run.
+    """Builds the graph of one run.
 
     Args:
-        tracking: of a graph without problems.
+        tracking: analysis of a graph without problems.
 
     Attributes:
-        kept: the values of which rows are kept.
-        computed: the nodes that stand for those of the graph, once it is built.
+        kept: values that keep rows of earlier runs.
+        computed: nodes that replace the nodes of the window's graph; filled by `build`.
     """
 
     def __init__(self, tracking: Tracking):
@@ -53,14 +53,14 @@ class Builder:
         self._nodes: list[Node] = []
         self._state: list[State] = []
         self._values: dict[Value, Value] = {}
-        # What there is of each value that has rows, and of which rows it is.
+        # Available part of each value that has rows: the new value, and the range of its rows.
         self._rows: dict[Value, tuple[Value, Rows]] = {}
         self._parts: dict[tuple[Value, Rows], Value] = {}
         self._needed = self._first_rows_needed()
         self._steady = _steady_values(self.graph)
 
     def build(self) -> Graph:
-        """The graph of a run."""
+        """Return the graph of one run."""
         frames = self.tracking.frames
         given = Value(frames.name, frames.type.with_shape(self._shape(frames, self.tracking.step)))
         self._keep(frames, given)
@@ -79,7 +79,7 @@ class Builder:
         return graph.with_nodes(self._nodes)
 
     def _new(self, value: Value) -> Rows:
-        """The rows of a value that a run computes: the last ones that anything reads."""
+        """Return the rows of a value that a run computes: the last rows that have readers."""
         if value is self.tracking.frames:
             length = self.tracking.tracks[value].length
             return length - self.tracking.step, length
@@ -87,7 +87,7 @@ class Builder:
         return max(first, last - self.tracking.moves(value)), last
 
     def _reads(self, node: Node, index: int) -> Rows:
-        """The rows of an operand that a run's rows of a node's result follow from."""
+        """Return the operand rows from which a run computes its rows of a node's result."""
         value = node.inputs[index]
         assert value is not None
         answer = self.tracking.nodes.get(node)
@@ -98,7 +98,7 @@ class Builder:
         return reads.of(self._new(result) if result in self.tracking.tracks else (0, 1))
 
     def _first_rows_needed(self) -> Mapping[Value, int]:
-        """The oldest row of each value that a run reads."""
+        """Return the oldest row of each value that a run reads."""
         tracked, demanded = self.tracking.tracks, self.tracking.demanded
         found = {value: self._new(value)[0] for value in demanded}
         for node in self.graph.nodes:
@@ -112,7 +112,7 @@ class Builder:
         return (*shape[:axis], rows, *shape[axis + 1 :])
 
     def _add(self, node: Node) -> None:
-        """The node that computes this run's rows; itself if nothing that it reads has changed."""
+        """Add the node that computes this run's rows; the same node if its operands have not changed."""
         answer = self.tracking.nodes.get(node)
         if answer is None:
             inputs = [self._values.get(v, v) if v is not None else None for v in node.inputs]
@@ -150,7 +150,7 @@ class Builder:
         return self._values.get(value, value)
 
     def _part(self, value: Value, rows: Rows) -> Value:
-        """Some rows of a value, of those that are there."""
+        """Return a range of the available rows of a value."""
         there, (first, last) = self._rows[value]
         if rows == (first, last):
             return there
@@ -166,7 +166,7 @@ class Builder:
         return self._parts[value, rows]
 
     def _keep(self, value: Value, new: Value) -> None:
-        """Have the rows of a value that later nodes read: the new ones, behind those of earlier runs."""
+        """Provide the rows of a value that later nodes read: rows of earlier runs, then the new ones."""
         first, last = self._new(value)
         self._rows[value] = new, (first, last)
         oldest = self._needed[value]
@@ -183,14 +183,14 @@ class Builder:
 
 
 def zeros(value: Value) -> Array:
-    """What stands for 0 everywhere in a value."""
+    """Return an array of real zeros for a value."""
     quant = value.type.quant
     zero = quant.zero_points[0] if quant is not None else 0
     return np.full(value.type.shape, zero, value.type.dtype.numpy)
 
 
 def _steady_values(graph: Graph) -> Mapping[Value, Array]:
-    """What a graph computes from frames of zeros."""
+    """Return all values that a graph computes from frames of zeros."""
     found: dict[Value, Array] = {value: zeros(value) for value in graph.inputs}
 
     def collect(node: Node, results: tuple[Tensor, ...]) -> None:

@@ -1,11 +1,11 @@
-"""How an operator's rows along an axis follow from rows of its operands.
+"""Rules that say how an operator's result rows along an axis depend on rows of its operands.
 
-Row r of a result follows from the rows ``[r * stride + start, r * stride + start + extent)`` of an operand,
-whatever r is: then the operator computes any rows of its result from those rows of the operands alone.
-Padding is rows outside of the operand. Where a row becomes several, r counts groups of them.
+Row r of a result depends on the rows ``[r * stride + start, r * stride + start + extent)`` of an operand, for
+every r. The operator can then compute any rows of its result from these rows of the operands alone. Padding
+is rows outside of the operand. If one row becomes several rows, r counts groups of them.
 
-An operator may also take all rows together, and give what has none: a head. Whatever else an operator does
-along the axis is a refusal.
+An operator may also combine all rows into a result without rows: a head. Every other behaviour along the axis
+is refused.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ from microfold.ops.reduce.quantized_reduce_prod import QuantizedReduceProd
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from microfold.support.frozen import frozen
 
-Rows = tuple[int, int]  # from the first to before the second
+Rows = tuple[int, int]  # range of rows [first, end)
 
 
 @frozen
 class Reads:
-    """The rows of an operand that a group of rows of the result follows from.
+    """Dependence of a group of result rows on the rows of an operand.
 
     Attributes:
-        group: how many rows of the result; others than whole groups cannot be computed.
+        group: number of result rows in a group; only complete groups can be computed.
     """
 
     stride: int = 1
@@ -70,12 +70,12 @@ class Reads:
     group: int = 1
 
     def of(self, rows: Rows) -> Rows:
-        """Those behind some rows of the result, whole groups; they may lie outside of the operand."""
+        """Return the operand rows for complete groups of result rows; they may be outside of the operand."""
         first, last = rows[0] // self.group * self.stride, (rows[1] // self.group - 1) * self.stride
         return first + self.start, last + self.start + self.extent
 
     def within(self, rows: Rows) -> Rows:
-        """The rows of the result that follow from these of the operand alone; if none, end <= begin."""
+        """Return the result rows that depend only on these operand rows; if none, end <= begin."""
         first = -((self.start - rows[0]) // self.stride)
         last = (rows[1] - self.start - self.extent) // self.stride + 1
         return first * self.group, last * self.group
@@ -83,12 +83,12 @@ class Reads:
 
 @frozen
 class RowWise:
-    """An operator that computes rows of its result one by one.
+    """Operator that computes each row of its result separately.
 
     Attributes:
-        axis: of the result.
-        reads: of each operand that has rows; None: it is read whole.
-        op: gives the operator for so many rows of the result.
+        axis: axis of the rows in the result.
+        reads: dependence on each operand that has rows; None: the operand is read completely.
+        op: returns the operator for a given number of result rows.
     """
 
     axis: int
@@ -98,17 +98,17 @@ class RowWise:
 
 @frozen
 class Head:
-    """An operator that takes all rows together."""
+    """Operator that combines all rows."""
 
 
 @frozen
 class Case:
-    """An operator as a rule sees it.
+    """View of an operator for rules.
 
     Attributes:
         operands: types; None: absent.
-        axes: where the rows of each operand stand; None: it has none.
-        result: type of its first result.
+        axes: axis of the rows in each operand; None: it has no rows.
+        result: type of the first result.
     """
 
     operands: tuple[TensorType | None, ...]
@@ -117,13 +117,13 @@ class Case:
 
     @property
     def x(self) -> TensorType:
-        """The first operand."""
+        """Type of the first operand."""
         assert self.operands[0] is not None
         return self.operands[0]
 
     @property
     def axis(self) -> int:
-        """Where the rows of the first operand stand."""
+        """Axis of the rows in the first operand."""
         assert self.axes[0] is not None
         return self.axes[0]
 
@@ -132,27 +132,27 @@ Answer = RowWise | Head | str
 
 
 def follow(op: Op, case: Case) -> Answer:
-    """How an operator's rows follow, or why they do not."""
+    """Return how an operator's rows depend on its operands, or why it is refused."""
     rule = next((_RULES[base] for base in type(op).__mro__ if base in _RULES), None)
     if rule is None and op.pattern in (Pattern.ELEMENTWISE, Pattern.BROADCAST):
         rule = _broadcast
     if rule is None:
-        return f"what {op.name} does along the axis is not known"
+        return f"{op.name} has no rule for rows"
     if isinstance(rule, str):
         return rule
     others = case.axes[0] is None or any(axis is not None for axis in case.axes[1:])
     if others and rule not in (_broadcast, _concatenate):
-        return "it computes rows with other rows"
+        return "it combines rows with other rows"
     return refuses_blocks(op) or rule(op, case)
 
 
 def _first(case: Case, axis: int, reads: Reads, op: Callable[[int], Op]) -> RowWise:
-    """Rows of the first operand, and the others whole."""
+    """Return the answer for an operator that reads rows of the first operand, and the others completely."""
     return RowWise(axis, (reads, *(None for _ in case.operands[1:])), op)
 
 
 def _same(op: Op, case: Case, axis: int | None = None) -> RowWise:
-    """Row for row of the first operand, as the attributes say."""
+    """Return the answer for an operator with the same rows as the first operand and unchanged attributes."""
     return _first(case, case.axis if axis is None else axis, Reads(), lambda _: op)
 
 
@@ -167,7 +167,7 @@ def _broadcast(op: Op, case: Case) -> Answer:
         if type is not None and axis is not None
     }
     if len(found) != 1:
-        return "the rows of its operands are different axes"
+        return "the rows of its operands are along different axes"
     (axis,) = found
     length = case.result.shape[axis]
     for type, own in zip(case.operands, case.axes, strict=True):
@@ -176,15 +176,15 @@ def _broadcast(op: Op, case: Case) -> Answer:
         place = axis - (case.result.rank - type.rank)
         extent = type.shape[place] if place >= 0 else 1
         if own is None and extent != 1:
-            return f"it takes different elements of {type} for different rows"
+            return f"it reads different elements of {type} for different rows"
         if own is not None and extent != length:
-            return f"it takes the same element of {type} for all rows"
+            return f"it reads the same element of {type} for all rows"
     reads = tuple(Reads() if own is not None else None for own in case.axes)
     return RowWise(axis, reads, lambda _: op)
 
 
 def _image_axis(op: Op, axis: int) -> int | None:
-    """0 for the height of images, 1 for their width; None for other axes."""
+    """Return 0 for the height of images, 1 for their width, and None for other axes."""
     return {image_axis(op, "H"): 0, image_axis(op, "W"): 1}.get(axis)
 
 
@@ -193,7 +193,7 @@ def _window(op: Conv2D | DepthwiseConv2D | AveragePool2D | MaxPool2D, case: Case
     if side is None:
         if case.axis == image_axis(op, "N") or isinstance(op, AveragePool2D | MaxPool2D):
             return _same(op, case)
-        return Head() if isinstance(op, Conv2D) else "it has weights of its own for each row"
+        return Head() if isinstance(op, Conv2D) else "it has different weights for each row"
     if isinstance(op, Conv2D | DepthwiseConv2D):
         weights = case.operands[1]
         assert weights is not None
@@ -218,32 +218,32 @@ def _batch_matmul(op: BatchMatmul, case: Case) -> Answer:
     assert second is not None
     place = case.axis - case.x.rank + second.rank
     if case.axis < rows and place >= 0 and second.shape[place] != 1:
-        return "it multiplies the rows with matrices of their own"
-    # Both matrices' own axes are the last two; the one of the rows is now in its place.
+        return "it multiplies each row by another matrix"
+    # The own axes of both matrices are the last two; the axis of the rows is now in their place.
     return _same(op, case, (case.axis if case.axis < rows else rows) + case.result.rank - case.x.rank)
 
 
 def _last_axis(op: Op, case: Case) -> Answer:
     if case.axis == case.x.rank - 1:
-        return "it normalises along the axis: each of its results follows from all rows"
+        return "it normalises along the axis: each result depends on all rows"
     return _same(op, case)
 
 
 def _normalized(op: BatchNorm | LayerNorm, case: Case) -> Answer:
-    # A layer is normalised from the axis to the last one.
+    # A layer is normalised over the axes from `axis` to the last one.
     if case.axis == op.axis or (isinstance(op, LayerNorm) and case.axis > op.axis):
-        return "it normalises along the axis: each of its results follows from all rows"
+        return "it normalises along the axis: each result depends on all rows"
     return _same(op, case)
 
 
 def _cumsum(op: Cumsum, case: Case) -> Answer:
     if case.axis == op.axis:
-        return "it adds up along the axis: each of its results follows from all rows before"
+        return "it accumulates along the axis: each result depends on all rows before"
     return _same(op, case)
 
 
 def _without(axes: Sequence[int], axis: int) -> int:
-    """Where an axis stands when others are dropped."""
+    """Return the new index of an axis when other axes are removed."""
     return axis - sum(other < axis for other in axes)
 
 
@@ -259,11 +259,11 @@ def _reduction(op: Mean | Sum | ReduceMax | ReduceMin | ReduceProd, case: Case) 
 
 def _concatenate(op: Concatenate, case: Case) -> Answer:
     if any(axis is None for axis in case.axes):
-        return "it puts what has no rows beside rows"
+        return "it concatenates rows with an operand without rows"
     if len(set(case.axes)) != 1:
-        return "the rows of its operands are different axes"
+        return "the rows of its operands are along different axes"
     if case.axis == op.axis:
-        return "it puts rows behind each other"
+        return "it concatenates along the axis"
     return RowWise(case.axis, tuple(Reads() for _ in case.operands), lambda _: op)
 
 
@@ -276,7 +276,7 @@ def _strided_slice(op: StridedSlice, case: Case) -> Answer:
     axis = case.axis
     step = op.strides[axis] if op.size[axis] > 1 else 1
     if step < 0:
-        return "it takes the rows backwards"
+        return "it reverses the rows"
 
     def part(rows: int) -> Op:
         return replace(
@@ -294,7 +294,7 @@ def _transpose(op: Transpose, case: Case) -> Answer:
 
 
 def _reshape(op: Reshape, case: Case) -> Answer:
-    """Rows stay rows, some of them become one, or one becomes some; else all are taken together."""
+    """Map rows to rows, several rows to one, or one row to several; otherwise all rows are combined."""
     shape, length = op.shape, case.x.shape[case.axis]
     outer, inner = math.prod(case.x.shape[: case.axis]), math.prod(case.x.shape[case.axis + 1 :])
     for axis, extent in enumerate(shape):
@@ -322,18 +322,18 @@ def _gather(op: Gather, case: Case) -> Answer:
     indices = case.operands[1]
     assert indices is not None
     if case.axis == op.axis:
-        return "it picks rows"
+        return "it selects rows by index"
     return _same(op, case, case.axis if case.axis < op.axis else case.axis + indices.rank - 1)
 
 
 def _resize(op: ResizeNearestNeighbor | ResizeBilinear, case: Case) -> Answer:
-    return _same(op, case) if _image_axis(op, case.axis) is None else "it makes other rows between the rows"
+    return _same(op, case) if _image_axis(op, case.axis) is None else "it interpolates between the rows"
 
 
 Rule = Callable[[Any, Case], Answer]
 
-_RECURRENT = "it runs along the axis: each of its results follows from all rows before"
-_QUANTIZED_BY_CONTENT = "it quantises rows by steps that follow from what they hold"
+_RECURRENT = "it is recurrent along the axis: each result depends on all rows before"
+_QUANTIZED_BY_CONTENT = "it quantises rows with scales that depend on their content"
 
 _RULES: Mapping[type[Op], Rule | str] = {
     **dict.fromkeys((Conv2D, DepthwiseConv2D, AveragePool2D, MaxPool2D), _window),
@@ -355,5 +355,5 @@ _RULES: Mapping[type[Op], Rule | str] = {
     Reshape: _reshape,
     StridedSlice: _strided_slice,
     Transpose: _transpose,
-    TransposeConv2D: "it spreads rows over others",
+    TransposeConv2D: "it adds each row to several rows of the result",
 }

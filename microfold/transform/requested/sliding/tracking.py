@@ -1,8 +1,8 @@
-"""Which rows of a network's values follow from which frames, and which of them each run computes.
+"""Analysis of the rows of a network's values: which frames they depend on, and which rows a run computes.
 
-A run takes `step` new frames. Behind the network's strides, a value moves on by `step * rate` rows, so that
-the last rows of the window are new and the others are those of earlier runs, as many rows back. That holds
-for rows that follow from frames alone. A row that follows from padding, too, is another one in every run.
+A run processes `step` new frames. Because of the network's strides, a value advances by `step * rate` rows:
+the last rows of the window are new, and the others are rows of earlier runs, shifted by this number. That is
+valid for rows that depend on frames only. A row that also depends on padding changes in every run.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from microfold.transform.requested.sliding.rules import Answer, Case, Head, Rows
 
 @frozen
 class Track:
-    """Where a value's rows are.
+    """Position and rate of a value's rows.
 
     Attributes:
-        axis: along which they lie.
-        length: how many there are for a window of frames.
-        rate: rows by which it moves on for each frame.
+        axis: axis of the rows.
+        length: number of rows for a window of frames.
+        rate: number of rows by which the value advances per frame.
     """
 
     axis: int
@@ -35,21 +35,21 @@ class Track:
 
 
 class Tracking:
-    """The rows of all values of a graph.
+    """Rows of all values of a graph.
 
     Args:
-        graph: its only input slides; it has no state, and no dead nodes.
-        axis: of the input.
-        step: frames that a run takes; None: the fewest that move all values on by whole rows.
+        graph: graph without state and dead nodes, whose only input slides.
+        axis: axis of the frames in the input.
+        step: frames per run; None: the minimum that advances all values by whole rows.
 
     Attributes:
-        tracks: of the values that have rows; those with a single row are computed in each run.
-        nodes: how each node follows that reads such values.
-        problems: all places where rows do not follow from frames alone.
-        step: frames that a run takes.
+        tracks: rows of the values that have several; values with a single row are computed in each run.
+        nodes: answer of the rule for each node that reads one of these values.
+        problems: all nodes whose rows do not depend on frames only, with the reason.
+        step: frames per run.
 
     Raises:
-        InputError: a run cannot take so many frames.
+        InputError: a run cannot process this number of frames.
     """
 
     def __init__(self, graph: Graph, axis: int, step: int | None):
@@ -68,8 +68,8 @@ class Tracking:
         self.step = least if step is None else step
         if self.step % least or not 0 < self.step < length:
             raise InputError(
-                f"a run must take a multiple of {least} frames, by the network's strides, and fewer than the "
-                f"{length} of its window; it is to take {self.step}"
+                f"the frames per run must be a multiple of {least} (by the strides), and fewer than the "
+                f"{length} of its window; got {self.step}"
             )
 
     def _look(self, node: Node) -> None:
@@ -89,14 +89,14 @@ class Tracking:
         else:
             self._changing.update(node.outputs)
         self.nodes[node] = answer
-        # What follows from one problem is not another one.
+        # Report only the first of several problems along a path.
         if isinstance(answer, str) and self._behind_problems.isdisjoint(node.outputs):
             self.problems[node] = answer
             self._behind_problems.update(node.outputs)
 
     def _answer(self, node: Node) -> Answer:
         if node.epilogue or len(node.outputs) != 1:
-            return f"what {node.op.name} does along the axis is not known"
+            return f"{node.op.name} with several results or an epilogue has no rule for rows"
         types = tuple(value.type if value is not None else None for value in node.inputs)
         axes = tuple(
             self.tracks[value].axis if value is not None and value in self.tracks else None
@@ -105,14 +105,14 @@ class Tracking:
         return follow(node.op, Case(types, axes, node.output.type))
 
     def _checked(self, node: Node, answer: RowWise) -> RowWise | str:
-        """The answer, if everything that it reads moves alike."""
+        """Return the answer if all operands with rows advance at the same rate."""
         rates: set[Fraction] = set()
         for value, reads in zip(node.inputs, answer.reads, strict=True):
             if value in self._changing:
-                return f"it reads %{value.brief}, which follows from all rows"
+                return f"it reads %{value.brief}, which depends on all rows"
             if value is not None and reads is not None:
                 rates.add(self.tracks[value].rate * reads.group / reads.stride)
-        return answer if len(rates) == 1 else "its operands move on by different numbers of rows"
+        return answer if len(rates) == 1 else "its operands advance by different numbers of rows"
 
     def _track(self, node: Node, answer: RowWise) -> Track:
         value, reads = next(
@@ -125,16 +125,16 @@ class Tracking:
 
     @property
     def heads(self) -> list[Node]:
-        """The nodes that take all rows together."""
+        """Nodes that combine all rows."""
         return [node for node, answer in self.nodes.items() if isinstance(answer, Head)]
 
     def moves(self, value: Value) -> int:
-        """Rows by which a value moves on from run to run."""
+        """Return the number of rows by which a value advances per run."""
         return int(self.tracks[value].rate * self.step)
 
     @cached_property
     def demanded(self) -> Mapping[Value, Rows]:
-        """The rows of each value with several that outputs follow from. Finds padding among the operands'."""
+        """Rows of each value with several rows that outputs depend on. Also records padding as a problem."""
         found: dict[Value, Rows] = {}
 
         def want(value: Value, rows: Rows) -> None:
@@ -158,18 +158,18 @@ class Tracking:
                     if first < rows[0] or last > rows[1]:
                         self.problems[node] = (
                             f"it pads the axis: its rows read {max(0, -first)} before the first of "
-                            f"{rows[1]} and {max(0, last - rows[1])} behind the last"
+                            f"{rows[1]} and {max(0, last - rows[1])} after the last"
                         )
                     rows = max(first, rows[0]), min(last, rows[1])
                 want(value, rows)
         return found
 
     def whole(self, value: Value) -> Rows:
-        """All rows of a value."""
+        """Return all rows of a value."""
         return (0, self.tracks[value].length) if value in self.tracks else (0, 1)
 
     def macs(self) -> int:
-        """Multiply-accumulates of a run that keeps all rows that follow from frames alone."""
+        """Return the multiply-accumulates of a run that reuses all rows that depend on frames only."""
         pure: dict[Value, Rows] = {self.frames: self.whole(self.frames)}
         total = 0
         for node in self.graph.nodes:
@@ -183,7 +183,7 @@ class Tracking:
         return total
 
     def pure_rows(self, node: Node, pure: Mapping[Value, Rows]) -> Rows:
-        """The rows of a result that follow from frames alone, given those of its operands."""
+        """Return the result rows that depend on frames only, given the corresponding rows of the operands."""
         answer = self.nodes[node]
         assert isinstance(answer, RowWise)
         first, last = self.whole(node.output)
@@ -194,7 +194,7 @@ class Tracking:
         return first, max(first, last)
 
     def problem_list(self) -> list[Problem]:
-        """All problems, in the graph's order."""
+        """Return all problems, in the order of the graph."""
         _ = self.demanded
         return [
             Problem(describe(node), self.problems[node]) for node in self.graph.nodes if node in self.problems
@@ -202,6 +202,6 @@ class Tracking:
 
 
 def _whole_groups(rows: Rows, answer: RowWise) -> Rows:
-    """The rows, and what is missing of groups."""
+    """Extend rows to complete groups."""
     group = math.lcm(*(reads.group for reads in answer.reads if reads is not None))
     return rows[0] // group * group, -(-rows[1] // group) * group

@@ -1,8 +1,8 @@
-"""Scales and shifts on their way through a graph: what they are, how operators take them, how they travel.
+"""Propagation of scales and shifts through a graph.
 
-`message` is the data, `rule` the interface of an operator's behaviour, `kinds` says what starts a message;
-`backward` and `forward` let messages travel. All other modules hold rules, by families of operators: a module
-dropped in here is found by itself, and an operator without a rule stops every message.
+Module `message` defines the data, `rule` the interface of an operator's rule, and `kinds` the nodes that
+start a message. `backward` and `forward` propagate messages. All other modules define rules, one family of
+operators each. They are discovered automatically. An operator without a rule stops every message.
 """
 
 from importlib import import_module

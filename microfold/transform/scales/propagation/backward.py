@@ -1,7 +1,7 @@
-"""Messages travel from their source towards what computes its operand.
+"""Backward propagation: messages travel from their source to the producers of its operand.
 
-Every reader says what it wishes a value to be multiplied by (or to be added to it). Where all readers of a
-value agree, its node is asked to provide it, and passes the wish on to its operands or applies it to its
+Every reader requests a factor (or a summand) for a value, its wish. If all readers of a value agree, its
+producer is asked to provide it. The producer passes the wish on to its operands, or applies it to its
 constants.
 """
 
@@ -17,12 +17,12 @@ from microfold.transform.scales.propagation.message import Message, agree, descr
 from microfold.transform.scales.propagation.plan import Planner, first_names, fold, listed, named
 from microfold.transform.scales.propagation.rule import Kind, Messages
 
-# A reader and its wish; the reader of an end of the graph has no node, and no wish.
+# A reader and its wish. An output or state of the graph counts as a reader without node and wish.
 Wish = tuple[Node | None, Message | None]
 
 
 def fold_backward(graph: Graph, kind: Kind, context: PassContext) -> Graph:
-    """Fold what can be folded into operands' nodes; the graph itself if nothing can."""
+    """Fold messages into the nodes before them; return the same graph if none can be folded."""
     return fold(graph, kind, context, _Backward)
 
 
@@ -32,7 +32,7 @@ class _Backward(Planner):
     def __init__(self, graph: Graph, kind: Kind):
         super().__init__(graph, kind)
         self.answers: dict[Node, Messages] = {}
-        # Values that no node computes, with new wishes.
+        # Values without producer whose wishes have changed.
         self.given: dict[Value, None] = {}
         self._found: dict[Node, Mapping[Value, Sequence[int]]] = {}
 
@@ -59,12 +59,12 @@ class _Backward(Planner):
         self.given.clear()
 
     def _wishes(self, value: Value) -> list[Wish]:
-        """What is wished for a value, by its last reader first."""
+        """Return all wishes for a value, from its last reader to its first."""
         wishes: list[Wish] = [(None, None)] if value in self.ends else []
         for node in dict.fromkeys(reversed(self.readers.get(value, ()))):
             answer = self.answers.get(node)
             for index in self._operands(node).get(value, ()):
-                # Absent operands come last, and answers may leave them out.
+                # Absent operands come last, and answers may omit them.
                 if answer is None or index < len(answer):
                     wishes.append((node, answer[index] if answer is not None else None))
             wishes += [
@@ -73,7 +73,7 @@ class _Backward(Planner):
         return wishes
 
     def _operands(self, node: Node) -> Mapping[Value, Sequence[int]]:
-        """Which inputs each value is, found once: a node may have very many."""
+        """Return the input indices of each value, from a cache: a node may have very many inputs."""
         if node not in self._found:
             found: dict[Value, list[int]] = {}
             for index, value in enumerate(node.inputs):
@@ -83,7 +83,7 @@ class _Backward(Planner):
         return self._found[node]
 
     def _agreed(self, value: Value) -> Message | None:
-        """What all readers wish; None, and the value blocked, if they do not agree."""
+        """Return the wish of all readers; block the value and return None if they disagree."""
         if value in self.blocked:
             return None
         wishes = self._wishes(value)
@@ -95,15 +95,15 @@ class _Backward(Planner):
             return None
         for reader, message in wishes:
             if message is None:
-                what = f"{named(reader)} reads" if reader is not None else "the graph hands out"
-                self.block(value, f"{what} %{value.name} without such a {self.kind.name}")
+                what = f"{named(reader)} reads" if reader is not None else "the graph returns"
+                self.block(value, f"{what} %{value.name} without this {self.kind.name}")
             elif not agree(message, messages[0]):
                 given = " and ".join(describe(other) for other in (messages[0], message))
                 self.block(value, f"the readers of %{value.name} want different {self.kind.name}s: {given}")
         return messages[0] if value not in self.blocked else None
 
     def _answer(self, node: Node, wanted: Message | None) -> Messages:
-        """What the node wishes its operands to have."""
+        """Return the node's wishes for its operands."""
         nothing: Messages = (None,) * len(node.inputs)
         source = self.source(node)
         if source is not None:
@@ -148,11 +148,11 @@ class _Backward(Planner):
             if node in plan.sources:
                 ends = listed(rests[operand])
                 context.fired(node, f"its {self.kind.name} {describe(source.message)} goes into {ends}")
-            elif not plan.sources:  # the next round may still find a way
+            elif not plan.sources:  # the next round may still succeed
                 context.declined(node, self.blocked[operand])
 
     def _rests(self) -> dict[Value, list[str]]:
-        """By value, the nodes in which a message to it comes to rest."""
+        """Return the nodes whose constants take the message, for each value with a message."""
         plan = self.plan
         rests: dict[Value, list[str]] = {}
         for node in self.graph.nodes:

@@ -1,4 +1,4 @@
-"""Messages applied to constants: where their numbers end up."""
+"""Application of messages to constants."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from microfold.ir.types import Array, DType, TensorType
 from microfold.transform.scales.propagation.message import Message, spread
 from microfold.transform.scales.propagation.rule import Kind
 
-# Elements this much smaller than the largest one may lose their digits below float32's normal numbers.
+# Elements smaller than the largest one by this factor may become subnormal and lose digits.
 NEGLIGIBLE = 2.0**-24
 
 
 def apply(kind: Kind, name: str, array: Array, message: Message) -> Array | str:
-    """The constant with the message applied, computed in float64 and rounded once; or why it cannot be."""
+    """Return the constant with the message applied, computed in float64 and rounded once, or the refusal."""
     if array.dtype != np.float32:
         return f"%{name} is {array.dtype}; messages are applied to float32"
     with np.errstate(all="ignore"):
@@ -23,7 +23,7 @@ def apply(kind: Kind, name: str, array: Array, message: Message) -> Array | str:
     if result.size > max(array.size, message.size):
         return f"%{name} would grow from {array.size} to {result.size} elements"
     if not np.isfinite(result).all():
-        return f"%{name} would have elements that no float32 holds"
+        return f"%{name} would have elements beyond the range of float32"
     large = spread(np.abs(array) > NEGLIGIBLE * np.abs(array).max(initial=0.0), exact.shape)
     if np.any(large & (exact != 0) & (np.abs(exact) < np.finfo(np.float32).tiny)):
         return f"%{name} would have elements too small for float32"
@@ -31,7 +31,7 @@ def apply(kind: Kind, name: str, array: Array, message: Message) -> Array | str:
 
 
 class Constants:
-    """The constants of the graph that is being made; equal requests give one constant."""
+    """Constants of the new graph. Equal requests return the same constant."""
 
     def __init__(self, kind: Kind, arrays: dict[Value, Array]):
         self.kind = kind
@@ -39,16 +39,16 @@ class Constants:
         self._made: dict[tuple[Value, tuple[int, ...], bytes], Value] = {}
 
     def applied(self, value: Value, message: Message) -> Value:
-        """A constant with the message applied."""
+        """Return a constant with the message applied."""
         key = (value, message.shape, message.tobytes())
         if key not in self._made:
             array = apply(self.kind, value.name, self.arrays[value], message)
-            assert not isinstance(array, str)  # the plan has tried it
+            assert not isinstance(array, str)  # the plan has checked it
             self._made[key] = self._add(value.name, array)
         return self._made[key]
 
     def made(self, name: str, message: Message) -> Value:
-        """The message itself, for an operand that was absent."""
+        """Return the message itself as a constant, for an operand that was absent."""
         return self._add(name, message.astype(np.float32))
 
     def _add(self, name: str, array: Array) -> Value:

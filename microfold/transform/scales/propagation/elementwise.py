@@ -1,4 +1,4 @@
-"""Operators of two operands that broadcast."""
+"""Rules of operators with two operands that broadcast."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from microfold.transform.scales.propagation.rule import Messages, Rule, ScaledNo
 
 
 def to_operand(place: ScaledNode, index: int, message: Message) -> Message | str:
-    """The result's message for an operand, which may be broadcast; constants may grow."""
+    """Convert the result's message to one for an operand that may be broadcast. Constants may grow."""
     type = place.type(index)
     if place.is_constant(index):
         return lowered(message, type.rank)
@@ -40,12 +40,12 @@ def to_operand(place: ScaledNode, index: int, message: Message) -> Message | str
 
 
 def offers_as_results(place: ScaledNode, offered: Messages) -> list[Message | None]:
-    """The operands' messages in terms of the result."""
+    """Convert the operands' messages to the rank of the result."""
     return [None if message is None else raised(message, place.out.rank) for message in offered]
 
 
 class _Branches(Rule):
-    """Both operands have the scale of the result."""
+    """Rule that both operands have the scale of the result."""
 
     def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         parts = [to_operand(place, index, wanted) for index in range(2)]
@@ -60,7 +60,7 @@ class _Branches(Rule):
             if message is not None and not agree(message, scale):
                 return "its branches have different scales"
             if message is None and not place.is_constant(index):
-                return "its other branch has no such scale"
+                return "its other branch does not have this scale"
             if message is None:
                 if bool(np.any(scale == 0)):
                     return "the other operand would have to be divided by a scale of 0"
@@ -80,7 +80,7 @@ class _Extremum(_Branches):
 
 @SCALE.rule(Mul)
 class _Product(Rule):
-    """One operand, a constant if there is one, takes the scale of the result."""
+    """Rule that one operand gets the scale of the result: a constant operand if possible."""
 
     def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         order = sorted(range(2), key=lambda index: not place.is_constant(index))
@@ -131,7 +131,7 @@ class _Prelu(Rule):
 
 @SHIFT.rule(Add, Sub)
 class _ShiftedSum(Rule):
-    """One operand takes the shift of the result: a constant, or the first that can."""
+    """Rule that one operand gets the shift of the result: a constant, or the first one that can take it."""
 
     def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         reasons: list[str] = []
@@ -161,7 +161,7 @@ def _signed(place: ScaledNode, index: int, message: Message) -> Message:
 
 @SHIFT.rule(Mul)
 class _ScaledShift(Rule):
-    """A shift before a product with a constant is another shift behind it."""
+    """Rule that a product with a constant multiplies a shift of its operand."""
 
     def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         return "it would have to be divided by the factor: fold the scale first"

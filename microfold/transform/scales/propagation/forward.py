@@ -1,7 +1,7 @@
-"""Messages travel from their source towards the readers of its result.
+"""Forward propagation: messages travel from their source to the readers of its result.
 
-A source that goes leaves its readers with a value that lacks the message. Each reader makes up for it in its
-constants, or has a result that lacks a message in turn; all of them must be able to.
+When a source is removed, its readers get a value that lacks the message. Each reader compensates for it in
+its constants, or has a result that also lacks a message. All readers must be able to do one of the two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from microfold.transform.scales.propagation.rule import Kind, Messages
 
 
 def fold_forward(graph: Graph, kind: Kind, context: PassContext) -> Graph:
-    """Fold what can be folded into readers; the graph itself if nothing can."""
+    """Fold messages into the nodes after them; return the same graph if none can be folded."""
     return fold(graph, kind, context, _Forward)
 
 
@@ -38,7 +38,7 @@ class _Forward(Planner):
                     self.touch(reader)
 
     def _lacking(self, node: Node) -> Message | None:
-        """What the first result of a node will lack."""
+        """Return the message that the first result of a node will lack."""
         plan = self.plan
         offered = [plan.messages.get(value) if value is not None else None for value in node.inputs]
         source = self.source(node)
@@ -92,11 +92,11 @@ class _Forward(Planner):
             if node in plan.sources:
                 ends = listed(rests[node.output])
                 context.fired(node, f"its {self.kind.name} {describe(source.message)} goes into {ends}")
-            elif not plan.sources:  # the next round may still find a way
+            elif not plan.sources:  # the next round may still succeed
                 context.declined(node, self.blocked[node.output])
 
     def _rests(self) -> dict[Value, list[str]]:
-        """By value, the nodes in which a message of it comes to rest."""
+        """Return the nodes whose constants take the message, for each value that lacks a message."""
         rests: dict[Value, list[str]] = {}
         for node in reversed(self.graph.nodes):
             if any(value in self.plan.messages for value in node.outputs):

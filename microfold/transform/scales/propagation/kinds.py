@@ -1,4 +1,4 @@
-"""The two kinds of messages: scales start at a product with a constant, shifts at a sum with one."""
+"""The two kinds of messages: scales start at a product with a constant, shifts at a sum with a constant."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _shift_source(place: ScaledNode) -> Source | None:
 
 
 def _source(place: ScaledNode, data: int, array: Array) -> Source | None:
-    """None unless the data operand is computed, floating point, and of the shape of the result."""
+    """Return the source, or None unless the data operand is computed, float32 and of the result's shape."""
     if place.is_constant(data) or place.type(data) != place.out or place.out.dtype is not DType.FLOAT32:
         return None
     if not np.isfinite(array).all():

@@ -1,9 +1,9 @@
-"""A plan: which messages travel where; and the graph that follows from it.
+"""Message plan: the path of every message, and the graph that results from it.
 
-Both directions find their plan in the same way. A sweep lets every message travel as far as it can; where one
-cannot go on, its value is blocked, with the reason, and the next sweep does without. Blocked values only grow
-in number, so that it ends; what is left then is a plan in which every message arrives. Sweeps after the first
-visit only nodes around which something has changed, so that all of them together take little more than one.
+Both directions find their plan in the same way. A sweep lets every message travel as far as it can. If a
+message cannot go on, its value is blocked with the reason, and the next sweep does without it. The set of
+blocked values only grows, so that the iteration ends; then every remaining message arrives. Sweeps after the
+first visit only nodes whose surroundings have changed, so that all sweeps together cost little more than one.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from microfold.transform.scales.propagation.unary_and_movement import Alike
 
 @dataclass
 class MessagePlan:
-    """What one sweep found.
+    """Result of one sweep.
 
     Attributes:
-        sources: nodes that go; each is replaced by its operand.
-        messages: by value: backward, what it will have in addition; forward, what it will lack.
-        applied: by node: what is applied to its constant or absent operands.
+        sources: nodes to remove; each is replaced by its operand.
+        messages: for each value, the message that it will have in addition (backward) or lack (forward).
+        applied: for each node, the messages to apply to its constant or absent operands.
     """
 
     sources: dict[Node, Source] = field(default_factory=dict[Node, Source])
@@ -42,15 +42,15 @@ class MessagePlan:
     applied: dict[Node, Messages] = field(default_factory=dict[Node, Messages])
 
 
-# So many nodes does a reason name.
+# Maximum number of nodes that a reason names.
 MAX_NAMED = 8
 
 
 class Planner:
-    """What both directions need: places, rules with their conditions, and blocked values.
+    """Base class of both directions: nodes to visit, conditions of rules, and blocked values.
 
     Attributes:
-        backward: the direction in which sweeps go, and messages travel.
+        backward: whether sweeps and messages go from the outputs to the inputs.
     """
 
     backward: ClassVar[bool]
@@ -65,21 +65,21 @@ class Planner:
         self.readers = graph.consumers()
         self._nodes = graph.nodes[::-1] if self.backward else graph.nodes
         self._place = {node: place for place, node in enumerate(self._nodes)}
-        # Places to visit: in this sweep, in order, and in the next one.
+        # Positions of nodes to visit: in this sweep, in order, and in the next one.
         self._ahead = list(range(len(self._nodes)))
         self._queued = set(self._ahead)
         self._next: set[int] = set()
         self._current = -1
 
     def visit(self, node: Node) -> None:
-        """Let messages travel through a node, around the values that are blocked; it may block others."""
+        """Propagate messages through a node, except to blocked values. This may block other values."""
         raise NotImplementedError
 
     def after_sweep(self) -> None:
-        """Called behind the last node of a sweep."""
+        """Do work after the last node of a sweep."""
 
     def run(self) -> MessagePlan:
-        """The plan in which every message arrives."""
+        """Sweep until every remaining message arrives, and return the plan."""
         while self._ahead:
             while self._ahead:
                 self._current = heapq.heappop(self._ahead)
@@ -92,7 +92,7 @@ class Planner:
         return self.plan
 
     def touch(self, node: Node | None) -> None:
-        """Something around a node has changed: it is to be visited in this sweep if that is still to come."""
+        """Visit a node again, in this sweep if it is still ahead, else in the next one."""
         place = self._place[node] if node is not None else -1
         if place > self._current and place not in self._queued:
             heapq.heappush(self._ahead, place)
@@ -101,7 +101,7 @@ class Planner:
             self._next.add(place)
 
     def block(self, value: Value, reason: str) -> None:
-        """No message to this value from now on."""
+        """Forbid messages to this value from now on."""
         if value not in self.blocked:
             self.blocked[value] = reason
             self.touch(self.producers.get(value))
@@ -109,7 +109,7 @@ class Planner:
                 self.touch(reader)
 
     def set_message(self, value: Value, message: Message | None) -> bool:
-        """Plan a value's message; whether that is news."""
+        """Plan a value's message, and return whether it has changed."""
         news = not equal(self.plan.messages.get(value), message)
         if message is None:
             self.plan.messages.pop(value, None)
@@ -118,7 +118,7 @@ class Planner:
         return news
 
     def forget(self, node: Node) -> None:
-        """A node that is visited again is planned anew."""
+        """Remove a node from the plan before it is visited again."""
         self.plan.sources.pop(node, None)
         self.plan.applied.pop(node, None)
 
@@ -126,11 +126,11 @@ class Planner:
         return ScaledNode(self.kind, node, self.graph.constants, self.blocked)
 
     def source(self, node: Node) -> Source | None:
-        """Not a node with an epilogue: it does more than apply a message."""
+        """Return the source that a node is; a node with an epilogue does more than apply a message."""
         return self.kind.source(self.place(node)) if not node.epilogue else None
 
     def rule(self, node: Node) -> Rule | str:
-        """The rule of the node's operator, or why it has none."""
+        """Return the rule of the node's operator, or why it has none."""
         rule = self.kind.find(node.op)
         if rule is None or len(node.outputs) != 1:
             return f"{named(node)} passes no {self.kind.name}s"
@@ -148,7 +148,7 @@ class Planner:
         return f"{named(node)} passes only scales that are not negative; this one is {describe(message)}"
 
     def epilogue_refusal(self, node: Node, message: Message) -> str | None:
-        """Why the message does not pass all steps; it is the same before and behind them."""
+        """Return why a message cannot pass all epilogue steps. It is the same before and after each step."""
         for step in node.epilogue:
             place = self.place(Node(step.op, (node.outputs[0],), node.outputs))
             rule = self.kind.find(step.op)
@@ -160,7 +160,7 @@ class Planner:
         return None
 
     def constant_refusal(self, node: Node, messages: Messages) -> str | None:
-        """Why a constant operand cannot take its message."""
+        """Return why a constant operand cannot take its message."""
         for value, message in zip(node.inputs, messages):  # noqa: B905 (absent ones come last)
             array = self.graph.array(value)
             if value is not None and array is not None and message is not None:
@@ -170,19 +170,19 @@ class Planner:
         return None
 
     def explain(self, context: PassContext) -> None:
-        """Record what happens to every source, and why."""
+        """Record the result for every source, with its reason."""
         raise NotImplementedError
 
     def quantized_sources(self, context: PassContext) -> None:
-        """Products and sums with constants of quantised values stay: say so."""
+        """Record that quantised products and sums with constants stay."""
         for node in self.graph.nodes:
             has_constant = any(value in self.graph.constants for value in node.operands)
             is_quantized = node.outputs[0].type.quant is not None
             if is_quantized and has_constant and node.op.name in _SOURCES[self.kind.name]:
                 context.declined(
                     node,
-                    f"it is quantised: its {self.kind.name} is rounded by itself, and folded into another "
-                    "node's multiplier or bias it would give other bits",
+                    f"it is quantised: its {self.kind.name} is rounded separately, and folded into another "
+                    "node's multiplier or bias it would change bits",
                 )
 
 
@@ -190,12 +190,12 @@ _SOURCES = {"scale": ("mul", "div"), "shift": ("add", "sub")}
 
 
 def named(node: Node) -> str:
-    """How reasons call a node."""
+    """Return the name of a node in reasons."""
     return f"{node.op.name} %{node.outputs[0].name}"
 
 
 def first_names(parts: Iterable[Sequence[str]]) -> list[str]:
-    """The first distinct names of some lists, one more than reasons list."""
+    """Return the first distinct names of some lists, at most one more than reasons list."""
     found: dict[str, None] = {}
     for part in parts:
         found.update(dict.fromkeys(part))
@@ -205,12 +205,12 @@ def first_names(parts: Iterable[Sequence[str]]) -> list[str]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """For reasons: what `first_names` gave."""
+    """Join the names from `first_names` for a reason."""
     return ", ".join(names) if len(names) <= MAX_NAMED else f"{', '.join(names[:MAX_NAMED])} and others"
 
 
 def fold(graph: Graph, kind: Kind, context: PassContext, direction: type[Planner]) -> Graph:
-    """Plan and rebuild until a plan is empty; the graph itself if the first one is."""
+    """Plan and rebuild until a plan is empty; return the same graph if the first plan is empty."""
     slim = remove_dead_nodes(graph)
     result = slim
     while True:
@@ -224,7 +224,7 @@ def fold(graph: Graph, kind: Kind, context: PassContext, direction: type[Planner
 
 
 def rebuild(graph: Graph, kind: Kind, plan: MessagePlan) -> Graph:
-    """The graph without the plan's sources, its messages applied."""
+    """Return the graph without the plan's sources, and with its messages applied."""
     constants = Constants(kind, dict(graph.constants))
     names = _names(graph, plan)
     replaced: dict[Value, Value] = {}
@@ -245,7 +245,7 @@ def rebuild(graph: Graph, kind: Kind, plan: MessagePlan) -> Graph:
 
 
 def _names(graph: Graph, plan: MessagePlan) -> Mapping[Value, str]:
-    """What values are called that stand for an output of the graph from now on: as the output."""
+    """Return the names of values that become outputs of the graph: they get the outputs' names."""
     names = {value: value.name for value in graph.outputs}
     for node in reversed(graph.nodes):
         if node in plan.sources and node.output in names:
@@ -275,7 +275,7 @@ def _renewed(
         type(step)(step.op, tuple(replaced.get(value, value) for value in step.operands))
         for step in node.epilogue
     )
-    # A value that has other contents from now on is another value.
+    # A value whose content changes becomes another value.
     if any(value in plan.messages for value in node.outputs):
         return make_node(node.op, inputs, [names.get(value, value.name) for value in node.outputs], steps)
     if tuple(inputs) == node.inputs and steps == node.epilogue:

@@ -1,4 +1,4 @@
-"""Operators with weights: where messages end."""
+"""Rules of operators with weights, which absorb messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Weighted = Conv2D | DepthwiseConv2D | TransposeConv2D | FullyConnected
 
 
 def _channels(place: ScaledNode, message: Message, type: TensorType) -> Message | str:
-    """The message to a value of that type, per channel."""
+    """Convert a message to a value of this type into one element per channel, or return why that fails."""
     channels = message.ndim - 1 if layout_of(place.op) is None else image_axis(place.op, "C")
     wrong = [axis for axis in varying_axes(message) if axis != channels]
     if wrong:
@@ -36,25 +36,25 @@ def _channels(place: ScaledNode, message: Message, type: TensorType) -> Message 
 
 
 def _operands(place: ScaledNode, **given: Message) -> Messages:
-    """Messages for weights and bias; those for an absent bias are dropped."""
+    """Return messages for weights and bias, without the message for an absent bias."""
     names = enumerate(("x", "weights", "bias"))
     return [given.get(name) if place.value(index) is not None else None for index, name in names]
 
 
 def _by_filter(place: ScaledNode, scales: Message) -> Message:
-    """Per output channel, in the shape of the weights."""
+    """Reshape scales per output channel to broadcast against the weights."""
     if isinstance(place.op, DepthwiseConv2D):
         return scales.reshape(1, 1, 1, -1)
     return scales.reshape(-1, *(1 for _ in place.type(WEIGHTS).shape[1:]))
 
 
 def _by_input(place: ScaledNode, message: Message) -> Message:
-    """Per input channel, in the shape of the weights."""
+    """Reshape a message per input channel to broadcast against the weights."""
     weights = place.type(WEIGHTS).shape
     if isinstance(place.op, DepthwiseConv2D):
         return message.repeat(weights[3] // message.size).reshape(1, 1, 1, -1)
     if isinstance(place.op, Conv2D):
-        # Filter o sees the channels of its group.
+        # Filter o reads the channels of its group.
         groups = message.size // weights[3]
         return message.reshape(groups, 1, 1, weights[3]).repeat(weights[0] // groups, axis=0)
     return message.reshape(*(1 for _ in weights[1:]), -1)
@@ -66,7 +66,7 @@ def _beside_data(offered: Messages) -> bool:
 
 @SCALE.rule(Conv2D, DepthwiseConv2D, TransposeConv2D, FullyConnected)
 class _Scaled(Rule):
-    """Scales of the result are scales of filters and bias; those of the operand, of the filters' inputs."""
+    """Rule: result scales multiply filters and bias, operand scales the input channels of filters."""
 
     def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         scales = _channels(place, wanted, place.out)
@@ -85,7 +85,7 @@ class _Scaled(Rule):
 
 @SHIFT.rule(Conv2D, DepthwiseConv2D, TransposeConv2D, FullyConnected)
 class _Shifted(Rule):
-    """Shifts of the result are shifts of the bias; so are those of the operand, weighted."""
+    """Rule: result shifts are added to the bias, operand shifts also, multiplied by the weights."""
 
     def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         shifts = _channels(place, wanted, place.out)
@@ -113,7 +113,7 @@ class _Shifted(Rule):
 
 @SCALE.rule(BatchMatmul)
 class _Matmul(Rule):
-    """A scale of columns goes into the second matrix, one of rows into the first."""
+    """Rule that the second matrix takes a scale of columns, and the first one a scale of rows."""
 
     def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         assert isinstance(place.op, BatchMatmul)
@@ -143,12 +143,12 @@ class _Matmul(Rule):
 
 
 def uneven_border(op: Op) -> str | None:
-    """Why windows at the border see another shift than those inside."""
+    """Return why a shift has another effect at the border than inside, or None if it has not."""
     if isinstance(op, TransposeConv2D):
-        return "the number of pixels that meet an output pixel differs from place to place"
+        return "the number of input pixels per output pixel varies with the position"
     if isinstance(op, Conv2D | DepthwiseConv2D) and any(any(pair) for pair in op.padding):
         return (
-            f"it pads by {op.padding} with zeros that the shift does not reach, so that at the border "
-            "it would add up to another bias than inside"
+            f"it pads by {op.padding} with zeros, without the shift, so that the bias would have to differ "
+            "between border and interior"
         )
     return None

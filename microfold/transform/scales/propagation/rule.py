@@ -1,4 +1,4 @@
-"""What an operator says about messages, and what it is told."""
+"""Interface of rules: how an operator passes messages on, and the view of a node that a rule gets."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from microfold.ir.types import Array, TensorType
 from microfold.support.frozen import frozen
 from microfold.transform.scales.propagation.message import Message
 
-# One per operand; None where an operand stays as it is.
+# One message per operand; None: the operand does not change.
 Messages = Sequence[Message | None]
 
 
 @frozen
 class ScaledNode:
-    """A node as rules see it.
+    """View of a node for rules.
 
     Attributes:
-        constants: of the graph.
-        blocked: values that are known not to take a message.
+        constants: constants of the graph.
+        blocked: values that cannot take a message.
     """
 
     kind: Kind
@@ -41,20 +41,20 @@ class ScaledNode:
         return self.node.outputs[0].type
 
     def count(self) -> int:
-        """The number of operands, absent ones included."""
+        """Return the number of operands, including absent ones."""
         return len(self.node.inputs)
 
     def value(self, index: int) -> Value | None:
         return self.node.inputs[index] if index < len(self.node.inputs) else None
 
     def type(self, index: int) -> TensorType:
-        """Type of an operand that is there."""
+        """Return the type of a present operand."""
         value = self.value(index)
         assert value is not None
         return value.type
 
     def array(self, index: int) -> Array | None:
-        """The constant behind an operand; None if it is absent or computed."""
+        """Return the content of a constant operand, or None if it is absent or computed."""
         value = self.value(index)
         return self.constants.get(value) if value is not None else None
 
@@ -62,37 +62,37 @@ class ScaledNode:
         return self.array(index) is not None
 
     def is_open(self, index: int) -> bool:
-        """Nothing is known against a message to this operand."""
+        """Return whether this operand is not known to refuse messages."""
         return self.value(index) not in self.blocked
 
 
 class Rule(ABC):
-    """How messages of a kind pass an operator. Answers that are a string are refusals with their reason.
+    """Rule by which messages of one kind pass an operator. A string as answer is the reason of a refusal.
 
     A message to a constant operand is applied to the constant; one to an absent operand becomes a constant.
 
     Attributes:
-        any_sign: False if only scales that are not negative pass.
+        any_sign: whether negative scales pass.
     """
 
     any_sign: ClassVar[bool] = True
 
     @abstractmethod
     def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
-        """What to apply to the operands, so that the first result comes out with `wanted` applied."""
+        """Return the messages to the operands that make the first result have `wanted` applied."""
 
     @abstractmethod
     def forward(self, place: ScaledNode, offered: Messages) -> tuple[Message | None, Messages] | str:
-        """What happens if `offered` is no longer applied to some operands.
+        """Return the effect if `offered` is no longer applied to some operands.
 
         Returns:
-            What the first result then lacks, and what to apply to the other operands.
+            The message that the first result then lacks, and the messages to apply to the other operands.
         """
 
 
 @frozen
 class Source:
-    """A node that does nothing but apply a constant message to an operand.
+    """Node that only applies a constant message to an operand.
 
     Attributes:
         operand: index of the operand.
@@ -107,13 +107,13 @@ RuleType = TypeVar("RuleType", bound=Rule)
 
 @frozen(eq=False)
 class Kind:
-    """A kind of message.
+    """Kind of message: scale or shift.
 
     Attributes:
-        name: how reasons call it.
-        neutral: the element that changes nothing.
+        name: name of the kind in reasons.
+        neutral: element without effect.
         compose: applies one message after another, or a message to an array.
-        source: says whether a node is where messages come from.
+        source: returns the source that a node is, if it is one.
     """
 
     name: str
@@ -123,7 +123,7 @@ class Kind:
     _rules: dict[type[Op], Rule] = field(default_factory=dict[type[Op], Rule])
 
     def rule(self, *op_types: type[Op]) -> Callable[[type[RuleType]], type[RuleType]]:
-        """Class decorator: the rule of these operators and their subclasses."""
+        """Register the decorated class as the rule of these operators and their subclasses."""
 
         def decorate(rule_type: type[RuleType]) -> type[RuleType]:
             for op_type in op_types:
@@ -135,5 +135,5 @@ class Kind:
         return decorate
 
     def find(self, op: Op) -> Rule | None:
-        """The rule of an operator."""
+        """Return the rule of an operator, or None."""
         return next((self._rules[base] for base in type(op).__mro__ if base in self._rules), None)

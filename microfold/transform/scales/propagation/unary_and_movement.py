@@ -1,4 +1,4 @@
-"""Operators of one operand that let a message through, and operators that only move elements."""
+"""Rules of operators with one operand, and of operators that only move elements."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from microfold.transform.scales.propagation.rule import Messages, Rule, ScaledNo
 
 
 class UnaryRule(Rule):
-    """One operand; a message to it and one to the result determine each other."""
+    """Rule of an operator with one operand, whose message and the result's determine each other."""
 
     def refusal(self, place: ScaledNode) -> str | None:
-        """Why no message passes, whatever it says."""
+        """Return why no message passes, whatever its numbers are."""
         del place
         return None
 
     @abstractmethod
     def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
-        """The operand's message for the result's."""
+        """Return the operand's message for a message to the result."""
 
     @abstractmethod
     def to_result(self, place: ScaledNode, message: Message) -> Message | str:
-        """The result's message for the operand's."""
+        """Return the result's message for a message to the operand."""
 
     def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         refusal = self.refusal(place)
@@ -59,7 +59,7 @@ class UnaryRule(Rule):
 
 
 class Alike(UnaryRule):
-    """Operand and result have the same message."""
+    """Rule that operand and result have the same message."""
 
     def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
         return message
@@ -85,7 +85,7 @@ class _Clip(_PositivelyHomogeneous):
         assert isinstance(place.op, Clip)
         bounds = (place.op.minimum, place.op.maximum)
         fixed = [bound for bound in bounds if np.isfinite(bound) and bound != 0]
-        return f"it clips at {fixed[0]:g}, which would have to be scaled too" if fixed else None
+        return f"it clips at {fixed[0]:g}, which would also have to be scaled" if fixed else None
 
 
 @SCALE.rule(Unary)
@@ -96,7 +96,7 @@ class _Negation(Alike):
 
 
 class _Windows(Alike):
-    """Windows over height and width: what varies there does not pass."""
+    """Rule of windows over height and width: messages must not vary along these axes."""
 
     def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
         mixed = [image_axis(place.op, name) for name in "HW"]
@@ -147,14 +147,14 @@ class _Extremum(_Reduction):
 
 @SCALE.rule(Pad)
 class _ScaledPad(UnaryRule):
-    """Zeros may have any scale, infinities any positive one."""
+    """Rule that a fill of zero passes any scale, and an infinite fill any positive one."""
 
     def _fault(self, place: ScaledNode, message: Message) -> str | None:
         assert isinstance(place.op, Pad)
         fill = place.op.fill
         if fill == 0 or (np.isinf(fill) and bool(np.all(message > 0))):
             return None
-        return f"it fills with {fill:g}, which would have to be scaled too"
+        return f"it fills with {fill:g}, which would also have to be scaled"
 
     def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
         assert isinstance(place.op, Pad)
@@ -213,12 +213,12 @@ class _Transpose(UnaryRule):
 @SHIFT.rule(StridedSlice)
 class _StridedSlice(UnaryRule):
     def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
-        """Only where all elements are alike: what is cut off has no message of its own."""
+        """Return the operand's message, or a refusal if it varies along a sliced axis."""
         axes = varying_axes(message)
         cut = [axis for axis in axes if place.type(0).shape[axis] != place.out.shape[axis]]
         if cut:
-            return f"it is a slice along axis {cut[0]}; the rest has no {place.kind.name}"
-        # A whole axis, in its order or reversed, is its own inverse.
+            return f"it slices axis {cut[0]}, and the remainder has no {place.kind.name}"
+        # A complete axis, in its order or reversed, is its own inverse.
         return self.to_result(place, message)
 
     def to_result(self, place: ScaledNode, message: Message) -> Message | str:
@@ -254,7 +254,7 @@ class _Concatenate(Rule):
             return (wanted,) * place.count()
         ends = np.cumsum([place.type(index).shape[axis] for index in range(place.count())])
         parts = [minimal(part) for part in np.split(wanted, ends[:-1].tolist(), axis=axis)]
-        # A part that nothing happens to need not be able to take a message.
+        # A part with a neutral message does not have to be able to take one.
         return [None if bool(np.all(part == place.kind.neutral)) else part for part in parts]
 
     def forward(self, place: ScaledNode, offered: Messages) -> tuple[Message | None, Messages] | str:

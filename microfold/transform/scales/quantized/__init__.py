@@ -1,1 +1,1 @@
-"""Products and sums with constants in quantised graphs: what they mean, and how weights take them up."""
+"""Products and sums with constants in quantised graphs, and their folding into weights."""

@@ -21,16 +21,16 @@ from microfold.ops.pool2d import MaxPool2D
 from microfold.support.frozen import frozen
 
 QUANTIZED = (DType.INT8, DType.INT16)
-# What may lie between an affine node and a product sum.
+# Operators that may be between an affine node and a product sum.
 CARRIERS = (Clip, MaxPool2D, Pad)
 
 
 @frozen(eq=False)
 class Affine:
-    """``scale * x + shift`` of real numbers.
+    """Function ``scale * x + shift`` of real numbers.
 
     Attributes:
-        operand: which operand of the node x is.
+        operand: index of x among the node's operands.
         scale, shift: float64 [channels] along the last axis.
     """
 
@@ -39,17 +39,17 @@ class Affine:
     shift: Array
 
     def then(self, after: Affine) -> Affine:
-        """Both, one after the other."""
+        """Return the composition: this function first, then `after`."""
         return Affine(self.operand, after.scale * self.scale, after.scale * self.shift + after.shift)
 
     def inverse(self) -> Affine | None:
-        """What undoes it; None if a scale is 0."""
+        """Return the inverse function, or None if a scale is 0."""
         if not self.scale.all():
             return None
         return Affine(self.operand, 1 / self.scale, -self.shift / self.scale)
 
     def describe(self) -> str:
-        """For reasons."""
+        """Describe the function in reasons."""
         parts: list[str] = []
         if not bool((self.scale == 1).all()):
             parts.append(f"scale {_numbers(self.scale)}")
@@ -59,10 +59,10 @@ class Affine:
 
 
 def read_affine(node: Node, constants: Mapping[Value, Array]) -> Affine | str | None:
-    """What a node computes; None if it is no quantised product, sum or difference with a constant.
+    """Return a node's function, or None if it is no quantised product, sum or difference with a constant.
 
     Returns:
-        A reason if it is one, but not with one constant per channel.
+        A reason if the node is of this kind, but does not have one constant per channel.
     """
     if not isinstance(node.op, Add | Sub | Mul) or node.output.type.dtype not in QUANTIZED or node.epilogue:
         return None
@@ -87,7 +87,7 @@ def read_affine(node: Node, constants: Mapping[Value, Array]) -> Affine | str | 
 
 
 def carried(op: Op, affine: Affine, old: TensorType, new: TensorType) -> Op | str:
-    """The operator that does to ``affine(x)`` what `op` does to x; or why there is none.
+    """Return the operator that has the effect of `op` when it is applied to ``affine(x)``, or the refusal.
 
     Args:
         old, new: types of x and of affine(x).
@@ -96,13 +96,13 @@ def carried(op: Op, affine: Affine, old: TensorType, new: TensorType) -> Op | st
         return _clip(op, affine)
     rising = bool((affine.scale > 0).all())
     if isinstance(op, MaxPool2D):
-        return refuses_layout(op) or (op if rising else "the largest element would not stay the largest one")
+        return refuses_layout(op) or (op if rising else "the largest element would not stay the largest")
     if isinstance(op, Pad):
         if op.padding[-1] != (0, 0):
             return "it adds channels"
         assert old.quant is not None and new.quant is not None
         if op.fill != old.quant.zero_point or affine.shift.any():
-            return f"its fill {op.fill:g} is not what the scaled image would have to be padded with"
+            return f"its fill {op.fill:g} does not match the padding of the scaled image"
         return replace(op, fill=float(new.quant.zero_point))
     return f"no scale passes {op.name}"
 
@@ -114,7 +114,7 @@ def _clip(op: Clip, affine: Affine) -> Clip | str:
     for bound in (op.minimum, op.maximum):
         moved = affine.scale * bound + affine.shift
         if math.isfinite(bound) and not bool((moved == moved[0]).all()):
-            return f"its bound {bound:g} would be another one in each channel"
+            return f"its bound {bound:g} would differ between channels"
         bounds.append(float(moved[0]))
     return Clip(bounds[0], bounds[1])
 

@@ -1,4 +1,4 @@
-"""Product sums over constants that take up what is computed before or behind them."""
+"""Weights of product sums that absorb the affine functions before or after them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from microfold.support.frozen import frozen
 from microfold.transform.scales.propagation.product_sums import uneven_border
 from microfold.transform.scales.quantized.affine import QUANTIZED, Affine
 
-# The bias of a channel without weights has so many bits: its scale is free.
+# Number of bits of the bias in a channel without weights, whose scale can be chosen freely.
 _BIAS_BITS = 20
-# Weights are not rounded anew where that moves outputs further (steps of the output, root mean square).
+# Maximum error of outputs if weights are rounded again: root mean square, in steps of the output.
 LARGEST_ERROR = 2.0
 
 
@@ -26,13 +26,13 @@ class Weights:
     """Constant weights and bias of a product sum.
 
     Attributes:
-        array: int64, as the operator has it.
-        scales: float64 [channels].
-        zero_point: of all weights.
+        array: weights as stored, int64.
+        scales: scale of each channel, float64 [channels].
+        zero_point: zero point of all weights.
         bias: int64 [channels].
-        axis: of the channels.
-        filters: the weights as the graph has them.
-        bias_dtype: None if the bias is absent.
+        axis: axis of the channels.
+        filters: value of the weights in the graph.
+        bias_dtype: type of the bias; None if the bias is absent.
     """
 
     array: Array
@@ -48,26 +48,26 @@ class Weights:
         return self.array - self.zero_point
 
     def along(self, vector: Array) -> Array:
-        """A vector over the channels, to broadcast against the weights."""
+        """Reshape a vector over the channels to broadcast against the weights."""
         shape = [1] * self.array.ndim
         shape[self.axis] = -1
         return vector.reshape(shape)
 
     def is_empty(self) -> Array:
-        """Which channels have no weight but 0, bool [channels]."""
+        """Return which channels have only zero weights, bool [channels]."""
         rest = tuple(axis for axis in range(self.array.ndim) if axis != self.axis)
         return np.all(self.centred == 0, axis=rest)
 
 
 @frozen(eq=False)
 class Result:
-    """The weights that a product sum has in the end.
+    """New weights of a product sum.
 
     Attributes:
-        bias: None if it had none and needs none.
-        error: what rounding the weights anew does to outputs, steps of the output, root mean square; 0 if
+        bias: None if the product sum had none and needs none.
+        error: root mean square error of outputs from rounding the weights again, in steps of the output; 0 if
             only signs and scales have changed.
-        factor, offset: int64 [channels]; ``factor * sum + offset`` is the new sum where the error is 0.
+        factor, offset: int64 [channels]; ``factor * sum + offset`` is the new sum if the error is 0.
     """
 
     weights: Array
@@ -80,7 +80,7 @@ class Result:
 
 
 def read_weights(node: Node, constants: Mapping[Value, Array]) -> Weights | str:
-    """The weights of a quantised product sum, or why they cannot be changed."""
+    """Return the weights of a quantised product sum, or why they cannot be changed."""
     layout = refuses_layout(node.op)
     if layout is not None:
         return layout
@@ -101,10 +101,10 @@ def read_weights(node: Node, constants: Mapping[Value, Array]) -> Weights | str:
 
 
 def scale_outputs(node: Node, weights: Weights, affine: Affine, out: ElementType) -> Result | str:
-    """The weights that make a product sum give ``affine`` of what it gave; or why there are none.
+    """Return the weights that make a product sum return ``affine`` of its result, or the refusal.
 
     Args:
-        out: the new output.
+        out: element type of the new output.
     """
     x = _quant(node.inputs[0])
     scales = _float32(weights.scales * np.abs(affine.scale))
@@ -116,15 +116,15 @@ def scale_outputs(node: Node, weights: Weights, affine: Affine, out: ElementType
     added = np.where(empty, np.rint(bias / (x.scale * scales)), np.rint(affine.shift / (x.scale * scales)))
     factor = np.where(empty, 0, sign)
     if bool(affine.shift.any()) and not _resolves(x.scale * scales, out):
-        return "its bias would be coarser than its output"
+        return "the scale of its bias would be larger than that of its output"
     return _result(node, weights, array, scales, weights.zero_point, (factor, added), 0.0)
 
 
 def scale_inputs(node: Node, weights: Weights, affine: Affine, x: TensorType) -> Result | str:
-    """The weights that make a product sum of x give what it gives of ``affine(x)``; or why there are none.
+    """Return the weights for input x instead of ``affine(x)``, or the refusal. Results stay the same.
 
     Args:
-        x: the new input.
+        x: type of the new input.
     """
     out, old, new = node.output.type, _quant(node.inputs[0]), x.quant
     assert out.quant is not None and new is not None
@@ -152,15 +152,15 @@ def scale_inputs(node: Node, weights: Weights, affine: Affine, x: TensorType) ->
         error = _error(((array * weights.along(scales) - wanted) ** 2).sum(axis=rest), x, out)
         if error > LARGEST_ERROR:
             return (
-                f"{affine.describe()} in {weights.filters.type.dtype.value} weights would move its outputs "
-                f"by about {error:.1f} steps; {LARGEST_ERROR:g} are allowed"
+                f"{affine.describe()} in {weights.filters.type.dtype.value} weights would change its outputs "
+                f"by about {error:.1f} steps; the limit is {LARGEST_ERROR:g}"
             )
     scales = np.where(
         (array == zero_point).all(axis=rest), _suiting(bias / new.scale, weights.scales), scales
     )
     biases = np.rint(bias / (new.scale * scales))
     if bool(biases.any()) and not _resolves(new.scale * scales, out.element):
-        return "its bias would be coarser than its output"
+        return "the scale of its bias would be larger than that of its output"
     change = np.ones_like(weights.bias), biases - weights.bias
     return _result(node, weights, array, scales, zero_point, change, error)
 
@@ -175,18 +175,18 @@ def _float32(scales: Array) -> Array:
 
 
 def _suiting(bias: Array, scales: Array) -> Array:
-    """Weight scales of channels whose weights are all 0: only the bias needs one then."""
+    """Return the scales of weights, chosen to suit the bias; for channels with zero weights only."""
     return np.where(bias != 0, _float32(np.abs(bias) / (1 << _BIAS_BITS)), scales)
 
 
 def _resolves(units: Array, out: ElementType) -> bool:
-    """A unit of the sums is no more than a step of the output."""
+    """Return whether a unit of the sums is at most one step of the output."""
     assert out.quant is not None
     return bool((units <= out.quant.scale).all())
 
 
 def _error(squares: Array, x: TensorType, out: TensorType) -> float:
-    """Root of the mean square of ``sum(error * x)`` for x spread evenly over its range, in output steps.
+    """Return the root mean square of ``sum(error * x)`` for x uniform over its range, in output steps.
 
     Args:
         squares: sums of squares of the weights' errors, per channel.
@@ -206,7 +206,7 @@ def _result(
     change: tuple[Array, Array],
     error: float,
 ) -> Result | str:
-    """New weights with their types, checked against what these can hold.
+    """Return new weights with their types, or why these types cannot represent them.
 
     Args:
         change: factor and offset of the biases.
@@ -216,11 +216,11 @@ def _result(
         return f"a weight of {dtype.range[0]} cannot be negated"
     tiny = float(np.finfo(np.float32).tiny)
     if not bool(((scales >= tiny) & np.isfinite(scales)).all()):
-        return "no float32 holds the scales that its weights would need"
+        return "its weights would need scales beyond the range of float32"
     if old.filters.type.quant is not None and old.filters.type.quant.axis is None and len(set(scales)) == 1:
         quant = Quant((float(scales[0]),), (zero_point,))
     elif zero_point:
-        return f"weights with the zero point {zero_point} have one scale for all channels"
+        return f"weights with the zero point {zero_point} need one scale for all channels"
     else:
         quant = Quant(tuple(scales.tolist()), (0,) * scales.size, old.axis)
     factor, offset = change
@@ -232,7 +232,7 @@ def _result(
     span = given.type.dtype.range[1] - given.type.dtype.range[0]
     reach = np.abs(bias) + np.abs(array - zero_point).sum(axis=rest) * span
     bias_type = TensorType(bias_dtype, bias.shape)
-    # The requantisation of sums of 64 bits takes 47 of them.
+    # The requantisation of 64-bit sums uses 47 bits of them.
     limit = 1 << (46 if has_wide_sums(given.type, bias_type) else 31)
     if bool((reach >= limit).any()) or np.abs(bias).max() >= -bias_dtype.range[0]:
         return f"its sums would reach {float(reach.max()):.3g}; they must stay below {limit}"
@@ -248,7 +248,7 @@ def _result(
 
 
 def _by_input(node: Node, weights: Weights, vector: Array) -> Array | None:
-    """Numbers per input channel, to broadcast against the weights; None for groups that differ."""
+    """Return numbers per input channel that broadcast against the weights; None if groups differ."""
     if bool((vector == vector[0]).all()):
         return np.full((1,) * weights.array.ndim, vector[0])
     if isinstance(node.op, DepthwiseConv2D):

@@ -1,4 +1,4 @@
-"""Proofs that a product sum with what it has taken up gives the same bits as before."""
+"""Proofs that a product sum with an absorbed affine function has the same bits as before."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from microfold.transform.scales.quantized.product_sums import Result
 def why_not_same_outputs(
     before: Sequence[Node], after: Sequence[Node], constants: Mapping[Value, Array], result: Result
 ) -> str | None:
-    """Why a product sum with what follows it is not proved to give the same bits as another one.
+    """Return why two product sums, with the nodes after them, are not proved to have the same bits.
 
     Args:
-        before, after: the product sum, then elementwise nodes, each reading the one before it.
-        constants: of both.
-        result: what became of the weights.
+        before, after: the product sum, then elementwise nodes, each of which reads the one before.
+        constants: constants of both.
+        result: changes of the weights.
     """
     old, new = (_sums(nodes[0], constants) for nodes in (before, after))
     x = before[0].inputs[0]
@@ -37,7 +37,7 @@ def why_not_same_outputs(
     for values, multipliers in zip(reach, (old.multipliers, new.multipliers), strict=True):
         known = multiply(values, *multipliers)[1] & fits(values, INT32)
         if not bool(known.all()):
-            return "sums may leave 32 bits"
+            return "sums may exceed 32 bits"
 
     def moved(sums: Array) -> Array:
         return result.factor * sums + result.offset
@@ -56,16 +56,16 @@ def why_not_same_outputs(
     channel, value = found
     at = np.full((1, sums.low.size), value)
     values = [int(f[0, channel]) for f in (first(at), second(moved(at)))]
-    return f"a sum of {value} in channel {channel} gives {values[0]}, and would give {values[1]}"
+    return f"a sum of {value} in channel {channel} returns {values[0]}, and would return {values[1]}"
 
 
 def why_not_same_inputs(
     affine: Node, operand: int, constants: Mapping[Value, Array], sign: Array
 ) -> str | None:
-    """Why ``affine(x)`` is not proved to be ``sign * x``, in integers less their zero points, for each x.
+    """Return why ``affine(x)`` is not proved to be ``sign * x`` for each x, both without zero points.
 
     Args:
-        operand: the index of x.
+        operand: index of x.
         sign: int64 [channels].
     """
     x, out = affine.inputs[operand], affine.output.type
@@ -80,7 +80,7 @@ def why_not_same_inputs(
     if not different.size:
         return None
     at, channel = different[0].tolist()
-    return f"%{x.name} = {values[at]} gives {given.data[at, channel]} in channel {channel}"
+    return f"%{x.name} = {values[at]} returns {given.data[at, channel]} in channel {channel}"
 
 
 def _sums(node: Node, constants: Mapping[Value, Array]) -> ProductSum | None:
@@ -88,7 +88,7 @@ def _sums(node: Node, constants: Mapping[Value, Array]) -> ProductSum | None:
 
 
 def _stairs(node: Node, sums: ProductSum) -> Function:
-    """Sums to the product sum's own output."""
+    """Return the function from sums to the product sum's own output."""
     op = node.op
     assert isinstance(op, PRODUCT_SUMS)
     return lambda values: accumulate.requantize(values, *sums.multipliers, op.out, wide=sums.wide).astype(
@@ -97,7 +97,7 @@ def _stairs(node: Node, sums: ProductSum) -> Function:
 
 
 def _function(nodes: Sequence[Node], sums: ProductSum, constants: Mapping[Value, Array]) -> Function:
-    """Sums to the last node's output."""
+    """Return the function from sums to the last node's output."""
     stairs = _stairs(nodes[0], sums)
 
     def run(values: Array) -> Array:
@@ -112,7 +112,7 @@ def _function(nodes: Sequence[Node], sums: ProductSum, constants: Mapping[Value,
 
 
 def _apply(node: Node, value: Value, x: Tensor, constants: Mapping[Value, Array]) -> Tensor:
-    """An elementwise node on other shapes: [points, channels]."""
+    """Evaluate an elementwise node on another shape: [points, channels]."""
     operands: list[Tensor] = []
     for given in node.inputs:
         assert given is not None
