@@ -1,1 +1,1 @@
-"""Transposed convolution."""
+"""Transposed convolution kernels."""
