@@ -85,7 +85,7 @@ class DepthwiseConv2DHalf(Kernel):
 class DepthwiseConv2DHalfMve(RingDepthwise):
     """float16 depthwise convolution of 8 channels at a time, which sums at most `RUN` products in float16.
 
-    Layout and traversal are those of `RingDepthwise`, with 8 lanes.
+    It has the layout and the traversal of `RingDepthwise`, with 8 lanes.
     """
 
     name = "f16_depthwise_conv2d__mve_4x8"

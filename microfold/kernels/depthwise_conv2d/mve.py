@@ -178,8 +178,8 @@ def _pack(filters: Array | None, vectors: int, rows: int, stride: int) -> Array:
     """Pack [1, KH, KW, channels] as [blocks, vectors, 4, 16], with the taps of a channel as words of 4 rows.
 
     Args:
-        rows: rows of outputs of a band. The words are those of the last row, which begin with zeros. The
-            words of the other rows begin some bytes later, so that zeros follow the last block.
+        rows: rows of outputs of a band. The words are packed for the last row and begin with zeros. The words
+            for other rows begin some bytes later, so that zeros follow the last block.
         stride: rows of inputs from one row of outputs to the next.
     """
     assert filters is not None

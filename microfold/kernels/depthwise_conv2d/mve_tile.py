@@ -214,7 +214,7 @@ class DepthwiseConv2DMveTile(Kernel):
 def _tiles_pipelined(layer: LayerContext, tile: _Tile) -> bool:
     """Return whether pipelined code overlaps the sums of a tile with the requantisation of the previous one.
 
-    In rows of one tile, the previous tile is that of the previous channel.
+    In rows of one tile, the previous tile belongs to the previous channel.
     """
     form, _ = requantization(layer)
     clamp, _ = mve.output_parameters(layer)

@@ -115,7 +115,7 @@ class FullyConnectedDsp(Kernel):
 class FullyConnectedDspPairs(FullyConnectedDsp):
     """SMLAD fully connected layer of 2 units at a time, with short code for layers with few products.
 
-    Weights and records are those of `FullyConnectedDsp`, without blocks of 8 units.
+    It has the weights and records of `FullyConnectedDsp`, without blocks of 8 units.
     """
 
     name = "s8_fully_connected__dsp_2"
@@ -133,7 +133,7 @@ def _requantization_parameters(
     """Return the layer fields of the records.
 
     Args:
-        biases: biases that replace those of common records.
+        biases: packed biases that common records use instead of int32 biases.
         common: whether all records are equal except for their biases.
     """
     if not common:

@@ -30,8 +30,8 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 class FullyConnectedCompactDsp(Kernel):
     """Fully connected layer by the function of `Conv2DCompactDsp`, with the batch as a row of pixels.
 
-    A batch of 1 needs as much time as 4. The stream of weights and requantisation is that of
-    `Conv2DCompactDsp`. `smlad.plan_requantization` proves the form.
+    A batch of 1 takes as long as a batch of 4. The constants have the layout of `Conv2DCompactDsp`.
+    `smlad.plan_requantization` proves the form.
     """
 
     name = "s8_fully_connected__dsp_compact"

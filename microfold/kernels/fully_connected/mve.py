@@ -77,7 +77,7 @@ class FullyConnectedMve(Kernel):
         return _have_one_scale(form, records) and mve.unshared_biases(records) is None
 
     def pack(self, matrix: Array, records: Array, *, common: bool) -> tuple[dict[str, Constant], str]:
-        """Return weights and records in the layout of the C code, and the packing of 4-bit weights, if any."""
+        """Return weights and records in the C code's layout, and the packing of 4-bit weights, else empty."""
         words = mve.pack_24_bits(records[:, 0]) if common else mve.block_words(records)
         return {"blocks": Constant("weights", mve.pack_rows(matrix, words))}, ""
 
