@@ -51,7 +51,7 @@ def layer_band(layer: LayerContext, rows: Rows) -> LayerBand | str:
         return found
     for step in node.epilogue:
         if step.operands or step.op.pattern is not Pattern.ELEMENTWISE:
-            return f"its epilogue has {step.op.name}, which needs more than the element at hand"
+            return f"its epilogue has {step.op.name}, which needs more than one input element"
     inputs, constants = _inputs(layer, found)
     x = node.output.type
     shape = (*x.shape[:ROWS], rows[1] - rows[0], *x.shape[ROWS + 1 :])
@@ -92,7 +92,7 @@ def unsupported_rows(kernel: Kernel, part: LayerBand) -> str | None:
         assert value is not None
         pitch = row_pitch(value.type)
         if pitch % alignment:
-            return f"rows must start at multiples of {alignment} bytes; those of %{value.name} have {pitch}"
+            return f"rows must be multiples of {alignment} bytes; rows of %{value.name} have {pitch} bytes"
     return None
 
 

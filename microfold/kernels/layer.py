@@ -27,7 +27,7 @@ class LayerContext:
         compiled_for_size: whether the C code is compiled for size (-Os) and keeps fewer values in registers.
         row_table: whether the first input of the call is an indirection buffer, see `band.lower_by_rows`.
         remembered: cache of results that depend on this layer only.
-        band_of: the node of which this one computes some rows, see `band.layer_band`; None for a whole layer.
+        band_of: complete node if this one computes only some of its rows, see `band.layer_band`; else None.
     """
 
     node: Node
@@ -54,12 +54,12 @@ class LayerContext:
         return index < len(self.node.inputs) and self.node.inputs[index] is not None
 
     def range(self, index: int) -> Range:
-        """Return the range of an integer input, per channel: the proved range, or that of its type."""
+        """Return the range of an integer input, per channel: the proved range, or the range of its type."""
         value = self.node.inputs[index]
         assert value is not None
         known = self.ranges.values.get(value) if self.ranges is not None else None
         return known if known is not None else full_range(value.type)
 
     def sums(self) -> Accumulator | None:
-        """Return the proved ranges of a product sum's accumulators; None if there is no proof."""
+        """Return the proved ranges of a product sum's accumulators; None if they were not analysed."""
         return self.ranges.accumulators.get(self.node) if self.ranges is not None else None

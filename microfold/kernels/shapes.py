@@ -63,10 +63,7 @@ def dense_window_parameters(window: Window) -> dict[str, Parameter]:
 
 
 def rows_and_taps(x: TensorType, out: TensorType, window: Window) -> tuple[int, int]:
-    """Return the number of window rows inside the image, summed over all windows, and of their elements.
-
-    Elements are those of one channel.
-    """
+    """Return the numbers of window rows and of taps inside the image, summed over all windows."""
     rows, columns = (
         _taps_inside(length, (count, stride), (size, dilation), before)
         for length, count, size, stride, dilation, (before, _) in zip(

@@ -87,7 +87,7 @@ class Channels:
         layer: layer that is computed.
         plan: requantisation of the channels, in the order of `smlad.group_channels`.
         packing: layout of the weights, ``paired`` or ``int16``, see `packing.smlad`.
-        biasless: requantisation with the bias folded into the addend, which replaces that of `plan`. None if
+        biasless: requantisation with the bias folded into the addend, used instead of that in `plan`. None if
             the weights are not paired, or if no exact form was found.
         quads: whether a block has 4 channels and 2 pixels instead of 2 channels and 4 pixels. One step of the
             inner loop then loads 4 adjacent words instead of 5 words at two places.

@@ -120,8 +120,8 @@ class Conv2DTileDsp(SmladConvolution):
     """SMLAD convolution that widens the inputs of a tile to int16, then computes 4 pixels by 2 channels.
 
     The same tap of adjacent outputs reads adjacent words, so that all taps of a row share the widened inputs.
-    The stream is that of `SmladConvolution`, with weights in the order of `_lanes`: rows, pairs of channels,
-    taps.
+    The stream has the layout of `SmladConvolution`, with weights in the order of `_lanes`: rows, pairs of
+    channels, taps.
 
     Attributes:
         cut: tile that is widened at a time; None until it is chosen.

@@ -155,7 +155,7 @@ def row_finish(
 ) -> Finish:
     """Return the finish of rows of outputs, with the records of their channels.
 
-    32-bit sums are requantised like those of int8 kernels. Vectors wrap them around as the reference does.
+    32-bit sums are requantised as in int8 kernels. Vectors wrap them around as the reference does.
 
     Args:
         matrix: weights [channels, K].

@@ -43,7 +43,7 @@ MAX_TAPS = 16
 MAX_WORDS = 128
 
 
-# Default coefficients, counted in the code. The parts are those in which the loops of tilings differ.
+# Default coefficients, counted in the code, of the parts in which the loops of tilings differ.
 INSTRUCTIONS = {
     "expansion": 60,
     "row": 28,

@@ -58,7 +58,7 @@ class Tiling:
     """Tiling of a layer.
 
     Attributes:
-        vertical: whether the inner axis is that of the rows; otherwise it is that of the columns.
+        vertical: whether `rows` is the inner axis; otherwise `columns` is.
         band: number of output rows of the image that are computed at a time.
     """
 

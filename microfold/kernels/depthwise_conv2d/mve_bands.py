@@ -32,5 +32,5 @@ def load_terms(x: TensorType, groups: int) -> Terms:
 
 
 def is_pipelined(layer: LayerContext, form: mve.MveForm, clamp: bool) -> bool:
-    """Return whether longer code computes sums in parallel to the requantisation of the sums before."""
+    """Return whether longer, pipelined code overlaps sums with the requantisation of the sums before."""
     return form is mve.MveForm.RELU and not clamp and not layer.compiled_for_size

@@ -63,8 +63,8 @@ def _step(row: Array) -> np.float32 | None:
 class ByteWeights(Kernel):
     """Mixin that turns a float32 kernel in portable C into one with int8 weights. It is the first base class.
 
-    `split_steps` proves that the weights are multiples of scales. The layout of the weights is that of the
-    float32 kernel. `channels` has records (scale, bias).
+    `split_steps` proves that the weights are multiples of scales. The weights have the layout of the float32
+    kernel. `channels` has records (scale, bias).
     """
 
     trades = frozenset({Trade.BYTE_WEIGHTS})

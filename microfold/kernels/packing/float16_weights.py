@@ -23,8 +23,8 @@ from microfold.kernels.packing import product_sum
 class HalfWeights(Kernel):
     """Mixin that turns a float32 kernel into one with float16 weights. It is the first base class.
 
-    `fits` proves that each weight is a float16, so that its conversion is exact. The layout is that of the
-    float32 kernel, with 2 bytes for each weight.
+    `fits` proves that each weight is a float16, so that its conversion is exact. The weights have the layout
+    of the float32 kernel, with 2 bytes for each.
     """
 
     trades = frozenset({Trade.HALF_FLOATS})

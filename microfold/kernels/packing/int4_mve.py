@@ -3,8 +3,8 @@
 A left shift of the bytes by 4 results in 16 times the weights of the first channel. The second channel is
 packed in one of two forms:
 
-- joined: bytes are ``16 * second + first``. Their sums are 16 times those of the second channel, plus those
-  of the first one.
+- joined: bytes are ``16 * second + first``. Their sums are 16 times the sums of the second channel, plus the
+  sums of the first one.
 - apart: bytes are pairs of nibbles, and a right shift extracts the second weight. This needs one more
   instruction. It is for weights that do not fit the joined form: a second weight of -8 and a negative first.
 """
