@@ -32,8 +32,8 @@ void reset_handler(void)
     uint32_t ccr = SCB_CCR | CCR_DIV_0_TRP;
 #if !defined(__ARM_FEATURE_UNALIGNED)
     /*
-     * The compiler was told that unaligned accesses fault. On Armv6-M, all of them fault; on the later
-     * core that runs this code, they must also fault.
+     * The compiler was told that unaligned accesses fault. On Armv6-M, all of them fault; on the
+     * later core that runs this code, they must also fault.
      */
     ccr |= CCR_UNALIGN_TRP;
 #endif
