@@ -192,10 +192,10 @@ def test_the_same_bytes_each_time() -> None:
 
 def test_names_are_apart() -> None:
     one, two = pair(HOST)
-    with pytest.raises(InputError, match="must have different names; one is that of several"):
+    with pytest.raises(InputError, match="must have different names; several are named one"):
         emit_group(Shared("both", (one, replace(two, name="one"))))
     for name in ("both", "both_kernels", "both_take"):
-        with pytest.raises(InputError, match=f"no model's name may begin .*; {name} does, with both"):
+        with pytest.raises(InputError, match=f"no model's name may start with .*, both; {name} does"):
             emit_group(Shared("both", (one, replace(two, name=name))))
 
 
