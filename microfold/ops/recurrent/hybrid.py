@@ -68,7 +68,7 @@ class HybridCell(FloatCell):
     asymmetric: bool = False
 
     def sums(self, x: Array, hidden: Array) -> Array:
-        """Return the gates' products, added in the reference's order: bias, products of x, products of hidden."""
+        """Return the gates' products, added in the reference's order: bias, products of x, of hidden."""
         own = product(x, self.weights[0], asymmetric=self.asymmetric)
         recurrent = product(hidden, self.weights[1], asymmetric=self.asymmetric)
         return (own if self.norm is not None else self.bias + own) + recurrent
