@@ -51,7 +51,7 @@ class BlockwiseFullyConnected(Op):
         hybrid.check_operands(self.name, x, weights, bias, steps, axis=0, depth=self.length)
         require(
             weights.quant is None,
-            f"blockwise_fully_connected: the weights must have no other scale; {weights}",
+            f"blockwise_fully_connected: the weights must have no other scale; got {weights}",
         )
         require(
             (scales.dtype, scales.shape) == (DType.FLOAT32, (units, depth // self.length)),

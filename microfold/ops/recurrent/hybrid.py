@@ -29,7 +29,7 @@ def check_weights(op: str, what: str, weights: TensorType, parts: int) -> None:
         and quant is not None
         and quant.axis in (None, 0)
         and not any(quant.zero_points),
-        f"{op}: {what} must be int8 with zero point 0 and scales for the tensor or along axis 0; {weights}",
+        f"{op}: {what} must be int8 with zero point 0 and one scale or scales along axis 0; got {weights}",
     )
     scales = weight_scales(weights, 0).reshape(parts, -1)
     require(
