@@ -150,7 +150,7 @@ class _Search:
         if node.op.pattern not in (Pattern.ELEMENTWISE, Pattern.BROADCAST) or node.op.has_effect:
             return f"{where} is not elementwise"
         if isinstance(node.op, Copy):
-            return f"{where} gives a value storage of its own"
+            return f"{where} copies a value to separate storage"
         if len(node.outputs) != 1:
             return f"{where} has several results"
         shape = node.outputs[0].type.shape

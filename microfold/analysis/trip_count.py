@@ -226,7 +226,9 @@ def _simulated(loop: _LoopAtHand, limit: int) -> int | str:
     order = sorted(carried(condition, body))
     for index in order:
         if loop.initial[index] is None:
-            return f"its condition depends on %{body.inputs[index].name}, which is not constant before it"
+            return (
+                f"its condition depends on %{body.inputs[index].name}, which is not constant before the loop"
+            )
     decide = _slice(condition, order, condition.outputs)
     step = _slice(body, order, [body.outputs[i] for i in order])
     nodes = (*decide.nodes, *step.nodes)

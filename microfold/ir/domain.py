@@ -37,13 +37,16 @@ def constant_faults(graph: Graph) -> Iterator[tuple[Value, str]]:
     total = sum(array.nbytes for array in graph.constants.values())
     if total > MAX_BYTES:
         largest = max(graph.constants, key=lambda value: graph.constants[value].nbytes)
-        yield largest, f"constants may have {MAX_BYTES} bytes together; this is the largest of {total}"
+        yield largest, f"all constants can have at most {MAX_BYTES} bytes; this is the largest of {total}"
     infinite: set[Value] = set()
     for value, array in graph.constants.items():
         if array.dtype.kind != "f" or np.isfinite(array).all():
             continue
         if np.isnan(array).any():
-            yield value, f"a constant must not hold NaN; {int(np.isnan(array).sum())} of its elements are"
+            yield (
+                value,
+                f"a constant must not contain NaN; {int(np.isnan(array).sum())} of its elements are NaN",
+            )
         else:
             infinite.add(value)
     for node in graph.nodes if infinite else ():

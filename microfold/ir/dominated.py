@@ -44,7 +44,7 @@ class Way:
                     between.add(producer)
                     pending.append(producer)
                 else:
-                    search.refuse(state, where, "come from the parent on all ways", search.origin(value))
+                    search.refuse(state, where, "come from the parent on all paths", search.origin(value))
                     return None
         if len(parents) != 1:
             names = ", ".join(f"%{value.name}" for value in parents) or "none"
@@ -54,7 +54,7 @@ class Way:
         inside = _in_order(node, between, search)
         for value in (parent, *(value for each in inside for value in each.outputs)):
             if flow.readers(value) > sum(each.operands.count(value) for each in (node, *inside)):
-                rule = "read alone what lies between it and the parent"
+                rule = "be the only reader of the parent and the nodes between"
                 search.refuse(state, where, rule, f"something else reads {value!r}")
                 return None
         # The node itself has been matched before, and remains the last one.

@@ -17,11 +17,11 @@ Missing = Callable[[Node], Sequence[Array]]
 def check_inputs(expected: Sequence[Value], given: Sequence[Array]) -> None:
     """Raise `InputError` unless each value has one array with exactly its type."""
     if len(given) != len(expected):
-        raise InputError(f"the model takes {len(expected)} inputs; {len(given)} given")
+        raise InputError(f"the model has {len(expected)} inputs; got {len(given)}")
     for index, (value, array) in enumerate(zip(expected, given, strict=True)):
         if array.shape != value.type.shape or array.dtype != value.type.dtype.numpy:
             raise InputError(
-                f"input {index} ({value.name!r}) must be {value.type}; given {array.dtype}{list(array.shape)}"
+                f"input {index} ({value.name!r}) must be {value.type}; got {array.dtype}{list(array.shape)}"
             )
 
 

@@ -195,7 +195,7 @@ class Op:
                 if maximum is None
                 else " to ".join(str(n) for n in sorted({minimum, maximum}))
             )
-            raise TypeRuleError(f"{self.name} takes {expected} operands; {given} given")
+            raise TypeRuleError(f"{self.name} has {expected} operands; got {given}")
 
 
 @cache
@@ -226,7 +226,9 @@ OpType = TypeVar("OpType", bound=Op)
 def register(op_type: type[OpType]) -> type[OpType]:
     """Class decorator that registers an operator under its name in the text form."""
     if op_type.name in REGISTRY:
-        raise ValueError(f"operator name {op_type.name!r} is taken by {REGISTRY[op_type.name].__name__}")
+        raise ValueError(
+            f"operator name {op_type.name!r} is already used by {REGISTRY[op_type.name].__name__}"
+        )
     REGISTRY[op_type.name] = op_type
     return op_type
 

@@ -145,5 +145,5 @@ def _ordered(
                 heapq.heappush(ready, order[reader])
     if len(result) < len(order):
         stuck = [region.name for region, call in zip(regions, calls, strict=True) if waiting[call]]
-        raise GraphError(f"regions must be convex; of {', '.join(stuck)} one is not")
+        raise GraphError(f"regions must be convex; one of {', '.join(stuck)} is not")
     return result

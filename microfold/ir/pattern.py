@@ -127,7 +127,7 @@ class DataflowPattern(ABC):
         def check(at: At) -> tuple[str, str] | None:
             others = [describe(node) for node in at.consumers if not isinstance(node.op, types)]
             if at.readers > sum(node.operands.count(at.value) for node in at.consumers):
-                others.append("what leaves the graph")
+                others.append("a graph output or next state")
             if others or not at.consumers:
                 return rule, f"{', '.join(others) or 'nothing'} reads {at.value!r}"
             return None
@@ -167,7 +167,7 @@ class DataflowPattern(ABC):
 
     def find_absent(self, where: str, state: State, search: Search) -> States:
         """Do the same as `find` for an optional operand that is absent."""
-        search.refuse(state, where, "be there", "it is absent")
+        search.refuse(state, where, "be present", "it is absent")
         return iter(())
 
 
@@ -197,7 +197,7 @@ class _Named(DataflowPattern):
     def find(self, value: Value, where: str, state: State, search: Search) -> States:
         known = state.values.get(self.name, value)
         if known is not value:
-            rule = f"be what {self.name!r} stands for elsewhere"
+            rule = f"be the value bound to {self.name!r} elsewhere"
             search.refuse(state, where, rule, f"{value!r} is not {known!r}")
             return
         for found in self.inner.find(value, where, state, search):

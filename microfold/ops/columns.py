@@ -78,7 +78,7 @@ def column_part(op: Op, operands: Operands, columns: Columns) -> ColumnPart | st
 
 
 def _elementwise(op: Op, operands: Operands, columns: Columns) -> ColumnPart:
-    """Compute each column from the same columns; an operand that broadcasts over columns is read whole."""
+    """Return a part that reads the same columns; an operand that broadcasts over columns is read whole."""
     width = op.infer_all(operands)[0].shape[COLUMNS]
     parts = [columns if x is not None and x.rank >= 2 and x.shape[-2] == width else None for x in operands]
     return ColumnPart(op, tuple(parts))

@@ -222,7 +222,7 @@ def _zero(x: TensorType) -> float:
 
 
 def _elementwise(op: Op, operands: Operands, rows: Rows) -> Band:
-    """Compute each row from the same rows; an operand that broadcasts over rows is read whole."""
+    """Return a band that reads the same rows; an operand that broadcasts over rows is read whole."""
     height = op.infer_all(operands)[0].shape[ROWS]
     parts = [
         OperandRows(*rows) if x is not None and x.rank >= 3 and x.shape[_row_axis(x)] == height else None
@@ -232,7 +232,7 @@ def _elementwise(op: Op, operands: Operands, rows: Rows) -> Band:
 
 
 def _same_rows(op: Op, operands: Operands, rows: Rows) -> Band:
-    """Compute each row from the same row of the first operand, with unchanged attributes."""
+    """Return a band that reads the same rows of the first operand, with unchanged attributes."""
     return _with_first(op, OperandRows(*rows), operands)
 
 
@@ -259,7 +259,7 @@ def _max_pool2d(op: Op, operands: Operands, rows: Rows) -> Band:
 
 
 def _average_pool2d(op: Op, operands: Operands, rows: Rows) -> Band | str:
-    """Shrink a window over the edge of the image, because padding does not count; it is a separate band."""
+    """Return a band; a window over the edge is a separate, smaller band, because padding is ignored."""
     assert isinstance(op, AveragePool2D)
     part = _padded_rows(*_span(op.window, rows), _image(operands).shape[ROWS], 0)
     size = op.size
@@ -272,7 +272,7 @@ def _average_pool2d(op: Op, operands: Operands, rows: Rows) -> Band | str:
 
 
 def _transpose_conv2d(op: Op, operands: Operands, rows: Rows) -> Band:
-    """Treat rows outside of the image as zeros, because they contribute nothing."""
+    """Return a band; rows outside of the image are padded with zeros, which contribute nothing."""
     assert isinstance(op, TransposeConv2D)
     x, weights = operands[:2]
     assert x is not None and weights is not None
@@ -392,7 +392,7 @@ REFUSED: Mapping[type[Op], str] = {
     ArgMin: "it drops an axis",
     BatchMatmul: _NO_IMAGE,
     BlockwiseFullyConnected: _NO_IMAGE,
-    Bitcast: "its axes are those of bytes",
+    Bitcast: "its axes depend on the sizes of the types",
     Call: "it is a graph of its own",
     CompilerBegin: "it is the boundary of a region of another compiler",
     CompilerEnd: "it is the boundary of a region of another compiler",

@@ -22,7 +22,7 @@ REASONS = {
     r"conv_int8_padding_enum2": r"padding must be one of 0 \(SAME\), 1 \(VALID\); it is 2",
     r"bomb_(avgpool_filter|maxpool_filter|conv_dilation)": r"a window can cover at most \d+ elements",
     r"bomb_": r"a tensor has at most \d+ elements; \[1, 16384, 8192, 6\] has 805306368",
-    r"conv_f32_inf_weights": r"a constant must not hold NaN; 2 of its elements are",
+    r"conv_f32_inf_weights": r"a constant must not contain NaN; 2 of its elements are NaN",
     r"conv_int8_dilation_minus2": r"dilations must be positive; they are 1 and -2",
     r"(conv|dw|dw_m2s2)_int8_dilation": r"a window can cover at most \d+ elements",
     r"(fc_int16_zero_point|int16_zp_)": r"int16 zero points must be 0; it has [15]",

@@ -84,12 +84,12 @@ def test_several_outputs_are_a_tuple() -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ([], "the model takes 1 inputs; 0 given"),
-        ([np.zeros((1, 8, 8, 1), np.int8)] * 2, "the model takes 1 inputs; 2 given"),
-        ([np.zeros((8, 8), np.int8)], r"must be int8\[1,8,8,1\]; given int8\[8, 8\]"),
-        ([np.zeros((1, 8, 8, 1), np.uint8)], r"must be int8\[1,8,8,1\]; given uint8\[1, 8, 8, 1\]"),
-        ([np.zeros((1, 8, 8, 1))], r"must be int8\[1,8,8,1\]; given float64"),
-        ([[1, 2, 3]], r"must be int8\[1,8,8,1\]; given int64\[3\]"),
+        ([], "the model has 1 inputs; got 0"),
+        ([np.zeros((1, 8, 8, 1), np.int8)] * 2, "the model has 1 inputs; got 2"),
+        ([np.zeros((8, 8), np.int8)], r"must be int8\[1,8,8,1\]; got int8\[8, 8\]"),
+        ([np.zeros((1, 8, 8, 1), np.uint8)], r"must be int8\[1,8,8,1\]; got uint8\[1, 8, 8, 1\]"),
+        ([np.zeros((1, 8, 8, 1))], r"must be int8\[1,8,8,1\]; got float64"),
+        ([[1, 2, 3]], r"must be int8\[1,8,8,1\]; got int64\[3\]"),
     ],
 )
 def test_wrong_inputs_are_refused(cnn: Session, arrays: list[Array], message: str) -> None:

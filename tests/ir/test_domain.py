@@ -137,7 +137,7 @@ def test_constants_that_hold_nan() -> None:
     refused(
         "graph @g(%x: float32[2]) -> (%y) {"
         " %k = constant float32[2] [1.0, nan] %y: float32[2] = add(%x, %k) }",
-        "%k: a constant must not hold NaN; 1 of its elements are",
+        "%k: a constant must not contain NaN; 1 of its elements are NaN",
     )
 
 
@@ -162,7 +162,7 @@ def test_constants_that_are_too_large_together(monkeypatch: pytest.MonkeyPatch) 
     refused(
         "graph @g(%x: float32[5]) -> (%y) {"
         " %k = constant float32[5] [1, 2, 3, 4, 5] %y: float32[5] = add(%x, %k) }",
-        "constants may have 16 bytes together; this is the largest of 20",
+        "all constants can have at most 16 bytes; this is the largest of 20",
     )
 
 

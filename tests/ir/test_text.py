@@ -252,7 +252,7 @@ HEAD = "graph @g(%x: int8[2] q(0.5, 0)) -> (%x) {\n"
         ),
         (
             "%y: int8[2] q(0.5, 0) = clip(%x, %x) {minimum=0, maximum=1}",
-            ":2:1: clip takes 1 operands; 2 given",
+            ":2:1: clip has 1 operands; got 2",
         ),
         (
             "%y: int8[2] q(0.5, 0) = clip(none) {minimum=0, maximum=1}",

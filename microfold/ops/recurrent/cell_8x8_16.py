@@ -282,8 +282,7 @@ class Cell:
         zero = self.units.quant.zero_point
         if self.projection is None:
             return numerics.clamp(shown + zero, *_INT8, DType.INT8)
-        # The zero point has the wrong sign in the reference, which cancels out unless results of units
-        # saturate.
+        # The reference uses the opposite sign of the zero point. This cancels out unless the units saturate.
         weights, bias = self.projection
         sums = exact_int((np.clip(shown - zero, *_INT8) + zero) @ weights.T) + bias
         assert known.projection is not None

@@ -29,7 +29,7 @@ def check_weights(op: str, what: str, weights: TensorType, parts: int) -> None:
         and quant is not None
         and quant.axis in (None, 0)
         and not any(quant.zero_points),
-        f"{op}: {what} must be int8 with zero point 0 and scales for the tensor or along axis 0; {weights}",
+        f"{op}: {what} must be int8 with zero point 0 and one scale or scales along axis 0; got {weights}",
     )
     scales = weight_scales(weights, 0).reshape(parts, -1)
     require(
@@ -68,7 +68,7 @@ class HybridCell(FloatCell):
     asymmetric: bool = False
 
     def sums(self, x: Array, hidden: Array) -> Array:
-        """Return the gates' products, added as in the reference: bias, products of x, products of hidden."""
+        """Return the gates' products, added in the reference's order: bias, products of x, of hidden."""
         own = product(x, self.weights[0], asymmetric=self.asymmetric)
         recurrent = product(hidden, self.weights[1], asymmetric=self.asymmetric)
         return (own if self.norm is not None else self.bias + own) + recurrent

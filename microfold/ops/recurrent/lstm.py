@@ -34,12 +34,10 @@ class Lstm(Op):
     If there is no gate i (3 * U rows), ``1 - f`` replaces it. The other options exist for floats only:
 
     - ``peephole`` has U weights for each of the gates i, f and o. They are multiplied with the cell (for o,
-    the new
-      cell) and added to the gate's products.
+      the new cell) and added to the gate's products.
     - ``norm [4 * U]`` multiplies products that are normalised over their gate, before the bias is added.
     - ``projection [H, U]`` and ``projection_bias [H]`` compute hidden from the results of the units, clipped
-    to
-      ±projection_clip.
+      to ±projection_clip.
 
     For int8 and int16, weights are int8 with one scale, or with one for each row. Products are int16 at scale
     2^-12; the products with x and with hidden are rounded and saturated separately. The cell is int16.

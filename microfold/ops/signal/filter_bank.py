@@ -98,7 +98,7 @@ def bounds_fault(
 ) -> str:
     """Return the reason why bands exceed `size` energies or `weights` weights, or "" if they do not."""
     if widths.max() <= 0:
-        return "one of its bands must have energies; none has"
+        return "at least one of its bands must contain energies; none does"
     for what, starts, count in (("energies", frequency_starts, size), ("weights", weight_starts, weights)):
         ends = starts.astype(np.int64) + np.maximum(widths.astype(np.int64), 0)
         if starts.min() < 0 or ends.max() > count:

@@ -32,7 +32,7 @@ class SignalFrames(SignalOp):
             x.dtype is kept.dtype is DType.INT16
             and 0 < x.rank == kept.rank
             and x.shape[:-1] == kept.shape[:-1],
-            f"{self.name}: needs int16 samples and those kept, on equal axes but the last; "
+            f"{self.name}: needs int16 samples and those kept, with equal axes except the last; "
             f"they are {x} and {kept}",
         )
         require(

@@ -269,7 +269,7 @@ REFUSED: list[tuple[str, list[Any], list[Type], dict[str, Any], str]] = [
         [ENERGIES, *BANK[:4], 0 * BANK[4]],
         [((9,), "u8")],
         {"num_channels": 9},
-        "one of its bands must have energies",
+        "one of its bands must contain energies",
     ),
     (
         "Stacker",
