@@ -217,5 +217,5 @@ def test_the_level_of_fusion() -> None:
     check_declined(FuseOps(fuse_opt_level=0), text, "fuse_opt_level 0 fuses nothing")
     graph = parse(text)
     assert len(FuseOps(fuse_opt_level=1)(graph).nodes) == len(FuseOps()(graph).nodes) == 1
-    with pytest.raises(InputError, match="fuse_opt_level must be -1 to 4; it is 5"):
+    with pytest.raises(InputError, match="fuse_opt_level must be -1 to 4; got 5"):
         FuseOps(fuse_opt_level=5)(graph)
