@@ -413,7 +413,7 @@ def test_a_pass_made_by_a_call() -> None:
         (lambda: noting(1, times=2), "noting is given times twice"),
         (lambda: ConvertLayout(42), "desired_layouts of convert_layout must be "),
         (lambda: MergeComposite(entry_functions=[1]), "entry_functions of merge_composite must be a list"),
-        (lambda: CombineParallelDense(block=0)(GRAPH), "block must be positive; it is 0"),
+        (lambda: CombineParallelDense(block=0)(GRAPH), "block must be positive; got 0"),
         (lambda: PassContext(opt_level="3"), "opt_level must be 0 to 4; it is '3'"),
         (lambda: PassContext(disabled_pass=[1]), "disabled_pass must be a list of names; it is [1]"),
         (lambda: PassContext(instruments=[1]), "instruments must be a list of Instrument; they are [1]"),

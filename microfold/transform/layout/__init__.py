@@ -1,1 +1,1 @@
-"""Layouts, and transposes that go away."""
+"""Passes that change layouts and remove transposes."""

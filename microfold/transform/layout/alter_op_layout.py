@@ -1,4 +1,4 @@
-"""Gives operators over images the layouts that their kernels prefer.
+"""Changes operators over images to the layouts that their kernels prefer.
 
     alter_op_layout({MaxPool2D: lambda node: "NCHW"})
 
@@ -8,13 +8,13 @@
     %p: int8[1,8,4,4] = max_pool2d(%t) {..., layout="NCHW"}
     %y: int8[1,4,4,8] = transpose(%p) {permutation=(0, 2, 3, 1)}
 
-`convert_layout` follows a person who wants one layout; this pass asks for every node, and the answer may
-depend on its shapes: a kernel that computes 4 channels at once wants them in blocks of 4, but not of an image
-with 3. What lies between two altered operators is computed in their layout, where it can be, so that a row of
-operators with the same wish has transposes at its ends only.
+`convert_layout` applies a single layout that the user requests. This pass asks for the preferred layout of
+every node. The answer may depend on shapes: a kernel that computes 4 channels at once prefers blocks of 4,
+but not for an image with 3 channels. Nodes between two altered operators are also computed in the new layout
+if possible, so that a chain of operators with the same preference has transposes only at its ends.
 
-Today's kernels compute NHWC and wish for nothing, which is the default. A kernel family with another
-preference adds its wish where the pipeline runs this pass, behind `convert_layout`.
+The kernels of today compute NHWC and have no preference, which is the default. A kernel family with a
+preference registers it where the pipeline runs this pass, after `convert_layout`.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from microfold.transform.layout.convert_layout import convert
 from microfold.transform.layout.propagation.rule import Manner
 from microfold.transform.layout.propagation.sweep import Sweep
 
-# A kernel's wish: the layout it prefers for a node; None for the one that the node has.
+# Returns the layout that a kernel prefers for a node; None: the node's own layout.
 Preference = Callable[[Node], str | None]
 
 
 @function_pass(opt_level=3)
 @frozen
 class AlterOpLayout:
-    """Ask for each node which layout its kernel prefers.
+    """Change of layouts to the preference of each node's kernel.
 
     Attributes:
-        preferences: by operator; a base class stands for its subclasses.
+        preferences: preference of each operator; a base class includes its subclasses.
     """
 
     preferences: Mapping[type[Op], Preference] = field(default_factory=dict[type[Op], Preference])
 
     def wish(self, node: Node) -> str | None:
-        """What the preferences say about a node."""
+        """Return the preferred layout of a node, or None."""
         found = next((self.preferences[t] for t in type(node.op).__mro__ if t in self.preferences), None)
         return found(node) if found is not None else None
 

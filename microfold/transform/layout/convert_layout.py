@@ -1,4 +1,4 @@
-"""Brings operators over images to a layout.
+"""Converts operators over images to a given layout.
 
     %y: float32[1,4,8,8] = conv2d(%x, %w) {..., layout="NCHW"}
         ->                                                                  (desired_layouts="NHWC")
@@ -6,16 +6,20 @@
     %c: float32[1,8,8,4] = conv2d(%t, %w) {...}
     %y: float32[1,4,8,8] = transpose(%c) {permutation=(0, 3, 1, 2)}
 
-What lies between two converted operators is computed in the new layout, as its operator allows: agnostic
-ones (elementwise) as they are, lightly sensitive ones (pad, concatenate, reductions, slices) on other axes;
-heavily sensitive ones (convolutions, pools, resizes) have the layout as an attribute. Only where neither is
-possible a transpose stays; `optimize_layout_transform` looks for better places. Filters keep their layout.
+Nodes between two converted operators are computed in the new layout, as far as their operator permits it:
 
-A blocked layout (NCHW4c) needs a `layout_transform` instead of a transpose; an operator whose channels the
-block does not divide stays as it is. Without a blocked layout among those desired, every `layout_transform`
-is spelled as a transpose between reshapes, which have kernels.
+- agnostic operators (elementwise) need no change;
+- lightly sensitive operators (pad, concatenate, reductions, slices) use other axes;
+- heavily sensitive operators (convolutions, pools, resizes) have a layout attribute.
 
-Kernels compute NHWC, the default: later stages rely on the pass.
+Elsewhere a transpose stays, and `optimize_layout_transform` looks for a better position. Filters keep their
+layout.
+
+A blocked layout (NCHW4c) needs a `layout_transform` instead of a transpose. An operator stays unchanged if
+its channels are not a multiple of the block. If no blocked layout is requested, every `layout_transform`
+becomes a transpose between reshapes, because only these have kernels.
+
+Kernels compute NHWC, which is the default; later stages rely on this pass.
 """
 
 from __future__ import annotations
@@ -39,10 +43,11 @@ from microfold.transform.layout.propagation.sweep import Sweep
 @function_pass(opt_level=0, mandatory=True)
 @frozen
 class ConvertLayout:
-    """Give every operator over images the layout that is desired for it.
+    """Conversion of every operator over images to the requested layout.
 
     Attributes:
-        desired_layouts: one for all, or by operator name, e.g. ``{"conv2d": "NCHW"}``; other operators stay.
+        desired_layouts: one layout for all operators, or layouts by operator name, e.g. ``{"conv2d":
+            "NCHW"}``; other operators stay unchanged.
 
     Raises:
         InputError: a layout or an operator does not exist, or the operator has no layout.
@@ -60,10 +65,10 @@ class ConvertLayout:
         for name in () if isinstance(given, str) else given:
             if not hasattr(REGISTRY.get(name), "layout"):
                 known = ", ".join(sorted(name for name, op in REGISTRY.items() if hasattr(op, "layout")))
-                raise InputError(f"convert_layout: operators with a layout are {known}; {name!r} is none")
+                raise InputError(f"convert_layout: {name!r} is no operator with a layout; these are {known}")
 
     def wish(self, node: Node) -> str | None:
-        """The layout that a node shall have; None if it may keep its own."""
+        """Return the layout that a node must have, or None if it may keep its own."""
         given = self.desired_layouts
         return given if isinstance(given, str) else given.get(node.op.name)
 
@@ -77,12 +82,12 @@ class ConvertLayout:
 
 
 def convert(sweep: Sweep, context: PassContext) -> Graph:
-    """Run a sweep that changes layouts, and record what it did."""
+    """Run a sweep that changes layouts, and record its decisions."""
     result = sweep.run()
     for node, change in sweep.converted.items():
         context.fired(node, f"from layout {change}")
     for node in sweep.seeds:
-        context.fired(node, "it is a transpose between reshapes")
+        context.fired(node, "it becomes a transpose between reshapes")
     for node, reason in sweep.refused.items():
         context.declined(node, reason)
     for node in sweep.graph.nodes:

@@ -1,4 +1,4 @@
-"""Lets a caller hand images in, and take them, in another layout than the model has them.
+"""Changes the layout in which a caller passes and receives images.
 
     graph @g(%x: int8[1,3,8,8]) -> (%y) {                   graph @g(%x: int8[1,8,8,3]) -> (%y) {
       %t: int8[1,8,8,3] = transpose(%x) {...}       ->        %x#1: int8[1,3,8,8] = transpose(%x) {...}
@@ -6,14 +6,15 @@
 
                                                                                         (layout="NHWC")
 
-Exactly those inputs and outputs change that have four axes, whose own layout shows, and is another one. The
-layout of an input shows in the first operators that its value reaches, through elementwise ones, pads, slices
-and concatenations: a transpose by (0, 2, 3, 1) reads NCHW, one by (0, 3, 1, 2) reads NHWC, also where axes of
-extent 1 make it a reshape; an operator over images reads its own layout. The layout of an output shows in the
-same way, in what it is computed from. Where nothing shows, or different layouts do, nothing changes.
+An input or output changes if it has four axes, and if its own layout can be detected and differs. The layout
+of an input is detected from the first operators that its value reaches through elementwise operators, pads,
+slices and concatenations. A transpose by (0, 2, 3, 1) reads NCHW, and a transpose by (0, 3, 1, 2) reads NHWC,
+also if axes of extent 1 make it a reshape. An operator over images reads its own layout. The layout of an
+output is detected in the same way, from the operators that compute it. If no layout or several layouts are
+detected, nothing changes.
 
-The pass adds transposes only. It runs on the graph as imported, which is what results are compared with;
-`optimize_layout_transform` then cancels the transposes against those of the model.
+The pass only adds transposes. It runs on the imported graph, which is the reference for comparisons;
+`optimize_layout_transform` then cancels them against the transposes of the model.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ _TO_NCHW = layouts.permutation("NHWC", "NCHW")
 @module_pass(opt_level=0)
 @frozen
 class IoLayout:
-    """Give images that enter and leave a model another layout.
+    """Change of the layout of a model's image inputs and outputs.
 
     Attributes:
-        layout: e.g. ``NHWC``; ``model`` leaves all as they are.
+        layout: requested layout, e.g. ``NHWC``; ``model`` leaves all unchanged.
 
     Raises:
-        InputError: it is no layout of images, or a blocked one.
+        InputError: the layout is no layout of images, or it is blocked.
     """
 
     layout: str = MODEL
@@ -70,7 +71,7 @@ class IoLayout:
 
 
 def with_io_layout(graph: Graph, layout: str, context: PassContext) -> Graph:
-    """The graph with its images handed in and out in `layout`; itself if that is ``model``."""
+    """Return the graph with its image inputs and outputs in `layout`; the same graph if that is ``model``."""
     if layout == MODEL:
         return graph
     context = replace(context, pass_name="io_layout")
@@ -104,15 +105,15 @@ def with_io_layout(graph: Graph, layout: str, context: PassContext) -> Graph:
 
 
 def _own(context: PassContext, layout: str, what: str, value: Value, shown: set[str]) -> str | None:
-    """The layout of an end that has to change."""
+    """Return the own layout of an input or output if it has to change, else None; record the decision."""
     where = f"{what} %{value.name}"
     if value.type.rank != len(layout):
         context.declined(where, f"it has {value.type.rank} axes")
     elif len(shown) != 1:
         found = " and ".join(sorted(shown)) or "none"
-        context.declined(where, f"its own layout does not show: {found} found")
+        context.declined(where, f"its own layout is not clear: {found} detected")
     elif shown == {layout}:
-        context.declined(where, f"it is {layout} as it is")
+        context.declined(where, f"it is already {layout}")
     elif value.type.quant is not None and value.type.quant.axis is not None:
         context.declined(where, "it has a scale for each channel")
     else:
@@ -123,7 +124,7 @@ def _own(context: PassContext, layout: str, what: str, value: Value, shown: set[
 
 
 def _shown(value: Value, look: Callable[[Value], tuple[set[str], Iterable[Value]]]) -> set[str]:
-    """The layouts that show where `look` leads from a value."""
+    """Return the layouts that are detected along the paths from a value that `look` follows."""
     found: set[str] = set()
     seen, waiting = {value}, [value]
     while waiting:
@@ -137,7 +138,7 @@ def _shown(value: Value, look: Callable[[Value], tuple[set[str], Iterable[Value]
 
 
 def _reads(value: Value, readers: list[Node]) -> tuple[set[str], list[Value]]:
-    """What the readers of a value show, and the results that have its layout."""
+    """Return the layouts that the readers of a value imply, and results that have the value's layout."""
     found: set[str] = set()
     further: list[Value] = []
     for node in readers:
@@ -152,7 +153,7 @@ def _reads(value: Value, readers: list[Node]) -> tuple[set[str], list[Value]]:
 
 
 def _gives(node: Node | None) -> tuple[set[str], list[Value]]:
-    """What the producer of a value shows, and the operands that have its layout."""
+    """Return the layouts that the producer of a value implies, and operands that have the value's layout."""
     if node is None:
         return set(), []
     own = layout_of(node.op)
@@ -168,18 +169,18 @@ def _keeps_axes(node: Node) -> bool:
 
 
 def _turns(node: Node) -> list[tuple[str, str]]:
-    """Layouts of operand and result that a transpose, or a reshape in place of one, shows."""
+    """Return the layouts of operand and result that a transpose, or an equivalent reshape, implies."""
     shape, result = node.operands[0].type.shape, node.outputs[0].type.shape
     if len(shape) != len(result) or len(shape) != len(layouts.NHWC):
         return []
     found = [(("NCHW", "NHWC"), _TO_NHWC), (("NHWC", "NCHW"), _TO_NCHW)]
     if isinstance(node.op, Transpose):
         return [pair for pair, order in found if node.op.permutation == order]
-    # A reshape that changes nothing shows nothing.
+    # A reshape that changes nothing implies no layout.
     return [pair for pair, order in found if _is_view(shape, order) == result != shape]
 
 
 def _is_view(shape: Shape, order: tuple[int, ...]) -> Shape | None:
-    """The shape behind a transpose that moves only axes of extent 1; None if it moves others."""
+    """Return the shape after a transpose that moves only axes of extent 1; None if it moves other axes."""
     moved = [axis for axis in order if shape[axis] != 1]
     return tuple(shape[axis] for axis in order) if moved == sorted(moved) else None

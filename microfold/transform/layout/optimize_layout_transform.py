@@ -1,4 +1,4 @@
-"""Cancels transposes against each other, and moves them where they move fewer elements.
+"""Cancels transposes against each other, and moves them to positions where they move fewer elements.
 
     %t: int8[1,8,4,4] = transpose(%x) {permutation=(0, 3, 1, 2)}
     %r: int8[1,8,4,4] = clip(%t) {minimum=0.0, maximum=6.0}
@@ -6,21 +6,20 @@
         ->
     %y: int8[1,4,4,8] = clip(%x) {minimum=0.0, maximum=6.0}
 
-A transposed value is its source under another order, and so are all rows of transposes, reshapes and changes
-of layout. Such a value travels forward, through operators that can compute under that order
-(`microfold.transform.layout.propagation` has their rules), until it meets the transpose that undoes it,
-weights that can take the order, a graph output, or an operator that needs its elements as they were. Where
-nothing undoes a transpose in front of it, it may be moved the other way, towards the inputs, if what is there
-is smaller.
+A transposed value is its source in another order of elements, and so is every chain of transposes, reshapes
+and layout changes. This value travels forward through operators that can compute in that order
+(`microfold.transform.layout.propagation` has their rules). It ends at a transpose that cancels it, at weights
+that can be reordered, at a graph output, or at an operator that needs the original order. A transpose that
+nothing cancels may instead be moved towards the inputs, if the values there are smaller.
 
-All transposes are tried together. Where that makes some dearer, those parts of the graph, which have nothing
-to do with the others, stay as they are. Then each is tried alone, with the nodes around it.
+The pass first tries all transposes together. Independent parts of the graph that become more expensive stay
+unchanged. Then it tries each transpose alone, with the nodes around it.
 
-A change is made only if the transposes of the graph then move fewer elements, else fewer bytes, else are
-fewer, or move the same later: behind an operator that may then be fused into what computes its operand.
-Integers keep their bits. A sum of floats over permuted weights is added up in another order, as where
-`canonicalize_ops` makes a grouped convolution depthwise; a sum of elements is not (unless `numerics` is
-``relaxed``).
+The pass accepts a change only if the transposes of the graph then move fewer elements. Ties are decided by
+fewer bytes, then by fewer transposes, then by a later position: after an operator that can then be fused into
+the producer of its operand. Integers keep their bits. A sum of floats over permuted weights is accumulated in
+another order, as in `canonicalize_ops` for depthwise convolutions; a sum of elements is not (unless
+`numerics` is ``relaxed``).
 """
 
 from __future__ import annotations
@@ -38,20 +37,20 @@ from microfold.transform.layout.propagation.rule import Manner
 from microfold.transform.layout.propagation.sweep import Sweep, moves, run_side_by_side
 from microfold.transform.layout.propagation.window import MAX_WINDOW, Surroundings, Window
 
-# Nodes of the first window around a transpose.
+# Number of nodes in the first window around a transpose.
 _FIRST_WINDOW = 8
 
 
 @function_pass(opt_level=3)
 def optimize_layout_transform(graph: Graph, context: PassContext) -> Graph:
-    """Move transposes as long as that makes them cheaper."""
+    """Move transposes as long as their cost decreases."""
     slim = remove_dead_nodes(graph)
     result = _Search(slim, context).run()
     if result is slim:
         return graph
     values = [value for node in slim.nodes for value in (*node.operands, *node.outputs)]
     if any(value.type.dtype.is_float for value in values):
-        return result  # its sums may have another order: the other way has other bits
+        return result  # sums may be in another order, so that the bits of the two graphs differ
     ways = {"moved": result, "as they are": slim}
     taken = context.choose(
         "transposes", "moved", lambda: {way: float(movement_cost(each)[0]) for way, each in ways.items()}
@@ -60,11 +59,11 @@ def optimize_layout_transform(graph: Graph, context: PassContext) -> Graph:
 
 
 class _Search:
-    """The way to cheaper transposes.
+    """Search for cheaper transposes.
 
     Attributes:
-        stopped: why the message of a node could not go on.
-        stuck: transposes that have been tried alone, and the nodes around them that were tried with them.
+        stopped: reason why the message of each node could not continue.
+        stuck: transposes that have been tried alone, with the nodes around them at that time.
     """
 
     def __init__(self, graph: Graph, context: PassContext):
@@ -86,11 +85,11 @@ class _Search:
             self.graph = better
         for node in _seeds(self.graph):
             reason = self.stopped.get(node, "its result leaves the graph")
-            self.context.declined(node, f"nowhere else would it move fewer elements; {reason}")
+            self.context.declined(node, f"no other position has a lower cost; {reason}")
         return self.graph
 
     def _accepted(self, result: Graph) -> bool:
-        """Whether the transposes of another graph cost less; then that is recorded."""
+        """Return whether the transposes of another graph cost less, and record the decision if they do."""
         before, after = movement_cost(self.graph), movement_cost(result)
         if after >= before:
             return False
@@ -98,12 +97,12 @@ class _Search:
         seeds = _seeds(self.graph)
         self.context.fired(
             next((seed for seed in seeds if seed not in left), seeds[0]),
-            f"transposes move {after[0]} elements ({after[1]} bytes) now; it were {before[0]} ({before[1]})",
+            f"transposes move {after[0]} elements ({after[1]} bytes) instead of {before[0]} ({before[1]})",
         )
         return True
 
     def _tries(self, graph: Graph, seeds: Sequence[Node]) -> Iterator[tuple[Sweep, Graph]]:
-        """What becomes of a graph in each manner that makes a difference."""
+        """Yield the result of a sweep over a graph for each manner that makes a difference."""
         known: list[tuple[Manner, set[str]]] = []
         for manner in self.manners:
             if any(all(getattr(manner, c) == getattr(other, c) for c in choices) for other, choices in known):
@@ -116,7 +115,7 @@ class _Search:
                 self.stopped.setdefault(node, reason)
 
     def _together(self, seeds: Sequence[Node]) -> Graph | None:
-        """All messages at once: kept in those parts of the graph where that is better."""
+        """Send all messages at once, and keep the parts of the graph that improve."""
         for sweep, result in self._tries(self.graph, seeds):
             parts = _Parts(sweep.reached)
             before, after = _cost_by_part(self.graph, result, sweep, parts)
@@ -125,7 +124,7 @@ class _Search:
                 continue
             worse = {part for part in known if after[part] > before[part]}
             chosen = [seed for seed in seeds if parts[seed] not in worse]
-            # All of it may be better still: parts can share what one of them has to move.
+            # The complete result may be even better, because parts can share reordered values.
             if len(chosen) < len(seeds):
                 result = min(Sweep(self.graph, chosen, sweep.manner).run(), result, key=movement_cost)
             if self._accepted(result):
@@ -133,7 +132,7 @@ class _Search:
         return None
 
     def _alone(self, seeds: Sequence[Node]) -> Graph | None:
-        """Each message alone, and each transpose towards the inputs, in small parts of the graph."""
+        """Send each message alone, and raise each transpose, in small parts of the graph."""
         surroundings = Surroundings(self.graph)
         late = depths(self.graph)
         found: list[dict[Node, Sweep]] = []
@@ -159,7 +158,7 @@ class _Search:
     def _better_windows(
         self, surroundings: Surroundings, late: Mapping[Value, int], seed: Node
     ) -> Iterator[tuple[Window, Sweep]]:
-        """What makes transposes around one cheaper, and where."""
+        """Yield the windows around one transpose in which a sweep reduces the cost."""
         size = _FIRST_WINDOW
         while True:
             nodes = surroundings.behind([seed], size)
@@ -188,7 +187,7 @@ def _is_better(window: Window, result: Graph, late: Mapping[Value, int]) -> bool
 
 
 class _Parts:
-    """Disjoint sets of nodes that have to do with each other, each known by one of them."""
+    """Disjoint sets of dependent nodes, each identified by one of its nodes (union-find)."""
 
     def __init__(self, pairs: Iterable[tuple[Node, Node]]):
         self._parents: dict[Node, Node] = {}
@@ -207,7 +206,7 @@ class _Parts:
 def _cost_by_part(
     graph: Graph, result: Graph, sweep: Sweep, parts: _Parts
 ) -> tuple[dict[Node, Cost], dict[Node, Cost]]:
-    """What the transposes of each part cost before a sweep, and what those cost that it made instead."""
+    """Return the transposition cost of each part before a sweep, and of its replacement after the sweep."""
     before: dict[Node, Cost] = defaultdict(lambda: NOTHING)
     after: dict[Node, Cost] = defaultdict(lambda: NOTHING)
     late = depths(graph)

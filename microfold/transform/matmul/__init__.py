@@ -1,1 +1,1 @@
-"""Products of matrices."""
+"""Passes on matrix products, fully connected layers and parallel layers."""

@@ -1,4 +1,4 @@
-"""Multiplies three matrices in the order that takes fewer products.
+"""Multiplies three matrices in the order that needs fewer multiplications.
 
     %p: float32[64,64] = batch_matmul(%a, %b)     (%a: [64,4], %b: [4,64], %c: [64,8])
     %y: float32[64,8] = batch_matmul(%p, %c)
@@ -9,10 +9,11 @@
     %h: float32[1,32] = fully_connected(%x, %w1, %b1)      (%x: [1,16])
     %y: float32[1,4] = fully_connected(%h, %w2, %b2)       ->   %y: float32[1,4] = fully_connected(%x, %w, %b)
 
-Both (A B) C to A (B C) and back, whatever is transposed. Products of constants cost nothing: they are
-computed here, if the result takes no more flash than its factors. Two fully connected layers in a row, with
-nothing between them, have the product of their weights. Only float32, where it changes the order of sums as
-folding a scale does; in integers the value between is rounded, and the bits would change.
+The pass rewrites (A B) C to A (B C) and back, also with transposed factors. Products of constants are
+computed at compile time if the result needs no more flash than its factors. Two consecutive fully connected
+layers without any operator in between become one with the product of their weights. The pass changes float32
+only, because it changes the order of sums, as folding a scale does. In integer graphs the intermediate value
+is rounded, so that the bits would change.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _FLOAT = ElementType(DType.FLOAT32)
 
 @function_pass(opt_level=3)
 def adjust_matmul_order(graph: Graph, context: PassContext) -> Graph:
-    """Reassociate chains of float32 matrix products where that takes fewer of them."""
+    """Reassociate chains of float32 matrix products if that needs fewer multiplications."""
     rules = _Rules(context)
-    # Of four matrices, three at a time; every step takes fewer products than before.
+    # Longer chains need several rounds. Each round reduces the number of multiplications.
     while True:
         result = forward_rewrite(graph, rules.table())
         if result is graph:
@@ -47,7 +48,7 @@ def adjust_matmul_order(graph: Graph, context: PassContext) -> Graph:
 
 @frozen
 class _Factor:
-    """A matrix, or a stack of them, as it enters a product."""
+    """Matrix, or stack of matrices, that is a factor of a product."""
 
     value: Value
     turned: bool
@@ -87,14 +88,14 @@ class _Rules:
     def _reassociated(
         self, site: RewriteSite[None], inner: Node, turned: bool, third: _Factor, index: int
     ) -> Replacement:
-        """(A B) C as A (B C), or C (A B) as (C A) B."""
+        """Compute (A B) C as A (B C), or C (A B) as (C A) B."""
         node, op = site.node, inner.op
         assert isinstance(op, BatchMatmul)
         pair = (
             _Factor(inner.operands[0], op.transpose_first),
             _Factor(inner.operands[1], op.transpose_second),
         )
-        if turned:  # the transpose of a product is that of its factors in the other order
+        if turned:  # the transpose of A B is B^T A^T
             pair = (pair[1].flipped(), pair[0].flipped())
         a, b = pair
         joined = (b, third) if index == 0 else (third, a)
@@ -110,14 +111,14 @@ class _Rules:
         )
         after = _macs(*outer) + (0 if constant else _macs(*joined))
         if after >= before:
-            self.context.declined(node, f"the other order takes {after} products; this one takes {before}")
+            self.context.declined(node, f"the other order needs {after} multiplications, this one {before}")
             return None
         name = inner.output.name
         if constant:
             given = sum(f.value.type.nbytes for f in joined)
             if product.nbytes > given:
                 self.context.declined(
-                    node, f"the product of constants would take {product.nbytes} bytes; they take {given}"
+                    node, f"the product of constants needs {product.nbytes} bytes; the factors need {given}"
                 )
                 return None
             arrays = [_matrix(site.builder.constants[f.value], f.turned).astype(np.float64) for f in joined]
@@ -131,13 +132,13 @@ class _Rules:
             value = site.builder.constant(array, product, name)
         else:
             (value,) = site.builder.emit(_op(*joined), [f.value for f in joined], [name])
-        self.context.fired(node, f"{after} products in place of {before}")
+        self.context.fired(node, f"{after} multiplications instead of {before}")
         made = _Factor(value, False)
         outer = (a, made) if index == 0 else (made, b)
         return site.emit(_op(*outer), *(f.value for f in outer), epilogue=site.epilogue)
 
     def fully_connected(self, site: RewriteSite[None]) -> Replacement:
-        """Two layers with nothing between them."""
+        """Merge two consecutive layers."""
         node, inner = site.node, site.producer(0)
         if inner is None or not isinstance(inner.op, FullyConnected) or inner.epilogue:
             return None
@@ -160,7 +161,7 @@ class _Rules:
         before, after = first.size + second.size, second.shape[0] * first.shape[1]
         if after >= before:
             self.context.declined(
-                node, f"the product of the weights has {after} elements, they have {before}"
+                node, f"the product of the weights has {after} elements; the factors have {before}"
             )
             return None
         product = second.astype(np.float64) @ first.astype(np.float64)
@@ -172,9 +173,9 @@ class _Rules:
         if not (
             np.isfinite(product.astype(np.float32)).all() and np.isfinite(total.astype(np.float32)).all()
         ):
-            self.context.declined(node, "the product of the weights exceeds float32")
+            self.context.declined(node, "the product of the weights exceeds the range of float32")
             return None
-        self.context.fired(node, f"one layer with {after} weights in place of two with {before}")
+        self.context.fired(node, f"one layer with {after} weights instead of two with {before}")
         operands = [_constant(site, product, f"{node.output.name}_weights")]
         if present:
             operands.append(_constant(site, total, f"{node.output.name}_bias"))

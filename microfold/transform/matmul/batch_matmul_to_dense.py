@@ -1,4 +1,4 @@
-"""Makes fully connected layers of products with one constant matrix.
+"""Replaces products with one constant matrix by fully connected layers.
 
     %a: float32[1,16,24] = batch_matmul(%x, %w) {...}
     %y: float32[1,16,24] = add(%a, %b)
@@ -7,10 +7,11 @@
     %d: float32[16,24] = fully_connected(%r, %wt, %b)
     %y: float32[1,16,24] = reshape(%d) {shape=(1, 16, 24)}
 
-Rows of all matrices meet the same constant: they are the rows of one matrix, and reshapes are views. The
-kernels of fully connected layers pack their weights, and have biases. Integers keep their bits: products are
-summed up exactly, and scales make the same multiplier. Floats are summed up in the order of a fully connected
-layer's reference, which C has for both; `batch_matmul` promises none.
+All matrices are multiplied by the same constant, so that their rows are the rows of one matrix, and the
+reshapes are views. The kernels of fully connected layers pack their weights and add biases. Integers keep
+their bits: products are summed exactly, and the scales result in the same multiplier. Floats are summed in
+the order of a fully connected layer's reference, which the C kernels of both operators use; `batch_matmul`
+promises no order.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from microfold.passes.decorators import function_pass
 
 @function_pass(opt_level=3)
 def batch_matmul_to_dense(graph: Graph, context: PassContext) -> Graph:
-    """Replace products with one constant matrix by fully connected layers, and sums behind them by biases."""
+    """Replace products with one constant matrix by fully connected layers, and sums after them by biases."""
 
     def dense(site: RewriteSite[None]) -> Replacement:
         node, op = site.node, site.node.op
@@ -51,7 +52,7 @@ def batch_matmul_to_dense(graph: Graph, context: PassContext) -> Graph:
         rows = TensorType(x.type.dtype, (math.prod(x.type.shape[:-1]), x.type.shape[-1]), x.type.quant)
         type = value.type.with_shape(weights.shape)
         if type.dtype is DType.INT16 and weights.min(initial=0) >= -128 and weights.max(initial=0) <= 127:
-            # Layers of int16 have weights of int8.
+            # Layers of int16 need weights of int8.
             weights, type = weights.astype(np.int8), replace(type, dtype=DType.INT8)
         layer = FullyConnected(op.out)
         try:
@@ -59,7 +60,7 @@ def batch_matmul_to_dense(graph: Graph, context: PassContext) -> Graph:
         except TypeRuleError as error:
             context.declined(node, str(error))
             return None
-        context.fired(node, f"the rows of %{x.name} meet one constant matrix")
+        context.fired(node, f"the rows of %{x.name} are multiplied by one constant matrix")
         name, builder = node.output.name, site.builder
         (flat,) = builder.emit(Reshape(rows.shape), [x], [f"{name}_rows"])
         constant = builder.constant(weights, type, value.name)
@@ -67,7 +68,7 @@ def batch_matmul_to_dense(graph: Graph, context: PassContext) -> Graph:
         return builder.emit(Reshape(node.output.type.shape), [product], [name])
 
     def bias(site: RewriteSite[None]) -> Replacement:
-        """A constant for each column, behind a layer's reshape."""
+        """Fold a constant for each column into the bias of the layer before a reshape."""
         node = site.node
         for index in range(2):
             constant, inner = site.array(node.inputs[1 - index]), site.producer(index)
@@ -83,10 +84,10 @@ def batch_matmul_to_dense(graph: Graph, context: PassContext) -> Graph:
                 continue
             if not whole or not alone or len(layer.operands) > 2:
                 context.declined(
-                    node, "it is no bias: one constant for each column, that alone reads the product"
+                    node, "a bias must have one constant per column, and be the product's only reader"
                 )
                 continue
-            context.fired(node, f"it is the bias of fully_connected %{layer.outputs[0].name}")
+            context.fired(node, f"it becomes the bias of fully_connected %{layer.outputs[0].name}")
             name, builder = node.output.name, site.builder
             value = builder.constant(constant.reshape(-1), TensorType(DType.FLOAT32, columns), f"{name}_bias")
             (sum_,) = builder.emit(layer.op, [*layer.operands, value], [f"{name}_product"])
@@ -97,7 +98,7 @@ def batch_matmul_to_dense(graph: Graph, context: PassContext) -> Graph:
 
 
 def _why_not(site: RewriteSite[None]) -> str | None:
-    """Why a product is no fully connected layer."""
+    """Return why a product is no fully connected layer, or None if it is one."""
     node, op = site.node, site.node.op
     assert isinstance(op, BatchMatmul)
     x, second = node.operands[0].type, node.operands[1].type

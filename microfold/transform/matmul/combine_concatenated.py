@@ -1,14 +1,15 @@
-"""Computes layers side by side at once whose results stand side by side.
+"""Combines layers whose results are concatenated into one layer.
 
     %a: int8[1,8,8,3] = conv2d(%x, %v) {...}
     %b: int8[1,8,8,5] = conv2d(%x, %w) {...}
     %y: int8[1,8,8,8] = concatenate(%a, %b) {axis=3}    ->    %y: int8[1,8,8,8] = conv2d(%x, %vw) {...}
 
-Convolutions with equal windows, or fully connected layers, of one value, which nothing but one concatenation
-along the channels reads: their filters, one behind the other, give the result where it belongs. Neither
-slices nor copies are left, so that it pays always. (`combine_parallel_conv2d` and `combine_parallel_dense` do
-it for other readers, too, at the price of slices.) Every filter stays as it is, and so does every bit. Equal
-clips behind the layers become one; so do reshapes that leave the channels together:
+The layers must be convolutions with equal windows, or fully connected layers, of one value. Their results may
+only be read by one concatenation along the channels. The concatenated filters then compute the result
+directly. No slices or copies remain, so that the rewrite is always profitable. (`combine_parallel_conv2d` and
+`combine_parallel_dense` also handle other readers, at the cost of slices.) Every filter keeps its weights, so
+that all bits stay the same. Equal clips after the layers become one clip. Reshapes that keep the channels
+together also become one:
 
     %r: float32[1,4,3] = reshape(%a) {...}
     %s: float32[1,4,5] = reshape(%b) {...}          %c: float32[4,8] = fully_connected(%x, %vw)
@@ -46,7 +47,7 @@ def combine_concatenated(graph: Graph, context: PassContext) -> Graph:
     producers, uses = graph.producers(), graph.use_counts()
 
     def branch(value: Value) -> Branch | None:
-        """What computes a part; None if it is no layer of its own."""
+        """Return the branch that computes a part, or None if it is no suitable layer."""
         node = producers.get(value)
         view = node if node is not None and _keeps_channels(node) else None
         if view is not None:
@@ -87,7 +88,7 @@ def combine_concatenated(graph: Graph, context: PassContext) -> Graph:
 
 
 def _keeps_channels(node: Node) -> bool:
-    """Whether a node gives the rows of a matrix, each as a whole, another shape."""
+    """Return whether a node is a reshape that keeps the last axis."""
     if not isinstance(node.op, Reshape):
         return False
     return node.operands[0].type.shape[-1:] == node.output.type.shape[-1:] != ()
@@ -103,7 +104,7 @@ def _is_layer(node: Node, graph: Graph) -> bool:
 
 
 def _key(branch: Branch | None, index: int) -> object:
-    """Equal for neighbours that go together."""
+    """Return a key that is equal for adjacent branches that can be combined."""
     if branch is None:
         return index
     node, clip = branch.node, branch.clip
@@ -116,7 +117,7 @@ def _names(group: Sequence[Branch]) -> str:
 
 
 def _emit(site: RewriteSite[None], group: Sequence[Branch], weights: Weights, *, alone: bool) -> Value:
-    """The combined layer; it takes the name of the concatenation whose only part it is."""
+    """Emit the combined layer. It gets the concatenation's name if it is the only part."""
     image = group[0].node.operands[0]
     name = site.node.output.name if alone else f"{group[0].output.name}_combined"
     whole = emit_combined(

@@ -1,12 +1,12 @@
-"""Computes several convolutions of one image at once, where that pays.
+"""Combines several convolutions of one image into one, if that is profitable.
 
     %a: int8[1,8,8,3] = conv2d(%x, %v) {...}          %c: int8[1,8,8,8] = conv2d(%x, %vw) {...}
     %b: int8[1,8,8,5] = conv2d(%x, %w) {...}    ->    %a: int8[1,8,8,3] = strided_slice(%c) {...}
                                                       %b: int8[1,8,8,5] = strided_slice(%c) {...}
 
-Against what one convolution saves stand the slices, which copy every result, and memory: the combined
-result and the slices live at the same time. Measured by simulation, int8, an 8x8 image, instructions in
-total:
+One convolution is faster than several, but the slices copy every result, and memory must hold the combined
+result and the slices at the same time. Measured by simulation for int8 and an 8x8 image, total change in
+instructions:
 
     channels       window    Cortex-M4    Cortex-M55    Cortex-M0+
     16 -> 8+8      3x3           -20 %          -4 %          -6 %
@@ -16,10 +16,10 @@ total:
     16 -> 8+8      1x1            -5 %         +60 %          +3 %
     64 -> 32+32    1x1            -6 %         +14 %         +13 %
 
-What a branch costs besides its products is to gather the elements of windows, if they are larger than a
-pixel; and, where kernels compute channels in blocks (`PassContext.channel_block`), a block that it does not
-fill. The rule counts these two and no more, with the smallest savings of the three cores; whoever knows a
-core better hands in other numbers. Every filter stays as it is, integers keep their bits.
+A branch has two costs in addition to its products: gathering the elements of windows that are larger than one
+pixel, and an incomplete block, if kernels compute channels in blocks (`PassContext.channel_block`). The rule
+counts only these two, with the smallest savings of the three cores; for other cores other numbers can be
+passed. Every filter keeps its weights, and integers keep their bits.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from microfold.transform.matmul.parallel.branches import (
 @function_pass(opt_level=4, name="combine_parallel_conv2d")
 @frozen
 class CombineParallelConv2D:
-    """Concatenate the filters of convolutions of one image. All costs are instructions for each pixel.
+    """Concatenation of the filters of convolutions of one image. All costs are instructions per pixel.
 
     Attributes:
-        window: what it takes to gather a window of more than one pixel,
-        element: and each element of it.
-        product: what a block of channels takes for each element of the window.
-        slice: what a slice takes,
-        byte: and for each byte of it.
-        min_num_branches: groups of fewer branches stay as they are.
-        check: None or True of the nodes of a group: they may be combined; False or a reason: they may not.
+        window: cost of gathering a window of more than one pixel,
+        element: and of each of its elements.
+        product: cost of a block of channels for each element of the window.
+        slice: cost of a slice,
+        byte: and of each of its bytes.
+        min_num_branches: minimum number of branches of a group.
+        check: returns None or True if the nodes of a group may be combined, or False or a reason if not.
 
     Raises:
         InputError: `min_num_branches` is less than 2.
@@ -99,7 +99,7 @@ class CombineParallelConv2D:
         cost = len(group) * self.slice + self.byte * sum(channels) * group[0].output.type.dtype.itemsize
         if saved > cost:
             return None
-        return f"for each pixel the slices would take about {cost:.0f} instructions to save {saved:.0f}"
+        return f"per pixel the slices would need about {cost:.0f} instructions to save {saved:.0f}"
 
 
 def _key(node: Node, graph: Graph) -> tuple[Hashable, ...] | str:
@@ -108,7 +108,7 @@ def _key(node: Node, graph: Graph) -> tuple[Hashable, ...] | str:
     if node.op.layout != NHWC:
         return f"its layout is {node.op.layout}, not {NHWC}"
     if filters.shape[3] != image.shape[3]:
-        return f"it is grouped: of {image.shape[3]} channels, a filter reads {filters.shape[3]}"
+        return f"it is grouped: a filter reads {filters.shape[3]} of {image.shape[3]} channels"
     if not operands_are_constant(node, graph):
         return NOT_CONSTANT
     return filters.dtype, filters.shape[1:]

@@ -1,22 +1,23 @@
-"""Computes several fully connected layers of one input at once, where that pays.
+"""Combines several fully connected layers of one input into one, if that is profitable.
 
     %a: int8[1,3] = fully_connected(%x, %v)          %c: int8[1,8] = fully_connected(%x, %vw)
     %b: int8[1,5] = fully_connected(%x, %w)    ->    %a: int8[1,3] = strided_slice(%c) {begin=(0, 0), ...}
                                                      %b: int8[1,5] = strided_slice(%c) {begin=(0, 3), ...}
 
-Kernels compute units in blocks; what is left over costs more for each unit. Layers whose rests make a block
-together gain by it, others pay for the slices alone. Measured on a Cortex-M4, int8, one row, instructions:
+Kernels compute units in blocks, and remaining units cost more each. Layers whose remainders together fill a
+block become faster; others only pay for the slices. Measured on a Cortex-M4 for int8 and one row, in
+instructions:
 
-    inputs -> units     layers apart    together    of that slices
+        inputs -> units   separate layers    combined    slices included
     256 -> 3+5                  4023        2642               206
     64 -> 1+1                    643         370               145
     64 -> 10+10                 1821        1973               225
     256 -> 16+16+16            13755       13984               313
 
-On a Cortex-M55 the first pair gains 18 %, the last group loses 7 %; on a Cortex-M0+ 24 % and 9 %. The rule:
-blocks of 8 take 8.5 instructions for each input, pairs of units 3, a layer 60 more for each row; a slice
-takes 75 and 50 for each row. Integers keep their bits: a layer's scale gives each channel the multiplier
-that a scale of its own gives.
+On a Cortex-M55 the first pair is 18 % faster, and the last group 7 % slower; on a Cortex-M0+ 24 % faster and
+9 % slower. The rule: a block of 8 units needs 8.5 instructions per input, a pair of units 3, and a layer 60
+more per row. A slice needs 75, and 50 per row. Integers keep their bits: a scale per layer results in the
+same multipliers as a scale per channel.
 """
 
 from __future__ import annotations
@@ -45,17 +46,17 @@ from microfold.transform.matmul.parallel.branches import (
 @function_pass(opt_level=4, name="combine_parallel_dense")
 @frozen
 class CombineParallelDense:
-    """Concatenate the weights of fully connected layers of one input. Costs are instructions.
+    """Concatenation of the weights of fully connected layers of one input. Costs are instructions.
 
     Attributes:
         block: units that kernels compute together.
-        per_block: what a block takes for each input,
-        per_pair: and two units that are no part of one.
-        layer: what a layer takes for each row besides.
-        slice: what a slice takes,
-        slice_row: and for each row of it.
-        min_num_branches: groups of fewer branches stay as they are.
-        check: None or True of the nodes of a group: they may be combined; False or a reason: they may not.
+        per_block: cost of a block per input,
+        per_pair: and of two units outside of blocks.
+        layer: additional cost of a layer per row.
+        slice: cost of a slice,
+        slice_row: and of each of its rows.
+        min_num_branches: minimum number of branches of a group.
+        check: returns None or True if the nodes of a group may be combined, or False or a reason if not.
 
     Raises:
         InputError: `min_num_branches` is less than 2, or `block` is not positive.
@@ -72,7 +73,7 @@ class CombineParallelDense:
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
         if self.block < 1:
-            raise InputError(f"block must be positive; it is {self.block}")
+            raise InputError(f"block must be positive; got {self.block}")
         return combine_parallel(
             graph,
             context,
@@ -89,14 +90,14 @@ class CombineParallelDense:
         units = [branch.output.type.shape[1] for branch in group]
         products = sum(map(self._products, units)) - self._products(sum(units))
         saved = rows * (inputs * products + (len(group) - 1) * self.layer)
-        # A single row is one run.
+        # A slice of a single row is one contiguous copy.
         cost = len(group) * (self.slice + (rows * self.slice_row if rows > 1 else 0))
         if saved > cost:
             return None
-        return f"the slices would take about {cost:.0f} instructions to save {saved:.0f}"
+        return f"the slices would need about {cost:.0f} instructions to save {saved:.0f}"
 
     def _products(self, units: int) -> float:
-        """Instructions for each input."""
+        """Return the number of instructions per input."""
         blocks, rest = divmod(units, self.block)
         return blocks * self.per_block + -(-rest // 2) * self.per_pair
 

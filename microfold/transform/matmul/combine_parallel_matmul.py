@@ -1,13 +1,13 @@
-"""Computes several products of one matrix with constant ones at once, where that pays.
+"""Combines several products of one matrix with constant matrices into one, if that is profitable.
 
     %a: float32[4,3] = batch_matmul(%x, %v) {...}          %c: float32[4,8] = batch_matmul(%x, %vw) {...}
     %b: float32[4,5] = batch_matmul(%x, %w) {...}    ->    %a: float32[4,3] = strided_slice(%c) {...}
                                                            %b: float32[4,5] = strided_slice(%c) {...}
 
-The columns of the constant matrices stand side by side in one. A kernel that computes element after
-element, as the portable one does, saves nothing but a call: then the slices never pay, and nothing is
-combined. What a kernel saves that keeps a row of the first matrix for several columns is the option
-`element`. Bits stay.
+The combined constant has the columns of all constant matrices. A kernel that computes each element
+separately, as the portable kernel does, saves only a call. Then the slices are never profitable, and the pass
+does nothing. The option `element` describes the saving of a kernel that keeps a row of the first matrix for
+several columns. All bits stay the same.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from microfold.transform.matmul.parallel.branches import (
 @function_pass(opt_level=4, name="combine_parallel_matmul")
 @frozen
 class CombineParallelMatmul:
-    """Concatenate the columns of constant matrices. Costs are instructions.
+    """Concatenation of the columns of constant matrices. Costs are instructions.
 
     Attributes:
-        call: what a product takes besides its rows,
-        element: and for each element of the first matrix besides multiplications.
-        slice: what a slice takes,
-        slice_row: and for each row of it.
-        min_num_branches: groups of fewer branches stay as they are.
-        check: None or True of the nodes of a group: they may be combined; False or a reason: they may not.
+        call: cost of a product in addition to its rows,
+        element: and of each element of the first matrix in addition to multiplications.
+        slice: cost of a slice,
+        slice_row: and of each of its rows.
+        min_num_branches: minimum number of branches of a group.
+        check: returns None or True if the nodes of a group may be combined, or False or a reason if not.
 
     Raises:
         InputError: `min_num_branches` is less than 2.
@@ -74,11 +74,11 @@ class CombineParallelMatmul:
         cost = len(group) * (self.slice + self.slice_row * out.size / out.shape[-1])
         if saved > cost:
             return None
-        return f"the slices would take about {cost:.0f} instructions to save {saved:.0f}"
+        return f"the slices would need about {cost:.0f} instructions to save {saved:.0f}"
 
 
 def _columns(node: Node) -> int:
-    """The axis of the second operand that runs along the columns of the result."""
+    """Return the axis of the second operand that becomes the columns of the result."""
     assert isinstance(node.op, BatchMatmul)
     return node.operands[1].type.rank - (2 if node.op.transpose_second else 1)
 
@@ -87,7 +87,7 @@ def _key(node: Node, graph: Graph) -> tuple[Hashable, ...] | str:
     if not operands_are_constant(node, graph):
         return NOT_CONSTANT
     type, axis = node.operands[1].type, _columns(node)
-    # One scale for all of a matrix: other scales do not go together.
+    # A matrix has one scale for all elements, therefore the scales must be equal.
     return type.dtype, type.quant, type.shape[:axis], type.shape[axis + 1 :]
 
 

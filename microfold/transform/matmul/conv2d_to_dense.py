@@ -1,4 +1,4 @@
-"""Makes fully connected layers of convolutions whose only window is the whole image.
+"""Replaces convolutions whose only window is the whole image by fully connected layers.
 
     %y: int8[1,1,1,64] = conv2d(%x, %w, %b) {strides=(1, 1), ...}        (%x: int8[1,4,3,16])
         ->
@@ -6,10 +6,11 @@
     %d: int8[1,64] = fully_connected(%r, %wr, %b)
     %y: int8[1,1,1,64] = reshape(%d) {shape=(1, 1, 1, 64)}
 
-Such layers end networks that were saved without a flatten, and are most of those that get a row at a time.
-Kernels of convolutions share loads between neighbouring pixels, of which there are none; those of fully
-connected layers share them between outputs. Integers keep their bits: both operators' references sum up the
-same products exactly, and requantise alike. Floats are summed up in the same order, of the image's bytes.
+These convolutions end networks that were saved without a flatten, and are common in streaming models. Kernels
+of convolutions share loads between adjacent pixels, of which there are none here. Kernels of fully connected
+layers share them between outputs. Integers keep their bits: the references of both operators sum the same
+products exactly, and requantise in the same way. Floats are summed in the same order, the order of the
+image's bytes.
 """
 
 from __future__ import annotations
@@ -64,14 +65,14 @@ def conv2d_to_dense(graph: Graph, context: PassContext) -> Graph:
 
 
 def _why_not(op: Conv2D, x: TensorType, weights: TensorType) -> str | None:
-    """Why a convolution is no fully connected layer."""
+    """Return why a convolution is no fully connected layer, or None if it is one."""
     window = op.window(weights)
     if op.layout != NHWC:
         return f"its image is {op.layout}"
     if window.size != x.shape[1:3] or any(map(any, window.padding)):
-        return f"its window of {window.size[0]} x {window.size[1]} is not its image"
+        return f"its window of {window.size[0]} x {window.size[1]} is not exactly its image"
     if weights.shape[3] != x.shape[3]:
         return "its channels are in groups"
     if x.dtype is DType.INT8 and weights.dtype is DType.INT16:
-        return "its weights have 16 bits, and no kernel of a fully connected layer takes them with int8"
+        return "its weights have 16 bits, which no fully connected kernel supports with int8"
     return None

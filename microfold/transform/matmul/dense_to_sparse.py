@@ -1,10 +1,10 @@
-"""Stores fully connected layers by the blocks of their weights that are not zero, where that is smaller.
+"""Stores only nonzero weight blocks of fully connected layers, if that is smaller.
 
     %y: int8[1,64] = fully_connected(%x, %w)    ->    %y: int8[1,64] = sparse_fully_connected(%x, %w)
 
-A block is four neighbouring inputs of a unit, wherever it begins. It takes a byte besides its weights, and
-more time than four products of a dense layer, for which kernels keep several units in registers. Measured
-by simulation, int8, 1024 inputs, 64 units, aligned blocks of which so many are not zero:
+A block is four adjacent inputs of a unit at any position. It needs one byte in addition to its weights. It
+also needs more time than four products of a dense layer, whose kernels keep several units in registers.
+Measured by simulation for int8, 1024 inputs, 64 units and aligned blocks, by the fraction of nonzero blocks:
 
                         flash    Cortex-M4    Cortex-M0+    Cortex-M55
     dense               66560        70439        323328         11688    instructions
@@ -12,13 +12,13 @@ by simulation, int8, 1024 inputs, 64 units, aligned blocks of which so many are 
     sparse, 25 %        21507        50785        126191         46904
     sparse, 50 %        42092       100189        249701         92191
 
-By default a layer becomes sparse if it takes less flash and, by figures of a Cortex-M4 (or a Cortex-M55,
-where channels are computed in blocks), no more time; each unit costs, so that short rows stay dense. Who
-needs the flash allows for a `slowdown`. Where single weights were pruned, not blocks, a tenth of the
-weights is in a third of the blocks.
+By default a layer becomes sparse if it needs less flash and no more time, estimated for a Cortex-M4 (or for a
+Cortex-M55 if channels are computed in blocks). Each unit has a fixed cost, so that short rows stay dense. A
+larger `slowdown` trades time for flash. Pruning of single weights instead of blocks is less effective: 10 %
+of the weights are then in about a third of the blocks.
 
-A convolution with 1x1 filters is such a layer, too, with pixels as rows. Sums are the same: integers keep
-their bits, and so do finite floats.
+A convolution with 1x1 filters is also such a layer, with pixels as rows. The sums are the same, so that
+integers and finite floats keep their bits.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 from microfold.support.frozen import frozen
 
-# Element types of activations that kernels compute.
+# Element types of activations that sparse kernels support.
 _DTYPES = (DType.INT8, DType.FLOAT32)
 
 
 @function_pass(opt_level=3, name="dense_to_sparse")
 @frozen
 class DenseToSparse:
-    """Tell kernels of layers with many zero weights to leave them out.
+    """Conversion of layers with many zero weights to sparse layers.
 
     Attributes:
-        slowdown: how many times as long as the dense layer the sparse one may take, by estimate.
-        block: instructions that a block of 1x4 takes in a sparse layer,
-        unit: and a unit besides its blocks.
-        dense: instructions that four products take in a dense layer,
+        slowdown: maximum estimated time of the sparse layer, relative to the dense layer.
+        block: instructions per 1x4 block of a sparse layer,
+        unit: and per unit in addition to its blocks.
+        dense: instructions for four products of a dense layer,
         dense_pixel: in a convolution, which computes several pixels at once,
-        dense_vector: in either on a core with vectors (`PassContext.channel_block`),
-        dense_unit: and a unit besides them.
+        dense_vector: in both on a core with vectors (`PassContext.channel_block`),
+        dense_unit: and per unit in addition.
     """
 
     slowdown: float = 1.0
@@ -65,7 +65,7 @@ class DenseToSparse:
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
         def why_not(node: Node, weights: TensorType, array: Array | None) -> tuple[str | None, str]:
-            """Why a layer stays dense, or what it gains."""
+            """Return why a layer stays dense (else None), and its gain."""
             if array is None:
                 return "its weights are not constant", ""
             if node.output.type.dtype not in _DTYPES:
@@ -76,7 +76,7 @@ class DenseToSparse:
             count, width = cover(matrix).weights.shape
             stored = count * (width * array.itemsize + 1) + 2 * array.shape[0]
             if stored >= array.nbytes:
-                return f"its {count} blocks would take {stored} bytes, it takes {array.nbytes}", ""
+                return f"its {count} blocks would need {stored} bytes; dense weights need {array.nbytes}", ""
             products = self.dense_pixel if isinstance(node.op, Conv2D) else self.dense
             if context.channel_block > 1:
                 products = self.dense_vector
@@ -85,14 +85,14 @@ class DenseToSparse:
             slower = blocks / now
             best = "dense" if slower > self.slowdown else "sparse"
             if context.choose(node, best, lambda: {"dense": now, "sparse": blocks}) == "dense":
-                taken = f"would take about {slower:.1f} times as long"
+                taken = f"would need about {slower:.1f} times as long"
                 return f"its {count} blocks {taken if best == 'dense' else 'were measured to be slower'}", ""
-            return None, f"{count} blocks of {stored} bytes in place of {array.nbytes}"
+            return None, f"{count} blocks of {stored} bytes instead of {array.nbytes}"
 
         def convert(site: RewriteSite[None]) -> Replacement:
             node, weights = site.node, site.value(1)
             assert weights is not None
-            # Its subclass is sparse already.
+            # Its subclass is already sparse.
             if type(node.op) is SparseFullyConnected or not _is_matrix_product(node):
                 return None
             reason, gain = why_not(node, weights.type, site.array(node.inputs[1]))
@@ -106,7 +106,7 @@ class DenseToSparse:
 
 
 def _is_matrix_product(node: Node) -> bool:
-    """A fully connected layer, or a convolution that is one of every pixel."""
+    """Return whether a node is a fully connected layer, or a convolution that is one for every pixel."""
     op = node.op
     if not isinstance(op, Conv2D):
         return True
@@ -126,7 +126,7 @@ def _layer(site: RewriteSite[None]) -> Replacement:
 
 
 def _pixels(site: RewriteSite[None]) -> Replacement:
-    """A 1x1 convolution as a layer whose rows are the pixels."""
+    """Convert a 1x1 convolution to a layer whose rows are the pixels."""
     node, image, filters = site.node, site.value(0), site.value(1)
     assert isinstance(node.op, Conv2D)
     assert image is not None

@@ -1,4 +1,4 @@
-"""Multiplies the parts of a sum, where that takes less than to multiply the sum.
+"""Multiplies the parts of a sum separately if that is cheaper than multiplying the sum.
 
     %s: float32[4,64] = add(%x, %c)               (%c and %w constant)      %p: float32[4,8] = batch_matmul(%x, %w)
     %y: float32[4,8] = batch_matmul(%s, %w)                           ->    %y: float32[4,8] = add(%p, %cw)
@@ -8,10 +8,11 @@
     %y: float32[1,64] = batch_matmul(%x, %s)                          ->    %r: float32[1,64] = batch_matmul(%q, %a)
                                                                             %y: float32[1,64] = add(%p, %r)
 
-A constant that is added to the operand of a product with a constant is added to the result instead, times the
-other factor, if the result has fewer elements. A product of low rank that is added to a matrix (an adapter whose
-factors the model computes) is never multiplied out, if that takes fewer products. Only float32, where it changes
-the order of sums as folding a shift does; integer sums are rounded, and the bits would change.
+A constant that is added to the operand of a product with another constant can be added to the result instead,
+multiplied by the other factor. The pass does so if the result has fewer elements. It also avoids multiplying
+out a product of low rank that is added to a matrix (an adapter whose factors the model computes), if that
+needs fewer multiplications. The pass changes float32 only, because it changes the order of sums, as folding a
+shift does. Integer sums are rounded, so that the bits would change.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from microfold.passes.decorators import function_pass
 
 @function_pass(opt_level=3)
 def expand_matmul_of_sum(graph: Graph, context: PassContext) -> Graph:
-    """Distribute float32 matrix products over sums where that is cheaper."""
+    """Distribute float32 matrix products over sums if that is cheaper."""
 
     def expand(site: RewriteSite[None]) -> Replacement:
         for index in range(2):
@@ -50,7 +51,7 @@ def expand_matmul_of_sum(graph: Graph, context: PassContext) -> Graph:
                     return answer
         return None
 
-    # A part may again be a sum.
+    # A part may be another sum.
     while True:
         result = forward_rewrite(graph, {BatchMatmul: expand})
         if result is graph:
@@ -59,7 +60,7 @@ def expand_matmul_of_sum(graph: Graph, context: PassContext) -> Graph:
 
 
 def _constant_part(site: RewriteSite[None], context: PassContext, index: int, inner: Node) -> Replacement:
-    """The sum has a constant, and so is the other factor."""
+    """Move a constant summand after the product, if the other factor is also constant."""
     node, constants = site.node, site.builder.constants
     other = site.value(1 - index)
     assert isinstance(node.op, BatchMatmul)
@@ -75,13 +76,13 @@ def _constant_part(site: RewriteSite[None], context: PassContext, index: int, in
         context.declined(node, f"its result has {out.type.size} elements, the sum {sum.type.size}")
         return None
     product = _times(node.op, _spread(constants[addend], sum.type), constants[other], index)
-    # Equal rows, or stacks, are added by broadcasting one of them.
+    # Equal rows, or equal stacks, are reduced to one that is broadcast.
     product = _without_repetition(product)
     if product.nbytes > constants[addend].nbytes + constants[other].nbytes:
-        context.declined(node, f"the product of the constants would take {product.nbytes} bytes of flash")
+        context.declined(node, f"the product of the constants would need {product.nbytes} bytes of flash")
         return None
     if not np.isfinite(product).all():
-        context.declined(node, "the product of the constants exceeds float32")
+        context.declined(node, "the product of the constants exceeds the range of float32")
         return None
     name = sum.name
     context.fired(node, f"%{addend.name} is added to {out.type.size} elements instead of {sum.type.size}")
@@ -93,7 +94,7 @@ def _constant_part(site: RewriteSite[None], context: PassContext, index: int, in
 
 
 def _low_rank_part(site: RewriteSite[None], context: PassContext, index: int, inner: Node) -> Replacement:
-    """One part of the sum is a product that only the sum reads."""
+    """Avoid a part of the sum that is a product without other readers."""
     node, other, sum = site.node, site.value(1 - index), inner.output
     assert isinstance(node.op, BatchMatmul)
     assert other is not None
@@ -114,9 +115,9 @@ def _low_rank_part(site: RewriteSite[None], context: PassContext, index: int, in
             after += op.macs(*(v.type for v in operands))
             running = op.infer(*(v.type for v in operands))
         if after >= before:
-            context.declined(node, f"its parts would take {after} products; the sum takes {before}")
+            context.declined(node, f"its parts would need {after} multiplications; the sum needs {before}")
             continue
-        context.fired(node, f"{after} products in place of {before}: %{update.name} is not computed")
+        context.fired(node, f"{after} multiplications instead of {before}: %{update.name} is not computed")
         (body,) = site.builder.emit(node.op, _pair(rest, other, index), [sum.name])
         running_value = other
         for op, factor in steps:
@@ -126,9 +127,10 @@ def _low_rank_part(site: RewriteSite[None], context: PassContext, index: int, in
 
 
 def _without_product(op: BatchMatmul, product: Node, index: int) -> list[tuple[BatchMatmul, Value]]:
-    """The products, one after the other, of the other factor with those of `product`: operators and factors.
+    """Return the products that multiply the other factor by the factors of `product`, as (operator, factor).
 
-    With the sum as second operand (index 1) X (B A) is (X B) A; as first one, (B A) X is B (A X).
+    With the sum as second operand (index 1), X (B A) becomes (X B) A; as first operand, (B A) X becomes B (A
+    X).
     """
     assert isinstance(product.op, BatchMatmul)
     turned = op.transpose_second if index else op.transpose_first
@@ -150,7 +152,7 @@ def _without_product(op: BatchMatmul, product: Node, index: int) -> list[tuple[B
 
 
 def _pair(value: Value, other: Value, index: int) -> list[Value]:
-    """The two with the first one at that place."""
+    """Return the two values in order, with the first one at this index."""
     return [value, other] if index == 0 else [other, value]
 
 
@@ -159,7 +161,7 @@ def _spread(constant: Array, type: TensorType) -> Array:
 
 
 def _times(op: BatchMatmul, sum: Array, other: Array, index: int) -> Array:
-    """What the product makes of two constants, computed in float64 and rounded once."""
+    """Return the product of two constants, computed in float64 and rounded once."""
     first, second = (sum, other) if index == 0 else (other, sum)
     first = first.swapaxes(-1, -2) if op.transpose_first else first
     second = second.swapaxes(-1, -2) if op.transpose_second else second
@@ -168,7 +170,7 @@ def _times(op: BatchMatmul, sum: Array, other: Array, index: int) -> Array:
 
 
 def _without_repetition(array: Array) -> Array:
-    """One slice along every axis where all are equal."""
+    """Reduce each axis along which all slices are equal to one slice."""
     for axis in range(array.ndim):
         first = np.take(array, [0], axis)
         if np.array_equal(np.broadcast_to(first, array.shape), array):

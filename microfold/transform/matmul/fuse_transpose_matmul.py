@@ -1,16 +1,17 @@
-"""Matrix products read transposed operands where they lie, and give their result turned.
+"""Folds transposes of operands and results into matrix products.
 
     %t: float32[2,8,4] = transpose(%k) {permutation=(0, 2, 1)}
     %y: float32[2,4,4] = batch_matmul(%q, %t) {transpose_first=false, transpose_second=false}
         ->
     %y: float32[2,4,4] = batch_matmul(%q, %k) {transpose_first=false, transpose_second=true}
 
-A transpose of the last two axes is a flag of the product. Behind the product, it is the product of the
-operands in the other order, each turned. A fully connected layer whose weights are computed has no flags:
-with transposed weights it is a `batch_matmul`. Every sum has the same products in the same order, and
-scales are multiplied in double in either order: the bits stay.
+A transpose of an operand's last two axes is a flag of the product. A transpose of the result becomes a
+product of the transposed operands in reverse order. A fully connected layer with computed weights has no
+flags: with transposed weights it becomes a `batch_matmul`. Every sum keeps its products and their order, and
+    scales are multiplied in
+double in either order, so that the bits stay the same.
 
-A transposed value that anything else reads is computed anyway and stays as it is.
+A transposed value with other readers is computed anyway and stays.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from microfold.passes.decorators import function_pass
 
 @function_pass(opt_level=3)
 def fuse_transpose_matmul(graph: Graph, context: PassContext) -> Graph:
-    """Put transposes of the last two axes into the flags of batch_matmul."""
-    # Behind one transpose there may be another.
+    """Fold transposes of the last two axes into the flags of batch_matmul."""
+    # One transpose may follow another.
     while True:
         rules = _Rules(graph, context)
         result = forward_rewrite(graph, rules.table())
@@ -39,10 +40,10 @@ def fuse_transpose_matmul(graph: Graph, context: PassContext) -> Graph:
 
 
 class _Rules:
-    """One sweep.
+    """Rules of one sweep.
 
     Attributes:
-        fusable: the transposed values that only products read.
+        fusable: transposed values that only products read.
     """
 
     def __init__(self, graph: Graph, context: PassContext):
@@ -54,10 +55,10 @@ class _Rules:
             if not isinstance(node.op, Transpose) or node.epilogue:
                 continue
             if not _turns_matrices(node.op):
-                context.declined(node, f"{node.op.permutation} does more than to swap the last two axes")
+                context.declined(node, f"{node.op.permutation} does more than swap the last two axes")
                 continue
             if node.inputs[0] in graph.constants:
-                continue  # fold_constant turns it
+                continue  # fold_constant evaluates it
             readers = consumers.get(node.output, [])
             other = next((reader for reader in readers if not _reads_matrix(reader, node.output)), None)
             if other is not None or node.output in ends or not readers:
@@ -74,7 +75,7 @@ class _Rules:
         }
 
     def matmul(self, site: RewriteSite[None]) -> Replacement:
-        """Operands of a product."""
+        """Fold transposes of the operands of a product."""
         node, op = site.node, site.node.op
         assert isinstance(op, BatchMatmul)
         flags = [op.transpose_first, op.transpose_second]
@@ -86,21 +87,21 @@ class _Rules:
                 operands[index] = source
         if flags == [op.transpose_first, op.transpose_second]:
             return None
-        self.context.fired(node, "transposes of the last two axes are its flags")
+        self.context.fired(node, "transposes of the last two axes become its flags")
         return site.emit(BatchMatmul(flags[0], flags[1], op.out), *operands, epilogue=site.epilogue)
 
     def fully_connected(self, site: RewriteSite[None]) -> Replacement:
-        """Computed weights of a fully connected layer."""
+        """Fold a transpose of the computed weights of a fully connected layer."""
         node, source = site.node, self._source(site, 1)
         if source is None:
             return None
         assert isinstance(node.op, FullyConnected)
-        self.context.fired(node, "its weights are transposed: it is a batch_matmul")
+        self.context.fired(node, "its weights are transposed: it becomes a batch_matmul")
         op = BatchMatmul(False, False, node.op.out)
         return site.emit(op, site.value(0), source, epilogue=site.epilogue)
 
     def transpose(self, site: RewriteSite[None]) -> Replacement:
-        """The result of a product."""
+        """Fold a transpose of the result of a product."""
         node, inner = site.node, site.producer(0)
         if inner is None or not isinstance(inner.op, BatchMatmul) or node.epilogue:
             return None
@@ -109,14 +110,14 @@ class _Rules:
             return None
         first, second = inner.operands
         op = BatchMatmul(not inner.op.transpose_second, not inner.op.transpose_first, inner.op.out)
-        self.context.fired(node, f"batch_matmul %{inner.output.name} gives it with its operands swapped")
+        self.context.fired(node, f"batch_matmul %{inner.output.name} computes it with swapped operands")
         return site.emit(op, second, first)
 
     def _source(self, site: RewriteSite[None], index: int) -> Value | None:
-        """What a fusable transpose reads."""
+        """Return the operand of a fusable transpose, or None."""
         value = site.node.inputs[index]
         producer = site.producer(index)
-        # The transpose may itself have become something else.
+        # The transpose may already have been replaced.
         if value not in self.fusable or producer is None or not isinstance(producer.op, Transpose):
             return None
         return producer.operands[0]
@@ -128,12 +129,12 @@ def _turns_matrices(op: Transpose) -> bool:
 
 
 def _reads_matrix(node: Node, value: Value) -> bool:
-    """The node can read the value transposed."""
+    """Return whether the node can read the value transposed."""
     if any(value in step.operands for step in node.epilogue):
         return False
     if isinstance(node.op, BatchMatmul):
         return True
-    # Of a fully connected layer only the weights, if a batch_matmul of these operands means the same.
+    # A fully connected layer can do so for its weights only, if a batch_matmul of its operands is equivalent.
     if (
         not isinstance(node.op, FullyConnected)
         or node.operands.count(value) != 1

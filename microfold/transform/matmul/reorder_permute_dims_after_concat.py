@@ -1,4 +1,4 @@
-"""One transpose of a concatenation instead of one of each part.
+"""Replaces transposes of all parts of a concatenation by one transpose of the result.
 
     %a: int8[1,2,4,4] = transpose(%x) {permutation=(0, 3, 1, 2)}
     %b: int8[1,3,4,4] = transpose(%y) {permutation=(0, 3, 1, 2)}
@@ -7,9 +7,10 @@
     %c: int8[1,4,4,5] = concatenate(%x, %y) {axis=3}
     %z: int8[1,5,4,4] = transpose(%c) {permutation=(0, 3, 1, 2)}
 
-As many elements move, in one call. Constant parts are transposed at compile time. A transpose that anything
-else reads is computed anyway: then it stays. The name is TVM's; `optimize_layout_transform` does this, too,
-and carries the transpose on, but changes other things as well.
+The number of moved elements stays the same, in one call. Constant parts are transposed at compile time. A
+transpose with other readers is computed anyway and therefore stays. The name is from TVM.
+`optimize_layout_transform` also does this and propagates the transpose further, but it makes other changes,
+too.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from microfold.passes.decorators import function_pass
 
 @function_pass(opt_level=3)
 def reorder_permute_dims_after_concat(graph: Graph, context: PassContext) -> Graph:
-    """Move equal transposes of all parts behind a concatenation."""
+    """Move equal transposes of all parts after the concatenation."""
 
     def reorder(site: RewriteSite[None]) -> tuple[Value, ...] | None:
         node, op = site.node, site.node.op
@@ -42,10 +43,10 @@ def reorder_permute_dims_after_concat(graph: Graph, context: PassContext) -> Gra
         if any(step.operands for step in node.epilogue):
             context.declined(node, "its epilogue has operands, which are not transposed")
             return None
-        # A part that is read twice is transposed once.
+        # A part that is read twice is transposed only once.
         readers = {node.inputs[index]: node.inputs.count(node.inputs[index]) for index in computed}
         if len(readers) < 2:
-            context.declined(node, "only one part is transposed: it would be no transpose less")
+            context.declined(node, "only one part is transposed, so that no transpose would be saved")
             return None
         if any(site.uses[value] != count for value, count in readers.items() if value is not None):
             context.declined(node, "a transposed part has other readers: it is computed anyway")
@@ -72,7 +73,7 @@ def reorder_permute_dims_after_concat(graph: Graph, context: PassContext) -> Gra
 
 
 def _permutation(site: RewriteSite[None], index: int) -> tuple[int, ...] | None:
-    """How an operand is transposed; None if it is not, or has a scale for each channel."""
+    """Return the permutation of a transposed operand, or None if it has none or a scale for each channel."""
     producer = site.producer(index)
     if producer is None or not isinstance(producer.op, Transpose) or producer.epilogue:
         return None

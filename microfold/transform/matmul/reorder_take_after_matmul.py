@@ -1,4 +1,4 @@
-"""Takes rows or columns from a product rather than from its factors, where that takes fewer instructions.
+"""Gathers rows or columns from a product instead of from its factors, if that is cheaper.
 
     %r: int8[4,32] = gather(%e, %i) {axis=0}            (%e: [100,32] and %w: [8,32] constant)
     %y: int8[4,8] = fully_connected(%r, %w)
@@ -8,12 +8,12 @@
     %s: float32[8,9] = gather(%w, %i) {axis=1}        %p: float32[64,3] = batch_matmul(%x, %w)
     %y: float32[64,9] = batch_matmul(%x, %s)    ->    %y: float32[64,9] = gather(%p, %i) {axis=1}
 
-Each row of a product depends on one row of the first factor, each column on one column of the second: what
-`gather` (take) picks from a factor can be picked from the product. If both factors are constant, as of an
-embedding behind which a layer follows, the product is computed here, unless it takes more flash than they
-do. Else it pays where factors have fewer rows, or columns, than are taken: estimated with 7 instructions
-for a product, 40 for a run of bytes that is moved and 1.5 for each byte. Every number is computed as
-before: the bits stay.
+Each row of a product depends on one row of the first factor, and each column on one column of the second
+factor. A `gather` (take) from a factor can therefore become a gather from the product. If both factors are
+constant, as in an embedding with a layer after it, the product is computed at compile time, unless it needs
+more flash than the factors. Otherwise the rewrite is profitable if the factors have fewer rows, or columns,
+than are gathered. The estimate is 7 instructions per multiplication, 40 per contiguous copy and 1.5 per
+copied byte. Every number is computed as before, so that the bits stay the same.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 from microfold.support.frozen import frozen
 
-PRODUCT, RUN, BYTE = 7.0, 40.0, 1.5  # instructions
+PRODUCT, RUN, BYTE = 7.0, 40.0, 1.5  # instructions per multiplication, contiguous copy and copied byte
 
 
 @function_pass(opt_level=3)
 def reorder_take_after_matmul(graph: Graph, context: PassContext) -> Graph:
-    """Move gather behind matrix products where that is cheaper."""
+    """Move gather after matrix products if that is cheaper."""
 
     def reorder(site: RewriteSite[None]) -> Replacement:
         for index in range(2):
@@ -48,7 +48,7 @@ def reorder_take_after_matmul(graph: Graph, context: PassContext) -> Graph:
         return None
 
     rules: dict[type[Op], Rule[None]] = {BatchMatmul: reorder, FullyConnected: reorder}
-    # Rows and columns may both be taken.
+    # Both rows and columns may be gathered.
     while True:
         result = forward_rewrite(graph, rules)
         if result is graph:
@@ -58,12 +58,12 @@ def reorder_take_after_matmul(graph: Graph, context: PassContext) -> Graph:
 
 @frozen
 class _Take:
-    """A gather of rows or columns in front of a product.
+    """Gather of rows or columns in front of a product.
 
     Attributes:
-        gather: the node.
-        operand: which operand of the product it computes.
-        axis: of the product's result, along which its slices lie.
+        gather: gather node.
+        operand: index of the product's operand that it computes.
+        axis: axis of the product's result for the gathered slices.
     """
 
     gather: Node
@@ -83,11 +83,11 @@ def _take(site: RewriteSite[None], context: PassContext, index: int) -> _Take | 
     else:
         axis = 0
     if gather.operands[1].type.rank != 1 or gather.op.axis != axis:
-        context.declined(node, f"%{taken.name} takes other slices than rows or columns of the product")
+        context.declined(node, f"%{taken.name} gathers other slices than rows or columns of the product")
     elif not site.is_only_reader(index):
         context.declined(node, f"%{taken.name} has other readers: it is computed anyway")
     elif isinstance(node.op, FullyConnected) and index == 1 and len(node.operands) > 2:
-        context.declined(node, f"it adds a bias to what it takes by %{taken.name}")
+        context.declined(node, f"it adds a bias to the elements that %{taken.name} selects")
     else:
         return _Take(gather, index, rank - 1 if index else rank - 2)
     return None
@@ -111,16 +111,16 @@ def _reordered(site: RewriteSite[None], context: PassContext, taken: _Take) -> R
                 for value, array in zip(operands, arrays, strict=True)
             ]
             (result,) = node.op.evaluate(tensors)
-            context.fired(node, f"the product is constant: {product.nbytes} bytes in place of {given}")
+            context.fired(node, f"the product is constant: {product.nbytes} bytes instead of {given}")
             constant = site.builder.constant(result.data, result.type, f"{node.output.name}_table")
             return site.emit(after, constant, indices)
     count = indices.type.size
     before = PRODUCT * node.macs() + _moved(gather.output.type.shape, _axis(gather), table.type, count)
     later = PRODUCT * node.op.macs(*types) + _moved(node.output.type.shape, taken.axis, product, count)
     if later >= before:
-        context.declined(node, f"it would take about {later:.0f} instructions; it takes {before:.0f}")
+        context.declined(node, f"it would need about {later:.0f} instructions; it needs {before:.0f}")
         return None
-    context.fired(node, f"about {later:.0f} instructions in place of {before:.0f}")
+    context.fired(node, f"about {later:.0f} instructions instead of {before:.0f}")
     (whole,) = site.builder.emit(node.op, operands, [gather.output.name], site.epilogue)
     return site.emit(after, whole, indices)
 
@@ -131,6 +131,6 @@ def _axis(gather: Node) -> int:
 
 
 def _moved(shape: Shape, axis: int, table: TensorType, count: int) -> float:
-    """Instructions of a gather that gives this shape."""
+    """Estimate the instructions of a gather with a result of this shape."""
     runs = math.prod(shape[:axis]) * count
     return RUN * runs + BYTE * math.prod(shape) * table.dtype.itemsize

@@ -1,16 +1,15 @@
-"""Transposes around fully connected layers turn the weights instead.
+"""Folds transposes around fully connected layers into the weights.
 
     %t: int8[1,4,8,8] = transpose(%x) {permutation=(0, 3, 1, 2)}     %r: int8[1,256] = reshape(%x) {...}
     %r: int8[1,256] = reshape(%t) {shape=(1, 256)}              ->   %y: int8[1,10] = fully_connected(%r, %v)
     %y: int8[1,10] = fully_connected(%r, %w)                         (%v: columns of %w in another order)
 
-Any transposes and reshapes in a row in front of a layer with constant weights permute the elements of its
-rows; the same permutation of the columns of the weights undoes it. Behind a layer they permute the elements
-of each row of the result, and the rows of the weights with their biases and scales take that over; a
-reshape gives the shape. Integers keep their bits; behind the permutation of an input, float sums are added
-up in another order.
+A chain of transposes and reshapes before a layer with constant weights permutes the elements of its rows; a
+permutation of the weights' columns cancels it. A chain after a layer permutes the elements of each result
+row; the rows of the weights, with their biases and scales, are permuted instead, and a reshape produces the
+shape. Integers keep their bits. If an input is permuted, float sums are accumulated in another order.
 
-A chain that mixes rows of the batch stays, and so does one with other readers: it is computed anyway.
+A chain that mixes rows of the batch stays, as does a chain with other readers, which is computed anyway.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from microfold.transform.layout.propagation.constants import permuted
 
 @function_pass(opt_level=3)
 def simplify_fc_transpose(graph: Graph, context: PassContext) -> Graph:
-    """Absorb transposes in front of and behind fully connected layers into constant weights."""
-    # Behind one layer may be the front of another.
+    """Fold transposes before and after fully connected layers into constant weights."""
+    # A chain after one layer may be a chain before another one.
     while True:
         result = forward_rewrite(graph, _Rules(graph, context).table())
         if result is graph:
@@ -45,7 +44,7 @@ class _Rules:
     def __init__(self, graph: Graph, context: PassContext):
         self.context = context
         ends = {*graph.outputs, *(state.next for state in graph.state)}
-        # Values that fully connected layers with constant weights read as their input, and nothing else.
+        # Values with no other readers than fully connected layers with constant weights, as their input.
         self.inputs = {
             value
             for value, readers in graph.consumers().items()
@@ -56,7 +55,7 @@ class _Rules:
         return {FullyConnected: self.front, Transpose: self.behind}
 
     def front(self, site: RewriteSite[None]) -> Replacement:
-        """The chain that leads to the layer's input."""
+        """Fold the chain before a layer."""
         node, last = site.node, site.producer(0)
         weights = site.value(1)
         chain = _chain(site, last)
@@ -75,15 +74,15 @@ class _Rules:
         if order is None:
             self.context.declined(node, "the transpose mixes rows of the batch")
             return None
-        self.context.fired(node, f"the columns of its weights take the order of %{source.name}")
-        # Input k was element order[k] of the row; it is element k now.
+        self.context.fired(node, f"the columns of its weights are permuted to the order of %{source.name}")
+        # Input k of the layer was element order[k] of the source's row; now it is element k.
         turned = permuted(site.builder, weights, np.argsort(order), axis=1)
         (flat,) = site.builder.emit(Reshape((rows, depth)), [source], [chain[-1].output.name])
         rest = (site.value(2),) if len(node.inputs) > 2 else ()
         return site.emit(node.op, flat, turned, *rest, epilogue=site.epilogue)
 
     def behind(self, site: RewriteSite[None]) -> Replacement:
-        """The chain from a layer to this transpose."""
+        """Fold the chain from a layer to this transpose."""
         node, before = site.node, site.producer(0)
         chain = [*_chain(site, before), node]
         layer = before if len(chain) == 1 else site.builder.producer(chain[0].operands[0])
@@ -103,7 +102,7 @@ class _Rules:
         if order is None:
             self.context.declined(node, "it mixes rows of the batch")
             return None
-        self.context.fired(node, f"the rows of the weights of fully_connected %{result.name} take its order")
+        self.context.fired(node, f"its order permutes the weights' rows of fully_connected %{result.name}")
         turned = permuted(site.builder, weights, order, axis=0)
         biases = () if bias is None else (permuted(site.builder, bias, order, axis=0),)
         (rows,) = site.builder.emit(layer.op, [layer.inputs[0], turned, *biases], [result.name])
@@ -116,7 +115,7 @@ def _reads_rows(node: Node, value: Value, graph: Graph) -> bool:
 
 
 def _chain(site: RewriteSite[None], last: Node | None) -> list[Node]:
-    """Transposes and reshapes in a row up to this node, first one first; those before it have one reader."""
+    """Return the chain of transposes and reshapes up to this node; all before it have one reader."""
     nodes: list[Node] = []
     while last is not None and isinstance(last.op, Transpose | Reshape) and not last.epilogue:
         if nodes and site.uses[last.output] > 1:
@@ -127,7 +126,7 @@ def _chain(site: RewriteSite[None], last: Node | None) -> list[Node]:
 
 
 def _positions(chain: list[Node], source: TensorType) -> Array:
-    """Where in the source each element of the chain's result stands."""
+    """Return the position in the source of each element of the chain's result."""
     positions = np.arange(source.size).reshape(source.shape)
     for node in chain:
         positions = np.asarray(node.op.reference(Tensor(source, positions)))
@@ -135,7 +134,7 @@ def _positions(chain: list[Node], source: TensorType) -> Array:
 
 
 def _row_order(positions: Array) -> Array | None:
-    """The order of each row's elements, if all rows stay and have the same one; [depth]."""
+    """Return the order [depth] of each row's elements if all rows stay and have the same order, else None."""
     rows, depth = positions.shape
     order = positions[0]
     same = np.array_equal(positions, order + depth * np.arange(rows)[:, None])

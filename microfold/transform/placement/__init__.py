@@ -1,1 +1,1 @@
-"""Fusion, and what lies where."""
+"""Passes that fuse operators and decide which values share memory."""

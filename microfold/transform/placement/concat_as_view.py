@@ -1,12 +1,12 @@
-"""Computes the parts of a concatenation in their places.
+"""Lets the parts of a concatenation be computed directly in the memory of its result.
 
     %a: int8[1,8] = clip(%x) {...}                 %a: int8[1,8] = clip(%x) {...}
     %b: int8[1,16] = relu(%y) {...}           ->   %b: int8[1,16] = relu(%y) {...}
     %c: int8[1,24] = concatenate(%a, %b) {...}     %c: int8[1,24] = concatenate_view(%a, %b) {...}
 
-The parts must be whole blocks of the result (axes before the concatenated one of size 1) that start at
-multiples of the arena's alignment. A part that cannot be computed there, because it is an input of the graph,
-say, or a part of two concatenations, is copied there, as the concatenation would have done.
+The parts must be whole blocks of the result (all axes before the concatenated one have extent 1) and start at
+multiples of the arena's alignment. Some parts cannot be computed there, for example an input of the graph or
+a part of two concatenations. They are copied, as the concatenation would have done.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from microfold.passes.decorators import function_pass
 
 @function_pass(opt_level=1)
 def concat_as_view(graph: Graph, context: PassContext) -> Graph:
-    """Turn concatenations into views of their parts where that saves a copy."""
+    """Replace concatenations by views of their parts if that saves a copy."""
     views = Views(graph)
-    # No part is one of them: it stays as it is while views are made.
+    # Outputs and next states are no parts; they stay unchanged while views are added.
     ends = {views[value].root for value in (*graph.outputs, *(state.next for state in graph.state))}
     nodes: list[Node] = []
     for node in graph.nodes:
@@ -52,7 +52,7 @@ def concat_as_view(graph: Graph, context: PassContext) -> Graph:
 
 
 def _parts(node: Node, views: Views, ends: Collection[Value]) -> dict[int, str] | str:
-    """The operands that must be copied, with the reason; or why the node stays as it is."""
+    """Return the operands that must be copied, with the reasons; or why the node stays unchanged."""
     assert isinstance(node.op, Concatenate)
     if node.epilogue:
         return "it has an epilogue"
@@ -72,7 +72,7 @@ def _parts(node: Node, views: Views, ends: Collection[Value]) -> dict[int, str] 
         if reason is None and root in ends:
             reason = f"%{value.name} leaves the graph"
         if reason is None and root in roots:
-            reason = f"%{value.name} is a part already"
+            reason = f"%{value.name} is already a part"
         if reason is not None:
             copied[index] = reason
         roots.add(root)

@@ -1,4 +1,4 @@
-"""Makes one loop of elementwise operators of float32.
+"""Fuses elementwise operators of float32 into one loop.
 
     %a: float32[1,8,8,4] = mul(%x, %scale)
     %b: float32[1,8,8,4] = add(%a, %z)
@@ -8,17 +8,16 @@
       steps=(("mul", (0, 1), ()), ("add", (3, 2), ()), ("tanh", (4,), ()))
     }
 
-What is only read by operators of one loop is computed in it and stays in a register: chains, and values that
-several of them read. Each function is computed as by its own operator, in the same order, so that all bits
-stay. Fused clips are among them; those of convolutions stay there. Operands may be dequantised, and the
-result quantised, in the same loop: then there is no tensor of floats.
+A value that only operators of one loop read is computed in the loop and stays in a register. This includes
+chains and values with several readers. Each function is computed as by its own operator, in the same order,
+so that all bits stay the same. Fused clips are included, except for clips of convolutions. Operands may be
+dequantised and the result quantised in the same loop, which avoids a tensor of floats.
 
-An operator joins the loop of its readers where one loop takes fewer cycles than two, by the kernels
-that the target has for them (`PassContext.node_cost`): where some functions have vector instructions and
-others are calls of a library, they may stay apart. It does not join where its operands would take more RAM
-until then than its result does, in the order of the graph or depth first, in which the plan may put the
-calls. Every loop is code of its own: where flash is short
-(`PassContext.spare_flash`), all stays as it is.
+An operator joins the loop of its readers only if one loop needs fewer cycles than two, according to the
+target's kernels (`PassContext.node_cost`). If some functions have vector instructions and others call a
+library, separate loops may be faster. It also does not join if keeping its operands until then needs more RAM
+than keeping its result. This is checked in the order of the graph and depth first, because the plan may use
+either. Every loop is separate code: if flash is short (`PassContext.spare_flash`), the pass does nothing.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ from microfold.passes.context import NodeCost, PassContext
 from microfold.passes.decorators import function_pass
 from microfold.transform.simplify.topological_sort import depth_first_from_outputs
 
-# Functions of a loop, at most: values in use at a time are to fit in registers.
+# Maximum number of functions of a loop, so that all live values fit in registers.
 _MOST_STEPS = 24
 
 
 @function_pass(opt_level=1)
 def fuse_elementwise(graph: Graph, context: PassContext) -> Graph:
-    """Make one loop of float32 operators that read each other's results."""
+    """Fuse float32 operators that read each other's results into loops."""
     cost = context.node_cost
     if cost is None or not any(map(_computes, graph.nodes)):
         return graph
     if context.spare_flash:
-        context.declined(f"graph @{graph.name}", "each loop would be code of its own, and flash is short")
+        context.declined(f"graph @{graph.name}", "each loop would need separate code, and flash is short")
         return graph
     loops = _Loops(graph, context, cost)
     if not loops.several:
@@ -65,7 +64,7 @@ def fuse_elementwise(graph: Graph, context: PassContext) -> Graph:
 
 
 def _computes(node: Node) -> bool:
-    """Whether a node may be a part of a loop."""
+    """Return whether a node may be part of a loop."""
     return (
         len(node.outputs) == 1
         and None not in node.inputs
@@ -86,7 +85,7 @@ class _Loop:
     """Operators that one loop computes.
 
     Attributes:
-        nodes: each behind those that it reads; the last one's result is the loop's.
+        nodes: nodes in topological order; the last one's result is the loop's.
         cost: estimated cycles.
     """
 
@@ -95,7 +94,7 @@ class _Loop:
     operands: set[Value] = field(default_factory=set[Value])
 
     def expression(self) -> tuple[Expression, list[Value]]:
-        """All of it as one operator, and what that reads."""
+        """Return the loop as one operator, and its operands."""
         inside = {node.output for node in self.nodes}
         operands = list(dict.fromkeys(v for node in self.nodes for v in node.operands if v not in inside))
         place = {value: index for index, value in enumerate(operands)}
@@ -117,10 +116,10 @@ class _Loop:
 
 
 class _Loops:
-    """Which nodes are computed together.
+    """Assignment of nodes to loops.
 
     Attributes:
-        several: loops of more than one node, by the last of their nodes.
+        several: loops of more than one node, by their last node.
     """
 
     def __init__(self, graph: Graph, context: PassContext, cost: NodeCost):
@@ -133,7 +132,7 @@ class _Loops:
         self.ends = {*graph.outputs, *(state.next for state in graph.state)}
         self.consumers = graph.consumers()
         self.loop_of: dict[Node, _Loop] = {}
-        # Depth first: a loop has what computes its later operands before it is asked for the earlier ones.
+        # Depth first: a loop gets the producers of its later operands before the producers of earlier ones.
         for node in reversed(depth_first):
             if _computes(node):
                 self._place(node)
@@ -143,7 +142,7 @@ class _Loops:
             context.fired(root, f"one loop with {others}: about {loop.cost:.0f} cycles")
 
     def _place(self, node: Node) -> None:
-        """Put a node into the loop of its readers, or in one of its own."""
+        """Add a node to the loop of its readers, or to a new loop."""
         alone = self.cost(node, self.graph)
         if alone is None:
             return
@@ -155,7 +154,7 @@ class _Loops:
         self.loop_of[node] = joined
 
     def _joined(self, node: Node, alone: float) -> _Loop | str:
-        """The loop of a node's readers, with the node in it; or why not, empty if none of them is in one."""
+        """Return the loop of a node's readers, extended by the node, or why not; "" if they have no loop."""
         value = node.output
         readers = self.consumers.get(value, [])
         loops = {id(loop): loop for reader in readers if (loop := self.loop_of.get(reader)) is not None}
@@ -166,13 +165,13 @@ class _Loops:
             return f"%{value.name} has readers outside of the loop of {describe(loop.nodes[-1])}"
         last = loop.nodes[-1]
         if isinstance(node.op, Quantize):
-            return f"what {describe(last)} reads is quantised"
+            return f"it quantises an operand of {describe(last)}"
         if value.type.shape != last.output.type.shape:
             return f"it has {value.type.size} elements, and {describe(last)} has {last.output.type.size}"
         if loop.steps() + len(_operators(node)) > _MOST_STEPS:
-            return f"the loop of {describe(last)} has {loop.steps()} functions already"
+            return f"the loop of {describe(last)} has {loop.steps()} functions, the maximum"
         if self._takes_ram(node, loop):
-            return f"what it reads would be kept for {describe(last)}, and takes more RAM than its result"
+            return f"its operands would be kept for {describe(last)}, and need more RAM than its result"
         whole = _Loop([node, *loop.nodes], 0.0, loop.operands | set(node.operands))
         op, operands = whole.expression()
         one = make_node(op, operands, [last.output.name])
@@ -181,21 +180,25 @@ class _Loops:
             return f"no kernel computes it and {describe(last)} in one loop"
         if not self._is_faster(one, together, (alone, loop.cost)):
             return (
-                f"one loop with {describe(last)} would take about {together:.0f} cycles; "
-                f"apart they take {alone + loop.cost:.0f}, or were measured to be faster"
+                f"one loop with {describe(last)} needs about {together:.0f} cycles; "
+                f"separate loops need {alone + loop.cost:.0f}, or were measured to be faster"
             )
         loop.nodes, loop.cost, loop.operands = whole.nodes, together, whole.operands
         return loop
 
     def _is_faster(self, one: Node, together: float, apart: tuple[float, float]) -> bool:
-        """Whether one loop is to be in the place of two; `apart`: cycles of these."""
+        """Return whether one loop should replace two.
+
+        Args:
+            apart: cycles of the two loops.
+        """
         best = "fused" if together < sum(apart) else "apart"
-        if together > max(apart):  # else one of them costs nothing
+        if together > max(apart):  # otherwise one of them would be free
             best = self.context.choose(one, best, lambda: {"fused": together, "apart": sum(apart)})
         return best == "fused"
 
     def _takes_ram(self, node: Node, loop: _Loop) -> bool:
-        """Whether operands may take more than the result, while what else the loop reads is computed."""
+        """Return whether keeping operands until the loop runs may need more RAM than keeping the result."""
         kept = {v for v in node.operands if v not in self.constants} - loop.operands
         if sum(value.type.nbytes for value in kept) <= node.output.type.nbytes:
             return False

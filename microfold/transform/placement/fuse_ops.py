@@ -1,17 +1,17 @@
-"""Puts elementwise operators into the epilogue of the node that computes their operand.
+"""Fuses elementwise operators into the epilogue of their operand's producer.
 
     %a: int8[1,8,8,4] = conv2d(%x, %w, %b) {...}
     %y: int8[1,8,8,4] = clip(%a) {minimum=0.0, maximum=6.0}
         ->
     %y: int8[1,8,8,4] = conv2d(%x, %w, %b) {...} | clip() {minimum=0.0, maximum=6.0}
 
-The intermediate value must have no other reader. A table over `Pattern` and the given rule say which pairs
-may be fused. Where the kernels of the target are known (`PassContext.node_cost`), one of them must also
-compute the fused node, and take no more cycles than one kernel for each of the two.
+The intermediate value must have no other reader. A table over `Pattern` and the given rule decide which pairs
+may be fused. If the kernels of the target are known (`PassContext.node_cost`), one of them must also compute
+the fused node, in at most as many cycles as separate kernels for the two nodes.
 
-Only some kernels compute a function of a byte behind a product sum, by a table. Such a function is fused only
-where the target's kernels are known, and one for both is cheaper and takes no more scratch. It stays alone
-where flash is to be spared, because its kernel is another function than that of sums alone.
+Only some kernels compute a byte function after a product sum, with a table. The pass fuses these functions
+only if the target's kernels are known, and if the fused kernel is faster and needs no more scratch memory. If
+flash is short, it does not fuse them, because the fused kernel is a separate function.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from microfold.passes.context import MAX_OPT_LEVEL, PassContext
 from microfold.passes.decorators import function_pass
 from microfold.support.frozen import frozen
 
-# What may follow in the epilogue of what: elementwise steps on a value that is just computed.
+# Patterns that may follow each pattern in an epilogue: elementwise steps on a value that was just computed.
 FUSABLE: Mapping[Pattern, frozenset[Pattern]] = {
     Pattern.OUT_ELEMENTWISE_FUSABLE: frozenset({Pattern.ELEMENTWISE}),
     Pattern.BROADCAST: frozenset({Pattern.ELEMENTWISE}),
@@ -40,15 +40,15 @@ FUSABLE: Mapping[Pattern, frozenset[Pattern]] = {
 
 
 def takes_clip(producer: Node) -> bool:
-    """Return whether a clip may follow in the epilogue of a node; kernels decide whether it does."""
+    """Return whether a clip may follow in the epilogue of a node. Kernels decide whether it does."""
     return Pattern.ELEMENTWISE in FUSABLE.get(producer.op.pattern, frozenset())
 
 
 def with_step(producer: Node, step: Step, name: str, steps: Sequence[Step] = ()) -> Node:
-    """Return the producer with a step behind its epilogue, and `steps` behind that.
+    """Return the producer with `step` and then `steps` appended to its epilogue.
 
     Args:
-        name: of the result.
+        name: name of the result.
     """
     return make_node(producer.op, producer.inputs, [name], (*producer.epilogue, step, *steps))
 
@@ -57,8 +57,8 @@ def not_computed(producer: Node, node: Node, graph: Graph, context: PassContext)
     """Return the reason if kernels compute a producer alone, but none computes it fused.
 
     Args:
-        node: the producer with one more step in its epilogue.
-        graph: whose constants they read.
+        node: producer with one more step in its epilogue.
+        graph: graph of the constants that the nodes read.
     """
     cost = context.node_cost
     if cost is None or cost(node, graph) is not None or cost(producer, graph) is None:
@@ -70,12 +70,12 @@ FusionRule = Callable[[Node, Op], "str | None"]
 
 
 def only_clip(producer: Node, step: Op) -> str | None:
-    """Admit clips, which most kernels apply to their results."""
+    """Allow clips, which most kernels apply to their results."""
     return None if isinstance(step, Clip) else f"{producer.op.name} kernels cannot run {step.name}"
 
 
 def table_behind_sum(producer: Node, step: Op) -> str | None:
-    """Some kernels of int8 product sums look their outputs up in a table."""
+    """Allow int8 functions after product sums, for which some kernels have an output table."""
     x = producer.outputs[0].type
     if not isinstance(producer.op, Conv2D | DepthwiseConv2D | FullyConnected) or x.dtype is not DType.INT8:
         return f"{producer.op.name} kernels cannot run {step.name}"
@@ -88,17 +88,17 @@ def table_behind_sum(producer: Node, step: Op) -> str | None:
 @function_pass(opt_level=1)
 @frozen
 class FuseOps:
-    """Fuse elementwise operators into their producers.
+    """Fusion of elementwise operators into their producers.
 
     Attributes:
-        may_fuse: refuses a step in a producer's epilogue with a reason, or returns None.
-        may_win: the same for steps that `may_fuse` refuses, and that are fused only where that is known to be
+        may_fuse: returns why a step must not be in a producer's epilogue, or None if it may.
+        may_win: like `may_fuse`, for the steps that it refuses; these are fused only if that is known to be
             cheaper.
-        fuse_opt_level: 0 fuses nothing, 1 and more fuses; with -1, the level of the context decides alone
-            whether this pass runs.
+        fuse_opt_level: 0: fuse nothing; 1 and more: fuse; -1: only the level of the context decides whether
+            this pass runs.
 
     Raises:
-        InputError: `fuse_opt_level` is out of its range.
+        InputError: `fuse_opt_level` is out of range.
     """
 
     may_fuse: FusionRule = only_clip
@@ -107,7 +107,7 @@ class FuseOps:
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
         if not -1 <= self.fuse_opt_level <= MAX_OPT_LEVEL:
-            raise InputError(f"fuse_opt_level must be -1 to {MAX_OPT_LEVEL}; it is {self.fuse_opt_level}")
+            raise InputError(f"fuse_opt_level must be -1 to {MAX_OPT_LEVEL}; got {self.fuse_opt_level}")
         if self.fuse_opt_level == 0:
             context.declined(f"graph @{graph.name}", "fuse_opt_level 0 fuses nothing")
             return graph
@@ -145,9 +145,9 @@ class FuseOps:
     def _why_not(self, site: RewriteSite[None], producer: Node) -> str | None:
         node = site.node
         if len(producer.outputs) != 1 or len(node.outputs) != 1:
-            return "a node with several results is not fused"
+            return "nodes with several results are not fused"
         if node.op.pattern not in FUSABLE.get(producer.op.pattern, frozenset()):
-            return f"{producer.op.name} takes no epilogue: its pattern is {producer.op.pattern.name.lower()}"
+            return f"{producer.op.name} has no epilogue: its pattern is {producer.op.pattern.name.lower()}"
         if producer.op.has_effect or node.op.has_effect:
             return "it has an effect"
         if not site.is_only_reader(0):
@@ -160,11 +160,11 @@ class FuseOps:
 def _dearer(
     graph: Graph, apart: tuple[Node, Node], fused: Node, context: PassContext, *, must_win: bool
 ) -> str | None:
-    """Return the reason if nodes take fewer cycles apart than as one.
+    """Return the reason if two nodes need fewer cycles separately than fused.
 
     Args:
-        apart: the node of the operand, and the step's.
-        must_win: they must take more cycles apart; an unknown cost is a reason, too.
+        apart: producer of the operand, and the node of the step.
+        must_win: whether the fused node must be strictly faster; an unknown cost is then also a reason.
     """
     cost = context.node_cost
     if cost is None:
@@ -174,22 +174,22 @@ def _dearer(
     if together is None or len(each) < len(apart):
         return f"no kernel of the target is known for {fused.op.name} with it" if must_win else None
     fuse = together < sum(each) or (together == sum(each) and not must_win)
-    if together > each[0]:  # else the step costs nothing
+    if together > each[0]:  # otherwise the step would be free
         best = "fused" if fuse else "apart"
         taken = context.choose(fused, best, lambda: {"fused": together, "apart": sum(each)})
         if taken != best:
-            return None if taken == "fused" else "apart, it was measured to be faster"
+            return None if taken == "fused" else "separate kernels were measured to be faster"
     if fuse:
         return None
-    return f"in the epilogue it would take about {together:.0f} cycles; apart they take {sum(each):.0f}"
+    return f"fused: about {together:.0f} cycles; separate: {sum(each):.0f}"
 
 
 def _larger(graph: Graph, producer: Node, fused: Node, context: PassContext) -> str | None:
-    """Return the reason if a node takes more memory with a step than without it."""
+    """Return the reason if a step increases the memory that a node needs."""
     if context.spare_flash:
-        return "flash is to be spared: what computes both is another function"
+        return "flash is short: the fused kernel would be a separate function"
     scratch = context.node_scratch
     own, alone = (scratch(node, graph) for node in (fused, producer)) if scratch is not None else (None, None)
     if own is None or alone is None or own <= alone:
         return None
-    return f"in the epilogue it would take {own:.0f} bytes of scratch; apart they take {alone:.0f}"
+    return f"fused: {own:.0f} bytes of scratch; separate: {alone:.0f}"

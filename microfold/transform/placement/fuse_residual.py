@@ -1,16 +1,18 @@
-"""Adds a residual to the outputs of a convolution as soon as they are computed, where the arena gets smaller.
+"""Fuses residual additions into the convolutions before them if that makes the arena smaller.
 
     %c: int8[1,8,8,4] = conv2d(%x, %w, %b) {...}
     %y: int8[1,8,8,4] = add(%c, %r) {...} | clip() {minimum=0.0, maximum=6.0}
         ->
     %y: int8[1,8,8,4] = conv2d(%x, %w, %b) {...} | add(%r) {...} | clip() {minimum=0.0, maximum=6.0}
 
-The convolution's own result is then no tensor beside the input and the residual, over which the sum may lie.
-Values are int8 or float32. The intermediate value must have no other reader. int8 outputs pass through a
-block, which costs a little time; float32 sums take less time than apart. A function for such convolutions
-costs some flash, so that only sums are fused whose convolutions decide how large
-the arena is, and only where the plan, with the kernels of the target, is smaller (`PassContext.arenas`). With
-a limit of RAM they are fused where it is met only so, or in less time so.
+Without fusion, the result of the convolution is alive together with its input and the residual; the sum can
+overlap the residual. Values must be int8 or float32. The intermediate value must have no other reader. int8
+outputs go through a block buffer, which costs a little time; float32 sums become faster.
+
+A separate function for these convolutions costs some flash. Therefore only sums are fused whose
+convolutions determine the arena size, and only if the plan with the target's kernels becomes smaller
+(`PassContext.arenas`). With a RAM limit, they are fused if the limit is met only then, or is met in less
+time.
 """
 
 from __future__ import annotations
@@ -30,28 +32,28 @@ from microfold.passes.context import ArenaEstimate, Arenas, PassContext
 from microfold.passes.decorators import function_pass
 from microfold.transform.placement.fuse_ops import not_computed, with_step
 
-# Graphs of which plans are made: each takes as long as to select kernels for the model.
+# Maximum number of graphs to plan. Each plan costs as much as kernel selection for the whole model.
 _PLANS = 12
 
-# Of the largest sums' tensors, the part from which on others' may decide, too.
+# Fraction of the largest sum's tensors from which on other sums also may determine the arena size.
 _LARGE = 3 / 4
 
-# By the results of sums, which operands of theirs convolutions compute.
+# For the result of each sum, the indices of operands that convolutions compute.
 _Sums = Mapping[Value, Sequence[int]]
-# Which of them is fused.
+# For the result of each fused sum, the index of the operand to fuse.
 _Choice = Mapping[Value, int]
 
 
 @function_pass(opt_level=2)
 def fuse_residual(graph: Graph, context: PassContext) -> Graph:
-    """Fuse sums into the convolutions before them where the arena gets smaller."""
+    """Fuse sums into the convolutions before them if the arena becomes smaller."""
     sums = _sums(graph, context)
     if not sums:
         return graph
     producers = graph.producers()
     if context.arenas is None:
         for value in sums:
-            context.declined(producers[value], "what an arena takes is not known")
+            context.declined(producers[value], "the size of the arena is unknown")
         return graph
     search = _Search(graph, sums, context.arenas)
     before = context.arenas(graph)
@@ -66,14 +68,14 @@ def fuse_residual(graph: Graph, context: PassContext) -> Graph:
         if fused and after is not None:
             context.fired(producers[value], f"into conv2d %{convolved.name}: {_gain(before, after, limited)}")
         else:
-            small = f"%{convolved.name} is not among what decides how large the arena is"
+            small = f"%{convolved.name} does not determine the size of the arena"
             context.declined(producers[value], search.reasons.get(value, small))
     return result
 
 
 def _gain(before: ArenaEstimate | None, after: ArenaEstimate, limited: bool) -> str:
     if before is None or before.by_rows:
-        return f"so the arena fits, with {after.arena} bytes"
+        return f"then the arena fits, with {after.arena} bytes"
     if limited:
         return f"about {after.cycles:.0f} cycles instead of {before.cycles:.0f}"
     return f"the arena has {after.arena} bytes instead of {before.arena}"
@@ -81,10 +83,10 @@ def _gain(before: ArenaEstimate | None, after: ArenaEstimate, limited: bool) -> 
 
 @dataclass(eq=False)
 class _Search:
-    """Which sums to fuse.
+    """Search for the sums to fuse.
 
     Attributes:
-        reasons: why some sums are not, by their results.
+        reasons: why sums are not fused, by their results.
     """
 
     graph: Graph
@@ -98,7 +100,7 @@ class _Search:
         self._tried: dict[tuple[tuple[Value, int], ...], tuple[Graph, ArenaEstimate | None]] = {}
 
     def tried(self, choice: _Choice) -> tuple[Graph, ArenaEstimate | None]:
-        """The graph with these sums fused, and what it takes."""
+        """Return the graph with these sums fused, and the estimate of its arena."""
         key = tuple(choice.items())
         if not key:
             return self.graph, None
@@ -109,7 +111,7 @@ class _Search:
         return self._tried[key]
 
     def smallest(self, before: ArenaEstimate) -> _Choice:
-        """As many as make the arena smaller: those that are there where it is fullest, time and again."""
+        """Fuse the sums that are alive at the arena's peak, again and again while the arena shrinks."""
         choice: _Choice = {}
         now = before
         while True:
@@ -133,10 +135,10 @@ class _Search:
             choice, now = best
 
     def fitting(self, before: ArenaEstimate | None) -> _Choice:
-        """As few as make whole tensors fit the RAM that is allowed, or take less time; none if they do not.
+        """Return the fewest sums with which whole tensors fit the RAM limit, or need less time, if any.
 
         Args:
-            before: what the graph takes as it is, if it fits.
+            before: estimate of the unchanged graph, if it fits.
         """
         choice: _Choice = {}
         for trial in (*self._trials({}, self._large()), *self._trials({}, self.sums)):
@@ -149,11 +151,11 @@ class _Search:
             fewer = {other: operand for other, operand in choice.items() if other is not value}
             if fewer and self.left > 0 and self._is_as_good(before, fewer, choice):
                 choice = fewer
-                self.reasons[value] = "the model fits without"
+                self.reasons[value] = "the model fits without it"
         return choice
 
     def taken(self, planned: _Choice, before: ArenaEstimate | None, context: PassContext) -> _Choice:
-        """The choice that is made after all: what was planned, or all sums the other way."""
+        """Return the planned choice, or its opposite for all sums if that was measured to be faster."""
         other = {} if planned else self._trials({}, self.sums)[0]
         ways = {"as planned": planned, "apart" if planned else "fused": other}
 
@@ -163,11 +165,11 @@ class _Search:
 
         if context.choose("sums", "as planned", estimates) == "as planned":
             return planned
-        self.reasons |= dict.fromkeys(planned, "apart, the model was measured to be faster")
+        self.reasons |= dict.fromkeys(planned, "without fusion the model was measured to be faster")
         return other
 
     def _large(self) -> _Sums:
-        """Those with tensors about as large as any."""
+        """Return the sums whose tensors are about as large as the largest ones."""
         sizes: dict[Value, int] = {}
         for value, operands in self.sums.items():
             node = self._producers[value]
@@ -179,19 +181,19 @@ class _Search:
         return {value: self.sums[value] for value, size in sizes.items() if size >= least}
 
     def _is_as_good(self, before: ArenaEstimate | None, fewer: _Choice, choice: _Choice) -> bool:
-        """Whether fewer sums do as well."""
+        """Return whether fewer sums are as good."""
         now, other = self.tried(choice)[1], self.tried(fewer)[1]
         if now is None or other is None or self.arenas.why_not(before, other) is not None:
             return False
         return other.cycles <= now.cycles
 
     def _within(self, value: Value, operands: Sequence[int], now: ArenaEstimate) -> list[int]:
-        """Those of the operands that are alive where the arena is fullest."""
+        """Return the operands that are alive at the arena's peak."""
         inputs = self._producers[value].inputs
         return [index for index in operands if inputs[index] in now.fullest]
 
     def _trials(self, choice: _Choice, sums: _Sums) -> Sequence[_Choice]:
-        """With these sums, too: their first operands, or the second ones of those that have two."""
+        """Add these sums to a choice, with their first operands, and with their last ones if these differ."""
         found = [
             {**choice, **{value: operands[which] for value, operands in sums.items()}} for which in (0, -1)
         ]
@@ -199,7 +201,7 @@ class _Search:
 
 
 def _sums(graph: Graph, context: PassContext) -> _Sums:
-    """The sums that may be fused."""
+    """Return the sums that may be fused, and record the reasons for all others."""
     producers, uses = graph.producers(), graph.use_counts()
     found: dict[Value, list[int]] = {}
     for node in graph.nodes:
@@ -244,7 +246,7 @@ def _with_sum(producer: Node, node: Node, index: int) -> Node:
 
 
 def _fused(graph: Graph, choice: _Choice) -> Graph:
-    """The graph with sums in the epilogues of convolutions, which then come where the sums were."""
+    """Return the graph with sums in the epilogues of convolutions, which move to the place of the sums."""
 
     def fuse(site: RewriteSite[None]) -> tuple[Value, ...] | None:
         which = choice.get(site.node.output)

@@ -1,4 +1,4 @@
-"""Gives every output and every next state storage of its own.
+"""Gives every output and every next state separate storage.
 
     graph @g(%x: int8[4]) -> (%x, %y, %y) {          graph @g(%x: int8[4]) -> (%x#1, %y, %y#1) {
       %y: int8[4] = clip(%x) {...}             ->      %y: int8[4] = clip(%x) {...}
@@ -6,9 +6,10 @@
                                                        %y#1: int8[4] = copy(%y)
                                                      }
 
-Code generation places what a node computes. It has nowhere to put an output that is an input, a constant or
-a state, a view of one of these, or the same bytes as another output; each of these becomes a copy. A view of
-a value that a node computes, and that is no output itself, is placed with that value and needs none.
+Code generation allocates memory only for values that nodes compute. An output may also be an input, a
+constant or a state, a view of one of these, or the same bytes as another output. Each of these outputs
+becomes a copy. A view of a computed value that is no output itself shares that value's memory and needs no
+copy.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from microfold.passes.decorators import function_pass
 def materialize_outputs(graph: Graph, context: PassContext) -> Graph:
     """Insert copies so that outputs and next states are distinct, computed values."""
     producers = graph.producers()
-    # What a state becomes in its own place is no output: that would have to lie elsewhere.
+    # The next value of a state that is updated in place is no output, which would need other memory.
     updated = updated_states(graph)
     claimed: set[Value] = set(updated)
     copies: list[Node] = []
@@ -43,7 +44,7 @@ def materialize_outputs(graph: Graph, context: PassContext) -> Graph:
         return copies[-1].output
 
     outputs = tuple(own(value, "output") for value in graph.outputs)
-    # A state that is never assigned just stays where it is.
+    # A state that is never assigned stays in its place.
     state = tuple(
         s if s.next is s.value or s.next in updated else State(s.value, s.initial, own(s.next, "next state"))
         for s in graph.state
@@ -54,7 +55,7 @@ def materialize_outputs(graph: Graph, context: PassContext) -> Graph:
 
 
 def _storage(value: Value, producers: dict[Value, Node]) -> Value:
-    """The value whose bytes these are: views resolve to what they look at."""
+    """Return the value that owns the bytes: views resolve to their operand."""
     while value in producers:
         node = producers[value]
         if not node.op.is_view or node.epilogue or node.inputs[0] is None:

@@ -1,4 +1,4 @@
-"""Recognises layer normalisation where it is spelled out.
+"""Recognises layer normalisation that is written out as elementary operators.
 
     %m: float32[1,8,1] = mean(%x) {axes=(2), …}
     %d: float32[1,8,16] = squared_difference(%x, %m)
@@ -13,11 +13,11 @@
         ->
     %y: float32[1,8,16] = standardize(%x, %gamma, %beta) {epsilon=…}
 
-Whatever order the products and sums are in, the result must be ``gamma (x - m) r + beta``, as a polynomial in
-the value x, its mean m and the reciprocal root r. Only float32: the sums are rounded in another order. The
-steps of a quantised graph round between each other, which no single operator does. The pass comes after all
-that folds scales and shifts into weights: those that are left stay with the operator. Where kernels are
-known, it has to be worth it.
+The result must be ``gamma (x - m) r + beta`` as a polynomial in the value x, its mean m and the reciprocal
+root r, with sums and products in any order. The pass changes float32 only, and the sums are rounded in
+another order. The steps of a quantised graph round in between, which no single operator reproduces. The pass
+runs after all passes that fold scales and shifts into weights; remaining ones stay with the operator. If
+kernels are known, the operator must be profitable.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 from microfold.support.frozen import frozen
 
-# Exponents of x, of its mean, and of the reciprocal root; with what they are multiplied by along a row.
+# Polynomial: coefficients along a row, by the exponents of x, its mean and the reciprocal root.
 _Polynomial = Mapping[tuple[int, int, int], Array]
-# Nodes behind the root, at most: twice as many as the longest spelling has.
+# Maximum number of nodes after the root: twice the longest known spelling.
 _MOST_NODES = 20
 
 
 @function_pass(opt_level=3)
 def recognize_layer_norm(graph: Graph, context: PassContext) -> Graph:
-    """Put one operator in the place of what standardises the rows of a float32 value."""
+    """Replace nodes that standardise the rows of a float32 value by one operator."""
     search = _Search(graph)
     found: dict[Node, _Norm] = {}
     for node in graph.nodes:
@@ -87,10 +87,10 @@ def recognize_layer_norm(graph: Graph, context: PassContext) -> Graph:
 
 @frozen
 class _Norm:
-    """A normalisation that was found.
+    """Detected normalisation.
 
     Attributes:
-        nodes: all that nothing else needs; the last one computes the result.
+        nodes: nodes that only it needs; the last one computes the result.
     """
 
     x: Value
@@ -101,7 +101,7 @@ class _Norm:
 
 
 def _dearer(norm: _Norm, graph: Graph, context: PassContext) -> str | None:
-    """The reason if kernels take fewer cycles for the nodes than for one operator."""
+    """Return the reason if kernels need fewer cycles for the separate nodes than for one operator."""
     cost = context.node_cost
     if cost is None:
         return None
@@ -115,7 +115,7 @@ def _dearer(norm: _Norm, graph: Graph, context: PassContext) -> str | None:
     if together is not None and together <= sum(each):
         return None
     what = "no kernel" if together is None else f"about {together:.0f} cycles"
-    return f"one operator would take {what}; apart they take {sum(each):.0f}"
+    return f"one operator needs {what}; separate nodes need {sum(each):.0f}"
 
 
 class _Search:
@@ -125,7 +125,7 @@ class _Search:
         self.ends = {*graph.outputs, *(state.next for state in graph.state)}
 
     def norm_of(self, root: Node) -> _Norm | str:
-        """The normalisation that a reciprocal root is a part of; or why it is part of none."""
+        """Return the normalisation that contains a reciprocal root, or why there is none."""
         above = self._above(root)
         if isinstance(above, str):
             return above
@@ -144,7 +144,7 @@ class _Search:
             if parts is not None and node.output.type == x.type:
                 result = node, *parts
         if result is None:
-            return f"nothing behind it is scale * (x - mean) / deviation + shift, for x = %{x.name}"
+            return f"no node after it computes scale * (x - mean) / deviation + shift, for x = %{x.name}"
         last, scale, shift = result
         inside = self._needed(last, [*nodes, root, *region])
         for node in inside[:-1]:
@@ -154,18 +154,18 @@ class _Search:
         return _Norm(x, epsilon, scale, shift, tuple(inside))
 
     def _above(self, root: Node) -> tuple[Value, Value, float, list[Node]] | str:
-        """The value and its mean, epsilon, and the nodes up to the root, of a reciprocal deviation."""
+        """Return (value, mean, epsilon, nodes up to the root) of a reciprocal deviation, or the refusal."""
         total = self._producer(root.operands[0])
         if total is None or not isinstance(total.op, Add):
-            return "it is not taken of the sum of a variance and a number"
+            return "its operand is not the sum of a variance and a number"
         numbers = [v for v in total.operands if v in self.constants and self.constants[v].size == 1]
         others = [v for v in total.operands if v not in self.constants]
         if len(numbers) != 1 or len(others) != 1:
-            return "it is not taken of the sum of a variance and a number"
+            return "its operand is not the sum of a variance and a number"
         variance = self._producer(others[0])
         squares = self._producer(variance.operands[0]) if variance is not None else None
         if variance is None or squares is None or not _means_rows(variance):
-            return "what it is taken of is no variance along the last axis"
+            return "its operand is no variance along the last axis"
         nodes = [squares, variance, total]
         if isinstance(squares.op, SquaredDifference):
             pair = squares.operands
@@ -174,7 +174,7 @@ class _Search:
             twice = isinstance(squares.op, Mul) and squares.operands[0] is squares.operands[1]
             centred = self._producer(squares.operands[0]) if is_square or twice else None
             if centred is None or not isinstance(centred.op, Sub):
-                return "what it is taken of is no mean of squared differences"
+                return "its operand is no mean of squared differences"
             pair, nodes = centred.operands, [centred, *nodes]
         for x, mean in (pair, pair[::-1]):
             source, way = self._through_reshapes(mean)
@@ -183,12 +183,12 @@ class _Search:
             if of is not None and _means_rows(of) and of.operands[0] is x and is_spread:
                 epsilon = float(self.constants[numbers[0]].reshape(()))
                 if not (epsilon >= 0 and math.isfinite(epsilon)):
-                    return f"a variance and {epsilon:g} may have no root"
+                    return f"the sum of a variance and {epsilon:g} may have no root"
                 return x, source, epsilon, [of, *way, *nodes]
-        return "what it is taken of is not the difference from a mean along the last axis"
+        return "its operand is no difference from a mean along the last axis"
 
     def _behind(self, values: list[Value]) -> list[Node]:
-        """What reads them, and what reads that, in the order of the graph."""
+        """Return the transitive linear readers of some values, in the order of the graph."""
         found: dict[Node, None] = {}
         pending = [*values]
         while pending and len(found) < _MOST_NODES:
@@ -199,12 +199,12 @@ class _Search:
         return sorted(found, key=self.place.__getitem__)
 
     def _polynomial(self, node: Node, known: Mapping[Value, _Polynomial], x: Value) -> _Polynomial | None:
-        """What a node computes; None if it is no short polynomial."""
+        """Return the polynomial that a node computes, or None if it is no short polynomial."""
         if node.epilogue or node.output.type.dtype is not DType.FLOAT32:
             return None
         shape, spread, rows = x.type.shape, _spread(x.type), x.type.size // x.type.shape[-1]
         if isinstance(node.op, Reshape):
-            # Of means and roots, one for each row.
+            # Means and roots, with one number for each row.
             inner = known.get(node.operands[0])
             return inner if inner is not None and node.output.type.size == rows else None
         is_whole = node.output.type.shape == shape
@@ -227,7 +227,7 @@ class _Search:
         return _combined(node, *operands)
 
     def _needed(self, last: Node, among: list[Node]) -> list[Node]:
-        """Those of some nodes that one of them depends on, itself the last."""
+        """Return the nodes among some that one of them depends on, with that node at the end."""
         wanted, kept = {*last.operands}, [last]
         for node in sorted(set(among) - {last}, key=self.place.__getitem__, reverse=True):
             if node.output in wanted:
@@ -236,7 +236,7 @@ class _Search:
         return kept[::-1]
 
     def _producer(self, value: Value) -> Node | None:
-        """The bare node that computes a value."""
+        """Return the producer of a value if it has one result and no epilogue."""
         node = self.producers.get(value)
         return node if node is not None and not node.epilogue and len(node.outputs) == 1 else None
 
@@ -252,7 +252,7 @@ _ONE = np.array(1, np.float32)
 
 
 def _means_rows(node: Node) -> bool:
-    """Whether a node takes the mean along the last axis, and along no other one that has any length."""
+    """Return whether a node computes the mean along the last axis, and otherwise only axes of extent 1."""
     if not isinstance(node.op, Mean) or node.output.type.dtype is not DType.FLOAT32:
         return False
     shape = node.operands[0].type.shape
@@ -262,12 +262,12 @@ def _means_rows(node: Node) -> bool:
 
 
 def _spread(x: TensorType) -> tuple[int, ...]:
-    """The shape of one number for each row, where it is spread over the row."""
+    """Return the shape of one number for each row, which broadcasts over the row."""
     return (*x.shape[:-1], 1)
 
 
 def _along_row(array: Array, depth: int) -> Array | None:
-    """A constant as one number, or as one for each element of a row; None if it is neither."""
+    """Return a constant as one number or as one number for each element of a row; None if it is neither."""
     if array.size == 1:
         return array.reshape(())
     return array.reshape(-1) if array.shape[-1:] == (depth,) and array.size == depth else None
@@ -289,7 +289,7 @@ def _combined(node: Node, first: _Polynomial, second: _Polynomial) -> _Polynomia
 
 
 def _affine(polynomial: _Polynomial) -> tuple[Array, Array] | None:
-    """Scale and shift of (x - mean) / deviation; None if it is something else."""
+    """Return scale and shift of (x - mean) / deviation, or None if the polynomial is something else."""
     scale, other = polynomial.get((1, 0, 1)), polynomial.get((0, 1, 1))
     if scale is None or other is None or not polynomial.keys() <= {(1, 0, 1), (0, 1, 1), (0, 0, 0)}:
         return None

@@ -1,4 +1,4 @@
-"""Reads slices where they are.
+"""Lets readers of slices read the memory of the sliced value.
 
     %a: int8[1,24] = relu(%x) {...}
     %b: int8[1,8] = strided_slice(%a) {begin=(0, 16), size=(1, 8), strides=(1, 1)}
@@ -6,8 +6,8 @@
     %a: int8[1,24] = relu(%x) {...}
     %b: int8[1,8] = slice_view(%a) {begin=(0, 16), size=(1, 8)}
 
-The slice must be one block of memory that starts at a multiple of the arena's alignment, of a value that the
-graph computes.
+The slice must be one block of memory of a computed value, and must start at a multiple of the arena's
+alignment.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from microfold.passes.decorators import function_pass
 
 @function_pass(opt_level=1)
 def slice_as_view(graph: Graph, context: PassContext) -> Graph:
-    """Turn slices of computed values into views of them."""
+    """Replace slices of computed values by views of them."""
     views = Views(graph)
-    # The next value of a state that is updated in place may be read there, as long as anything reads it.
+    # The next value of a state that is updated in place may be read there by views.
     updated = updated_states(graph)
     moved = [state.next for state in graph.state if state.next not in updated]
     ends = {views[value].root for value in (*graph.outputs, *moved)}
@@ -52,12 +52,12 @@ def _refusal(node: Node, root: Value, computed: set[Value], ends: set[Value]) ->
     if node.epilogue:
         return "it has an epilogue"
     if any(stride != 1 and size > 1 for stride, size in zip(node.op.strides, node.op.size, strict=True)):
-        return "it skips elements or runs backwards"
+        return "it skips or reverses elements"
     if not is_block(x.shape, node.op.size):
         return f"{list(node.op.size)} of {x} is not one block"
     start = SliceView(node.op.begin, node.op.size).view_start(x) * x.dtype.itemsize
     if start % ALIGNMENT:
-        return f"views start at multiples of {ALIGNMENT} bytes; this one would at {start}"
+        return f"views start at multiples of {ALIGNMENT} bytes; this one would start at {start}"
     if root not in computed:
         return f"no node computes %{root.name}"
     if root in ends or result in ends:

@@ -150,7 +150,7 @@ def test_filters_stay() -> None:
     [
         ("NHW", "axes N, H, W and C"),
         ({"conv2d": "blocked"}, "a layout is a sequence of axes"),
-        ({"relu6": "NHWC"}, "operators with a layout are average_pool2d, conv2d"),
+        ({"relu6": "NHWC"}, "is no operator with a layout; these are average_pool2d, conv2d"),
     ],
 )
 def test_unknown_wishes(desired: str | dict[str, str], reason: str) -> None:

@@ -71,13 +71,13 @@ def test_one_channel_makes_the_transpose_a_reshape() -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("%y: float32[1,3,8,8] = logistic(%x)", "its own layout does not show: none found"),
+        ("%y: float32[1,3,8,8] = logistic(%x)", "its own layout is not clear: none detected"),
         (
             f"""%t: float32[1,8,8,3] = transpose(%x) {TO_NHWC}
             %p: float32[1,4,4,3] = max_pool2d(%t) {{{POOL}}}
             %q: float32[1,1,4,8] = max_pool2d(%x) {{{POOL}}}
             %y: float32[1,48] = reshape(%p) {{shape=(1, 48)}}""",
-            "its own layout does not show: NCHW and NHWC found",
+            "its own layout is not clear: NCHW and NHWC detected",
         ),
     ],
 )

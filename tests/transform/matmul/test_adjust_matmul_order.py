@@ -108,7 +108,7 @@ def test_constant_factors_cost_nothing() -> None:
 @pytest.mark.parametrize(
     ("element", "shapes", "outputs", "reason"),
     [
-        ("float32{}", ("2,8", "8,2", "2,9", "2,2", "2,9"), "%y", "the other order takes"),
+        ("float32{}", ("2,8", "8,2", "2,9", "2,2", "2,9"), "%y", "the other order needs"),
         ("float32{}", ("8,2", "2,8", "8,3", "8,8", "8,3"), "%y, %p", "other readers"),
         ("int8{} q(0.1, 3)", ("8,2", "2,8", "8,3", "8,8", "8,3"), "%y", "rounded to int8"),
     ],
@@ -138,7 +138,7 @@ def test_a_narrow_layer_between() -> None:
           %y: float32[1,3] = fully_connected(%h, %w)
         }
         """,
-        "has 9 elements, they have 6",
+        "has 9 elements; the factors have 6",
     )
 
 

@@ -132,8 +132,8 @@ def test_conditions_of_the_caller() -> None:
         """
     step = partial(CombineParallelConv2D, slice=-1.0, byte=0.0)
     assert len(step(check=lambda nodes: len(nodes) == 2)(parse(dedent(text))).nodes) == 3
-    check_declined(step(min_num_branches=3), text, "there must be 3 branches; there are 2")
+    check_declined(step(min_num_branches=3), text, "at least 3 branches are required; found 2")
     check_declined(step(check=lambda _: "they are mine"), text, "they are mine")
     check_declined(step(check=lambda _: False), text, "the check rejects them")
-    with pytest.raises(InputError, match="min_num_branches must be at least 2; it is 1"):
+    with pytest.raises(InputError, match="min_num_branches must be at least 2; got 1"):
         step(min_num_branches=1)(parse(dedent(text)))

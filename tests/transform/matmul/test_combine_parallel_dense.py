@@ -143,5 +143,5 @@ def test_sums_of_two_widths_stay_apart() -> None:
           %z: int16[2,1] q(0.2, 0) = fully_connected(%x, %w, %b)
         }
         """,
-        "wrap round at 32 bits",
+        "wrap at 32 bits",
     )

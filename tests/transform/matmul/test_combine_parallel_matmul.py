@@ -60,7 +60,7 @@ def test_transposed_matrices() -> None:
 @pytest.mark.parametrize(
     ("step", "quant", "reason"),
     [
-        (CombineParallelMatmul(), "q(0.2, 5)", "the slices would take"),
+        (CombineParallelMatmul(), "q(0.2, 5)", "the slices would need"),
         (combine, "q(0.3, 5)", ""),
     ],
 )

@@ -63,9 +63,12 @@ def test_halves() -> None:
 @pytest.mark.parametrize(
     ("graph", "reason"),
     [
-        (conv2d_graph(2, 2, 3, 2, (1, 2)), "its window of 1 x 2 is not its image"),
-        (conv2d_graph(1, 1, 3, 2, (1, 1), padding=((1, 1), (0, 0))), "its window of 1 x 1 is not its image"),
-        (conv2d_graph(3, 1, 3, 2, (2, 1), strides=(2, 2)), "its window of 2 x 1 is not its image"),
+        (conv2d_graph(2, 2, 3, 2, (1, 2)), "its window of 1 x 2 is not exactly its image"),
+        (
+            conv2d_graph(1, 1, 3, 2, (1, 1), padding=((1, 1), (0, 0))),
+            "its window of 1 x 1 is not exactly its image",
+        ),
+        (conv2d_graph(3, 1, 3, 2, (2, 1), strides=(2, 2)), "its window of 2 x 1 is not exactly its image"),
     ],
 )
 def test_declined(graph: Graph, reason: str) -> None:

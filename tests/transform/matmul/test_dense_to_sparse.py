@@ -56,7 +56,7 @@ def test_a_pruned_layer(element: str) -> None:
 @pytest.mark.parametrize(
     ("density", "step", "block", "reason"),
     [
-        (0.95, sparse, 1, "bytes, it takes 1024"),
+        (0.95, sparse, 1, "bytes; dense weights need 1024"),
         (0.6, sparse, 1, "times as long"),
         (0.2, sparse, 4, "times as long"),
         (0.6, DenseToSparse(slowdown=3.0), 1, None),

@@ -73,7 +73,7 @@ def test_computed_weights() -> None:
 @pytest.mark.parametrize(
     ("permutation", "shape", "outputs", "reason"),
     [
-        ((1, 0, 2), "2,4,3", "%y", "more than to swap"),
+        ((1, 0, 2), "2,4,3", "%y", "more than swap"),
         ((0, 2, 1), "4,3,2", "%y, %t", "leaves the graph"),
         ((0, 2, 1), "4,3,2", "%y, %z", "abs reads it"),
     ],

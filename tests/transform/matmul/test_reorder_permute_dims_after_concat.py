@@ -80,7 +80,7 @@ def test_one_part_twice() -> None:
           %z: int8[4,4] = concatenate(%a, %a) {axis=0}
         }
         """,
-        "no transpose less",
+        "no transpose would be saved",
     )
 
 

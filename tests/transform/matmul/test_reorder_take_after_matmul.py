@@ -81,7 +81,7 @@ def test_units_of_a_layer() -> None:
 @pytest.mark.parametrize(
     ("gather", "outputs", "reason"),
     [
-        ("%t: float32[1,8] = gather(%x, %i) {axis=0}", "%y", "instructions; it takes"),
+        ("%t: float32[1,8] = gather(%x, %i) {axis=0}", "%y", "instructions; it needs"),
         ("%t: float32[1,8] = gather(%x, %i) {axis=0}", "%y, %t", "other readers"),
         ("%t: float32[9,8] = gather(%u, %j) {axis=1}", "%z", "other slices"),
     ],

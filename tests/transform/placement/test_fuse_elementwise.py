@@ -81,7 +81,7 @@ def test_what_is_quantised_begins_a_loop() -> None:
           %y: float32[4] = dequantize(%a)
         }
         """,
-        "what dequantize %y reads is quantised",
+        "it quantises an operand of dequantize %y",
         _with(_each),
     )
 
@@ -125,7 +125,7 @@ def test_where_two_loops_are_less() -> None:
     check_declined(
         fuse_elementwise,
         CHAIN.replace("OUTPUTS", "%y"),
-        "one loop with add %y would take about 50 cycles; apart they take 22",
+        "one loop with add %y needs about 50 cycles; separate loops need 22",
         _with(dear),
     )
 
@@ -145,7 +145,7 @@ def test_where_costs_are_not_known() -> None:
 def test_where_flash_is_short() -> None:
     context = replace(_with(_each), spare_flash=True)
     text = CHAIN.replace("OUTPUTS", "%y")
-    check_declined(fuse_elementwise, text, "each loop would be code of its own, and flash is short", context)
+    check_declined(fuse_elementwise, text, "each loop would need separate code, and flash is short", context)
 
 
 def test_a_value_that_is_spread_is_computed_once() -> None:
@@ -175,7 +175,7 @@ def test_operands_are_not_kept_while_others_are_computed() -> None:
           %y: float32[1,4,4,8] = mul(%b, %r)
         }
         """,  # noqa: E501
-        "what it reads would be kept for mul %y, and takes more RAM than its result",
+        "its operands would be kept for mul %y, and need more RAM than its result",
         _with(_each),
     )
 

@@ -114,7 +114,7 @@ def test_only_where_the_arena_is_fullest() -> None:
     result = fuse_residual(parse(TWO), PassContext(arenas=Counted(full=("e",))))
     (node,) = (node for node in result.nodes if node.epilogue)
     assert node.inputs[0] is result.inputs[1], "the second operand is the one that is alive"
-    reason = "%c is not among what decides how large the arena is"
+    reason = "%c does not determine the size of the arena"
     check_declined(fuse_residual, ONE, reason, PassContext(arenas=Counted(full=())))
 
 
@@ -156,7 +156,7 @@ def test_declined(nodes: str, outputs: str, reason: str) -> None:
 
 
 def test_unknown_arenas() -> None:
-    check_declined(fuse_residual, ONE, "what an arena takes is not known")
+    check_declined(fuse_residual, ONE, "the size of the arena is unknown")
 
 
 def test_no_plan_is_made_without_such_sums() -> None:

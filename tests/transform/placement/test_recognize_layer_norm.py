@@ -118,10 +118,14 @@ def test_other_readers(value: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("mul(%m, %s)", "mul(%x, %s)", "nothing behind it is scale * (x - mean) / deviation + shift"),
-        ("sub(%beta, %b)", "add(%beta, %b)", "nothing behind it is scale * (x - mean) / deviation + shift"),
-        ("squared_difference(%x, %m)", "squared_difference(%x, %beta)", "not the difference from a mean"),
-        ("add(%v, %epsilon)", "mul(%v, %epsilon)", "not taken of the sum of a variance and a number"),
+        ("mul(%m, %s)", "mul(%x, %s)", "no node after it computes scale * (x - mean) / deviation + shift"),
+        (
+            "sub(%beta, %b)",
+            "add(%beta, %b)",
+            "no node after it computes scale * (x - mean) / deviation + shift",
+        ),
+        ("squared_difference(%x, %m)", "squared_difference(%x, %beta)", "no difference from a mean"),
+        ("add(%v, %epsilon)", "mul(%v, %epsilon)", "its operand is not the sum of a variance and a number"),
         ("mean(%d) {axes=(2,)", "sum(%d) {axes=(2,)", "no variance along the last axis"),
         ("[0.001]", "[-0.001]", "may have no root"),
     ],
@@ -150,9 +154,9 @@ def test_constants_along_the_rows() -> None:
       %y: float32[4,4] = mul(%c, %p)
     }
     """
-    check_declined(recognize_layer_norm, text, "nothing behind it is scale")
+    check_declined(recognize_layer_norm, text, "no node after it computes scale")
     text = text.replace("mul(%c, %p)", "mul(%c, %s)").replace("mul(%r, %t)", "add(%r, %r)")
-    check_declined(recognize_layer_norm, text, "nothing behind it is scale")
+    check_declined(recognize_layer_norm, text, "no node after it computes scale")
 
 
 def test_along_other_axes() -> None:
@@ -168,7 +172,7 @@ def test_where_one_operator_is_dearer() -> None:
 
     context = PassContext(node_cost=cost)
     text = _graph(SPELLINGS["keras"])
-    check_declined(recognize_layer_norm, text, "about 1000 cycles; apart they take 100", context)
+    check_declined(recognize_layer_norm, text, "about 1000 cycles; separate nodes need 100", context)
 
 
 def test_scales_go_into_weights_first() -> None:

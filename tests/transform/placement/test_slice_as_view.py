@@ -48,9 +48,9 @@ def test_generated_code_reads_them_in_place(core: str) -> None:
 @pytest.mark.parametrize(
     ("source", "begin", "size", "strides", "output", "reason"),
     [
-        ("a", "0, 1", "1, 8", "1, 1", "y", "multiples of 8 bytes; this one would at 4"),
+        ("a", "0, 1", "1, 8", "1, 1", "y", "multiples of 8 bytes; this one would start at 4"),
         ("a", "0, 0", "2, 8", "1, 1", "y", "not one block"),
-        ("a", "0, 0", "1, 8", "1, 2", "y", "skips elements"),
+        ("a", "0, 0", "1, 8", "1, 2", "y", "skips or reverses elements"),
         ("x", "1, 0", "1, 8", "1, 1", "y", "no node computes %x"),
         ("a", "1, 0", "1, 8", "1, 1", "b", "%b leaves the graph"),
         ("a", "1, 0", "1, 8", "1, 1", "a, %y", "%a leaves the graph"),

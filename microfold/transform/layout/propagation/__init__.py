@@ -1,7 +1,7 @@
-"""Values under another order of elements: what operators let through, and how such values travel.
+"""Propagation of values whose elements are in another order.
 
-`arrangement` is the algebra of orders, `message` a value that exists in another one, `frame` what a rule
-needs to compute there, `rule` the interface of an operator's behaviour; `sweep` lets messages travel through
-a graph. `elementwise`, `axes`, `images` and `matmul` hold the rules: agnostic, lightly sensitive and heavily
-sensitive operators. An operator without a rule stops every message.
+`arrangement` is the algebra of orders, and `message` a value in another order. `frame` describes the axes
+that a rule computes on, and `rule` is the interface of an operator's rule. `sweep` propagates messages
+through a graph. `elementwise`, `axes`, `images` and `matmul` contain the rules: of agnostic, lightly
+sensitive and heavily sensitive operators. An operator without a rule stops every message.
 """

@@ -1,4 +1,4 @@
-"""The algebra of orders of elements: split axes into factors, permute the factors, merge them."""
+"""Algebra of element orders: axes are split into factors, the factors permuted and merged again."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from microfold.support.frozen import frozen
 
 @frozen
 class Arrangement:
-    """How the elements of a value lie in another one, its source.
+    """Order of a value's elements relative to another value, the source.
 
-    Transposes, reshapes and changes of layout, and all rows of them, are arrangements: the source is split
-    into factors, these are permuted, and whatever shape the value has merges them again. Shapes are no part
-    of it: a reshape does not move elements.
+    Transposes, reshapes, layout changes and all chains of them are arrangements: the source is split into
+    factors, the factors are permuted, and the shape of the value merges them again. Shapes are not part of an
+    arrangement, because a reshape does not move elements.
 
     Attributes:
-        sizes: of the factors, in the source's order.
-        order: of the value's factors, which of the source's it is.
+        sizes: sizes of the factors, in the order of the source.
+        order: for each factor of the value, its index in the source.
     """
 
     sizes: Shape
@@ -31,41 +31,43 @@ class Arrangement:
 
     @staticmethod
     def identity(shape: Shape) -> Arrangement:
-        """Nothing moves."""
+        """Return the arrangement that moves no element."""
         return Arrangement(shape, tuple(range(len(shape))))
 
     @property
     def value_sizes(self) -> Shape:
-        """Of the factors, in the value's order."""
+        """Sizes of the factors, in the order of the value."""
         return tuple(self.sizes[factor] for factor in self.order)
 
     @property
     def inverse(self) -> Arrangement:
-        """How the source lies in the value."""
+        """Arrangement of the source relative to the value."""
         return Arrangement(self.value_sizes, inverse_permutation(self.order))
 
     @property
     def is_view(self) -> bool:
-        """No element moves."""
+        """Whether no element moves."""
         return len(self.simplified().sizes) <= 1
 
     def simplified(self) -> Arrangement:
-        """Return it with the fewest factors: none of size 1, neighbours that stay neighbours merged."""
+        """Merge factors that stay adjacent, and drop factors of size 1."""
         return _simplified(self)
 
     def split_source(self, shape: Shape) -> Arrangement | None:
-        """Return it with factors that do not cross bounds of the source's axes; None if there are none."""
+        """Split factors at the bounds of the source's axes. None if that is not possible."""
         return _split_source(self, shape)
 
     def split_value(self, shape: Shape) -> Arrangement | None:
-        """Return it with factors that do not cross bounds of the value's axes; None if there are none."""
+        """Split factors at the bounds of the value's axes. None if that is not possible."""
         split = self.inverse.split_source(shape)
         return split.inverse if split is not None else None
 
     def then(self, other: Arrangement) -> Arrangement | None:
-        """How `other`'s value lies in this one's source, this one's value being `other`'s source.
+        """Compose with an arrangement whose source is this one's value.
 
-        None if their factors have no common refinement (4 times 6 against 3 times 8).
+        Returns:
+            The arrangement of `other`'s value relative to this one's source. None if the factors have no
+            common refinement (for example 4 times 6 and 3 times 8).
         """
         first, second = self, other
         if first.value_sizes != second.sizes:
@@ -81,24 +83,24 @@ class Arrangement:
         return Arrangement(first.sizes, tuple(first.order[factor] for factor in second.order))
 
     def apply(self, array: Array) -> Array:
-        """The source's elements in the value's order; of shape `value_sizes`."""
+        """Return the elements of the source in the order of the value, with shape `value_sizes`."""
         return np.ascontiguousarray(array.reshape(self.sizes).transpose(self.order))
 
     def restricted(self, keep: Callable[[int], bool]) -> Arrangement:
-        """Of the factors that are kept, named by their places in the source, only."""
+        """Return the arrangement of some factors, which `keep` selects by their index in the source."""
         kept = [factor for factor in range(len(self.sizes)) if keep(factor)]
         place = {factor: index for index, factor in enumerate(kept)}
         sizes = tuple(self.sizes[factor] for factor in kept)
         return Arrangement(sizes, tuple(place[factor] for factor in self.order if factor in place))
 
 
-# Sweeps ask for the same few arrangements at every node.
+# Size of the caches: sweeps ask for the same few arrangements at every node.
 _REMEMBERED = 1 << 12
 
 
 @lru_cache(_REMEMBERED)
 def _simplified(given: Arrangement) -> Arrangement:
-    """See `Arrangement.simplified`."""
+    """Implement `Arrangement.simplified`."""
     kept = [factor for factor in given.order if given.sizes[factor] != 1]
     rank = {factor: place for place, factor in enumerate(sorted(kept))}
     runs: list[list[int]] = []
@@ -114,7 +116,7 @@ def _simplified(given: Arrangement) -> Arrangement:
 
 @lru_cache(_REMEMBERED)
 def _split_source(given: Arrangement, shape: Shape) -> Arrangement | None:
-    """See `Arrangement.split_source`."""
+    """Implement `Arrangement.split_source`."""
     pieces = refine(given.sizes, shape)
     if pieces is None:
         return None
@@ -124,14 +126,15 @@ def _split_source(given: Arrangement, shape: Shape) -> Arrangement | None:
 
 
 def inverse_permutation(order: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the permutation that undoes one."""
+    """Return the inverse of a permutation."""
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def refine(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]] | None:
-    """The factors of each size, outermost first, so that those of all of them do not cross bounds of `shape`.
+    """Split each size into factors, outermost first, that do not cross the bounds of `shape`.
 
-    Both are extents of the same elements. None if the bounds of one lie across those of the other.
+    Both describe the same elements. None if a bound of one is inside an axis of the other in an incompatible
+    way.
     """
     pieces: list[list[int]] = [[] for _ in sizes]
     axes = iter([extent for extent in shape if extent != 1])
@@ -141,7 +144,7 @@ def refine(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]] | None
         while rest != 1:
             room = next(axes) if room == 1 else room
             piece = math.gcd(rest, room)
-            # Outer parts come first: what is left of both must be inner parts.
+            # Outer parts come first: the remainders of both must be inner parts.
             if piece not in (rest, room):
                 return None
             pieces[index].append(piece)
@@ -152,9 +155,9 @@ def refine(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]] | None
 
 
 def group(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]]:
-    """The factors, by their places, of each axis of a shape whose bounds they do not cross.
+    """Return the factors, by index, of each axis of a shape. The factors must not cross bounds of the shape.
 
-    An axis of size 1 takes the factor of size 1 that stands in its place, if there is one.
+    An axis of size 1 gets the factor of size 1 at its position, if there is one.
     """
     groups: list[list[int]] = []
     place = 0

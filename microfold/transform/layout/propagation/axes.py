@@ -1,4 +1,4 @@
-"""Lightly sensitive operators: what some axes mean to them, and that these must be whole ones to stay so."""
+"""Rules of lightly sensitive operators, which need some axes as whole axes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from microfold.transform.layout.propagation.frame import Frame
 from microfold.transform.layout.propagation.rule import Answer, ReorderedNode, layout_rule
 
-UNCLEAR = "the axes of its operand cannot be told apart in the other order"
+UNCLEAR = "the axes of its operand cannot be distinguished in the other order"
 
 
 def _isolated(place: ReorderedNode, *axes: int, index: int = 0) -> Frame | str:
-    """The operand's frame with each of these axes of it as one axis of the source."""
+    """Return the operand's frame, with each of these axes as one axis of the source, or the refusal."""
     frame = place.frame(index)
     if frame is None:
         return UNCLEAR
@@ -31,7 +31,7 @@ def _isolated(place: ReorderedNode, *axes: int, index: int = 0) -> Frame | str:
     if isinstance(isolated, str):
         return isolated
     lost = [axis for axis in axes if isolated.place_of(axis) is None]
-    return f"axis {lost[0]}, of extent 1, has no place in the other order" if lost else isolated
+    return f"axis {lost[0]}, of extent 1, does not exist in the other order" if lost else isolated
 
 
 @layout_rule(Pad)
@@ -71,7 +71,7 @@ def strided_slice(place: ReorderedNode) -> Answer:
 
 @layout_rule(Concatenate)
 def concatenate(place: ReorderedNode) -> Answer:
-    """In the order of the operand that has the fewest elements of the others moved."""
+    """Use the order of the operand for which the fewest elements of the other operands have to move."""
     op = place.op
     assert isinstance(op, Concatenate)
     indices = range(len(place.node.inputs))
@@ -87,7 +87,7 @@ def concatenate(place: ReorderedNode) -> Answer:
     cost, frame = best
     here = sum(place.type(index).size for index in indices if place.arranged(index) is not None)
     if place.gives_up(cost, here):
-        return f"putting its other operands in order would move {cost} elements to save {here}"
+        return f"reordering its other operands would move {cost} elements to save {here}"
     parts = [place.bring(index, _part(place, frame, index)) for index in indices]
     source = place.emit(Concatenate(_place(frame, op.axis)), *parts)
     return place.result(source, frame.resized(op.axis, place.out.shape[op.axis]).arrangement)
@@ -154,11 +154,11 @@ def cumsum(place: ReorderedNode) -> Answer:
 
 @layout_rule(Gather)
 def gather(place: ReorderedNode) -> Answer:
-    """Along an axis, with a row of indices in their own order."""
+    """Gather along an axis, with a vector of indices in their original order."""
     op = place.op
     assert isinstance(op, Gather)
     if place.type(1).rank != 1 or place.arranged(0) is None:
-        return "its indices are no row"
+        return "its indices must be a vector in their original order"
     frame = _isolated(place, op.axis)
     if isinstance(frame, str):
         return frame
@@ -169,13 +169,13 @@ def gather(place: ReorderedNode) -> Answer:
 
 @layout_rule(Softmax, LogSoftmax, L2Normalization)
 def along_last_axis(place: ReorderedNode) -> Answer:
-    """The last axis has no attribute: it must be the last one in the other order, too."""
+    """Require that the last axis is also last in the other order: the operator has no axis attribute."""
     last = place.out.rank - 1
     frame = _isolated(place, last)
     if isinstance(frame, str):
         return frame
     if _place(frame, last) != len(frame.groups) - 1:
-        return "it works along the last axis, which is another one in the other order"
+        return "it works along the last axis, which is not last in the other order"
     return place.result(place.emit(place.op, place.bring(0, frame)), frame.arrangement)
 
 

@@ -1,4 +1,4 @@
-"""Constants in another order."""
+"""Reordered constants."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from microfold.ir.types import Array
 
 
 def permuted(builder: GraphBuilder, value: Value, order: Array, axis: int) -> Value:
-    """A constant with the slices along an axis, and their scales, in another order.
+    """Return a constant with reordered slices along an axis, and reordered scales.
 
     Args:
-        order: for each slice of the result, which one of the constant it is.
+        order: for each slice of the result, its index in the constant.
     """
     type, array = value.type, builder.constants[value]
     quant = type.quant

@@ -1,4 +1,4 @@
-"""What the transposes of a graph cost."""
+"""Cost of the transposes of a graph."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.transform.layout.propagation.sweep import arrangement_of, moves
 
-# Elements moved, bytes moved, transposes, and how late they stand (negative).
+# Moved elements, moved bytes, number of transposes, and their depth (negative: later is better).
 Cost = tuple[int, int, int, int]
 NOTHING: Cost = (0, 0, 0, 0)
 
 
 def added(one: Cost, other: Cost) -> Cost:
-    """The cost of both."""
+    """Return the sum of two costs."""
     return one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3]
 
 
 def depths(graph: Graph, given: Mapping[Value, int] | None = None) -> dict[Value, int]:
-    """How many computing nodes lie one behind the other up to each value.
+    """Return the maximum number of computing nodes on a path to each value.
 
     Args:
-        given: those of the graph's inputs; default: 0.
+        given: depths of the graph's inputs; default: 0.
     """
     late = dict(given or {})
     for node in graph.nodes:
@@ -33,7 +33,7 @@ def depths(graph: Graph, given: Mapping[Value, int] | None = None) -> dict[Value
 
 
 def node_cost(node: Node, late: Mapping[Value, int]) -> Cost:
-    """What a node costs if it is a transpose; one that is a view costs nothing but its number."""
+    """Return the cost of a node if it is a transpose, else 0. A view costs only its count."""
     if not moves(node.op):
         return NOTHING
     x = node.operands[0].type
@@ -44,7 +44,7 @@ def node_cost(node: Node, late: Mapping[Value, int]) -> Cost:
 
 
 def movement_cost(graph: Graph, given: Mapping[Value, int] | None = None) -> Cost:
-    """What all nodes cost; for `given` see `depths`."""
+    """Return the cost of all nodes. For `given` see `depths`."""
     late = depths(graph, given)
     total = NOTHING
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""Agnostic operators: they treat all elements alike, whatever their order."""
+"""Rule of agnostic operators, which process all elements alike in any order."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from microfold.transform.layout.propagation.rule import Answer, ReorderedNode
 
 
 def is_elementwise(op: Op) -> bool:
-    """Each element of the result is computed from one element of each operand, broadcast."""
-    # The shape that a value is broadcast to is an attribute.
+    """Return whether each result element is computed from one element of each operand, with broadcasting."""
+    # The result shape of BroadcastTo is an attribute, which depends on the order.
     return op.pattern in (Pattern.ELEMENTWISE, Pattern.BROADCAST) and not isinstance(op, BroadcastTo)
 
 
 def elementwise(place: ReorderedNode) -> Answer:
-    """In the order of an operand of the result's shape: the one that has the fewest elements moved."""
+    """Use the order of the operand, of the result's shape, for which the fewest elements have to move."""
     indices = range(len(place.node.inputs))
     if any(place.node.inputs[index] is None for index in indices):
         return "an operand is absent"
@@ -32,13 +32,13 @@ def elementwise(place: ReorderedNode) -> Answer:
     cost, frame = best
     here = sum(place.type(index).size for index in indices if place.arranged(index) is not None)
     if place.gives_up(cost, here):
-        return f"putting its other operands in order would move {cost} elements to save {here}"
+        return f"reordering its other operands would move {cost} elements to save {here}"
     source = place.emit(place.op, *(place.bring(index, frame) for index in indices))
     return place.result(source, frame.arrangement)
 
 
 def _frame(place: ReorderedNode, index: int) -> Frame | None:
-    """The frame of an operand that is not broadcast, so divided that all operands have whole axes."""
+    """Return the frame of an operand without broadcasting, split so that all operands have whole axes."""
     if place.arranged(index) is None or place.type(index).shape != place.out.shape:
         return None
     frame = place.frame(index)

@@ -1,4 +1,4 @@
-"""What a rule needs to compute on a value's source instead of on the value."""
+"""Frame: the axes of a value and of its source, for rules that compute on the source."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from microfold.transform.layout.propagation.arrangement import Arrangement, grou
 
 @frozen
 class Frame:
-    """The factors of a value: which axis of it each belongs to, and how the source's axes group them.
+    """Factors of a value: their axes in the value, and their groups, the axes of the source.
 
     Attributes:
         value: shape of the value.
-        arrangement: so divided that no factor crosses the bounds of an axis of value or source.
-        axes: of the value, for each of the source's factors.
-        groups: the factors of each axis of the source, by their places.
+        arrangement: arrangement split so that no factor crosses a bound of an axis of value or source.
+        axes: for each factor of the source, its axis of the value.
+        groups: for each axis of the source, the indices of its factors.
     """
 
     value: Shape
@@ -29,11 +29,11 @@ class Frame:
     groups: tuple[tuple[int, ...], ...]
 
     @staticmethod
-    @lru_cache(1 << 12)  # sweeps ask for the same few at every node
+    @lru_cache(1 << 12)  # sweeps ask for the same few frames at every node
     def of(arrangement: Arrangement, value: Shape, source: Shape) -> Frame | None:
-        """Return that of a value and a source of these shapes; None if the value's axes cannot be told apart.
+        """Return the frame of a value and a source of these shapes; None if the value's axes cannot be split.
 
-        Where the source's axes cannot, every factor is an axis.
+        If the axes of the source cannot be split, every factor becomes one axis.
         """
         divided = arrangement.split_value(value)
         if divided is None:
@@ -50,16 +50,16 @@ class Frame:
 
     @property
     def shape(self) -> Shape:
-        """Of the source as the groups have it; it may be the source's own."""
+        """Shape of the source according to the groups."""
         return self.kept_shape(lambda _: True)
 
     def kept_shape(self, keep: Callable[[int], bool]) -> Shape:
-        """The same with extent 1 for the factors that are not kept."""
+        """Return `shape` with extent 1 for the factors that are not kept."""
         sizes = self.arrangement.sizes
         return tuple(math.prod(sizes[f] for f in factors if keep(f)) for factors in self.groups)
 
     def regrouped(self, key: Callable[[int], Hashable]) -> Frame:
-        """With groups divided, so that all factors of one have the same key; those without fit anywhere."""
+        """Split groups so that all factors of a group have the same key. The key None fits any group."""
         groups: list[tuple[int, ...]] = []
         for factors in self.groups:
             parts: list[list[int]] = [[]]
@@ -74,16 +74,16 @@ class Frame:
         return replace(self, groups=tuple(groups))
 
     def isolated(self, axes: Callable[[int], bool]) -> Frame | str:
-        """With each of these axes of the value as one axis of the source; the reason if that is not possible.
+        """Return the frame with each of these axes of the value as one axis of the source, or the refusal.
 
-        The factors of such an axis are merged into one.
+        The factors of each of these axes are merged into one factor.
         """
         frame = self
         wanted = [axis for axis in sorted(set(self.axes)) if axes(axis)]
         for axis in wanted:
             merged = frame._merged(axis)
             if merged is None:
-                return f"the elements of axis {axis} do not stand in a row in the other order"
+                return f"the elements of axis {axis} are not contiguous in the other order"
             frame = merged
         isolated = frame
 
@@ -124,14 +124,14 @@ class Frame:
         )
 
     def place_of(self, axis: int) -> int | None:
-        """The group that is an isolated axis of the value; None if it has extent 1 and no factor."""
+        """Return the group of an isolated axis of the value; None if it has extent 1 and no factor."""
         found = [
             index for index, factors in enumerate(self.groups) if any(self.axes[f] == axis for f in factors)
         ]
         return found[0] if found else None
 
     def resized(self, axis: int, extent: int) -> Frame:
-        """An isolated axis with another extent."""
+        """Return the frame with another extent of an isolated axis."""
         sizes = tuple(
             extent if self.axes[f] == axis else size for f, size in enumerate(self.arrangement.sizes)
         )
@@ -139,5 +139,5 @@ class Frame:
         return replace(self, value=value, arrangement=Arrangement(sizes, self.arrangement.order))
 
     def without(self, gone: Callable[[int], bool]) -> Arrangement:
-        """What is left of the arrangement without some axes of the value."""
+        """Return the arrangement without some axes of the value."""
         return self.arrangement.restricted(lambda factor: not gone(self.axes[factor]))

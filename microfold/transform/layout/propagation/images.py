@@ -1,8 +1,9 @@
-"""Heavily sensitive operators: the order of an image's axes is their layout. Channels may stand in any order.
+"""Rules of heavily sensitive operators, which need an image's layout. Its channels may be in any order.
 
-What treats each channel by itself gives its result with the channels in the same order; filters are permuted
-with them. What sums over channels takes the order into its filters, and the message ends. Integers keep their
-bits; sums of floats over permuted channels are added up in another order, as in `canonicalize_ops`.
+An operator that processes each channel separately returns its channels in the same order, and permutes its
+filters accordingly. An operator that sums over channels permutes its filters, and the message ends there.
+Integers keep their bits; sums of floats over permuted channels are accumulated in another order, as in
+`canonicalize_ops`.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from microfold.transform.layout.propagation.arrangement import Arrangement
 from microfold.transform.layout.propagation.message import put_in_order
 from microfold.transform.layout.propagation.rule import Answer, ReorderedNode, layout_rule
 
-CHANNELS = 3  # the axis of an NHWC image
+CHANNELS = 3  # channel axis of an NHWC image
 
 
 def _channels(place: ReorderedNode) -> Arrangement | str:
-    """How the channels are ordered, if everything else of the image is in order; else the reason."""
+    """Return the order of the channels if all other axes of the image are in order, else the refusal."""
     layout = refuses_layout(place.op)
     if layout is not None:
         return layout
     frame = place.frame()
     if frame is None:
-        return "the axes of the image cannot be told apart in the other order"
+        return "the axes of the image cannot be distinguished in the other order"
     sizes, order = frame.arrangement.sizes, frame.arrangement.order
     pixels = [f for f in order if frame.axes[f] != CHANNELS and sizes[f] != 1]
     channels = [f for f in order if frame.axes[f] == CHANNELS and sizes[f] != 1]
@@ -41,7 +42,7 @@ def _channels(place: ReorderedNode) -> Arrangement | str:
 
 
 def _image(place: ReorderedNode) -> Value:
-    """The image with its channels as the source has them."""
+    """Return the image with the channels in the order of the source."""
     message = place.arranged()
     assert message is not None
     return put_in_order(
@@ -55,7 +56,7 @@ def _image(place: ReorderedNode) -> Value:
 
 
 def _result(place: ReorderedNode, source: Value, channels: Arrangement) -> Answer:
-    """Batch, height and width in order, then the channels as they are."""
+    """Return the answer for a result whose batch, height and width are in order, with these channels."""
     pixels = source.type.shape[:CHANNELS]
     order = (0, 1, 2, *(CHANNELS + factor for factor in channels.order))
     return place.result(source, Arrangement((*pixels, *channels.sizes), order))
@@ -93,6 +94,6 @@ def conv2d(place: ReorderedNode) -> Answer:
     if isinstance(channels, str):
         return channels
     if filters is None or filters.shape[CHANNELS] != place.type(0).shape[CHANNELS]:
-        return "its filters are not constant, or see groups of channels"
+        return "its filters are not constant, or read groups of channels"
     places = channels.inverse.apply(np.arange(filters.shape[CHANNELS])).reshape(-1)
     return place.emit(place.op, _image(place), place.permuted(1, places, CHANNELS), *place.inputs[2:])

@@ -1,4 +1,4 @@
-"""Fully connected layers: constant weights take the order of the elements that they are multiplied by."""
+"""Rule of fully connected layers: constant weights can be permuted like the elements that they multiply."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ROWS, DEPTH = 0, 1
 
 @layout_rule(FullyConnected)
 def fully_connected(place: ReorderedNode) -> Answer:
-    """Rows in order, their elements in any: the weights' columns take the order, which is exact for integers.
+    """Permute the columns of the weights if the rows are in order. This is exact for integers.
 
-    Where the source has the elements before the rows, each sum runs along a column of it: a convolution of
-    the image [1, K, N, 1] with windows of K rows by one column computes the same sums in place.
+    If the source has the elements before the rows, each sum runs along a column of the source. A convolution
+    of the image [1, K, N, 1] with windows of K rows by one column then computes the same sums in place.
     """
     frame = place.frame()
     if frame is None:
-        return "the rows of its operand cannot be told apart in the other order"
+        return "the rows of its operand cannot be distinguished in the other order"
     if place.array(1) is None:
         return "its weights are not constant"
     sizes, order = frame.arrangement.sizes, frame.arrangement.order
@@ -40,7 +40,7 @@ def fully_connected(place: ReorderedNode) -> Answer:
 
 
 def _columns(frame: Frame) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Which column of the weights each element of the source's rows meets."""
+    """Return the column of the weights for each element of the source's rows."""
     columns = frame.arrangement.restricted(lambda factor: frame.axes[factor] == DEPTH)
     return columns.inverse.apply(np.arange(frame.value[DEPTH])).reshape(-1)
 
@@ -56,7 +56,7 @@ def _as_convolution(place: ReorderedNode, frame: Frame) -> Answer:
     op, x, weights = place.op, place.type(0), place.type(1)
     assert isinstance(op, FullyConnected)
     if weights.quant is not None and any(weights.quant.zero_points):
-        return "as a convolution it would need weights with zero point 0"
+        return "as a convolution its weights must have zero point 0"
     builder = place.site.builder
     turned = place.permuted(1, _columns(frame), DEPTH)
     filters = builder.constants[turned].reshape(*weights.shape, 1, 1)

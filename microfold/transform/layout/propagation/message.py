@@ -1,4 +1,4 @@
-"""The message "this value exists, under another order of its elements"."""
+"""Message that a value exists in another order of its elements."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from microfold.transform.layout.propagation.arrangement import Arrangement, grou
 
 @frozen(eq=False)
 class Made:
-    """What a sweep has made so far.
+    """Results of a sweep so far.
 
     Attributes:
-        values: what has been put in order: (source, simplified arrangement, shape) to the value.
-        owners: for each node that puts elements in order, the node of the old graph that it is there for.
-        choices: the fields of the manner that anything depended on.
+        values: reordered values by (source, simplified arrangement, shape).
+        owners: for each reordering node, the node of the old graph that requires it.
+        choices: fields of the manner that some decision depended on.
     """
 
     values: dict[tuple[Value, Arrangement, Shape], Value] = field(
@@ -32,20 +32,20 @@ class Made:
     choices: set[str] = field(default_factory=set[str])
 
     def own(self, builder: GraphBuilder, start: int, owner: Node) -> None:
-        """The nodes behind the first `start` ones that have no owner get one."""
+        """Assign an owner to all nodes after the first `start` ones that have none."""
         for node in builder.nodes[start:]:
             self.owners.setdefault(node, owner)
 
 
 @frozen(eq=False)
 class Arranged(Pending):
-    """A value whose elements are those of `source`, in another order.
+    """Value that has the elements of `source` in another order.
 
     Attributes:
-        type: what readers expect; its quantisation, if any, is one for the whole tensor.
-        origin: the node that the message comes from.
-        made: of the sweep; a value that several messages ask for is put in order once.
-        spelling: the operator that puts the source's elements in order, if one says more than a transpose.
+        type: type that readers expect; quantisation must be per tensor.
+        origin: node that the message comes from.
+        made: results of the sweep; a value that several messages need is reordered once.
+        spelling: operator that reorders the source's elements, if it is more specific than a transpose.
     """
 
     source: Value
@@ -71,7 +71,7 @@ class Arranged(Pending):
 def put_in_order(
     builder: GraphBuilder, source: Value, arrangement: Arrangement, shape: Shape, name: str, made: Made
 ) -> Value:
-    """Emit what moves the source's elements: at most one transpose, between reshapes where it needs them."""
+    """Emit the nodes that reorder the source: at most one transpose, between reshapes if necessary."""
     simple = arrangement.simplified()
     key = (source, simple, shape)
     if key not in made.values:
@@ -94,9 +94,9 @@ def _reshaped(builder: GraphBuilder, value: Value, shape: Shape, name: str) -> V
     return value if value.type.shape == shape else builder.emit(Reshape(shape), [value], [name])[0]
 
 
-@lru_cache(1 << 12)  # sweeps ask for the same few at every node
+@lru_cache(1 << 12)  # sweeps ask for the same few arrangements at every node
 def as_permutation(source: Shape, arrangement: Arrangement, shape: Shape) -> tuple[int, ...] | None:
-    """Return the arrangement as one transpose of whole axes; None if it is none."""
+    """Return the arrangement as one transpose of whole axes, or None."""
     split = arrangement.simplified().split_source(source)
     split = split.split_value(shape) if split is not None else None
     if split is None or len(source) != len(shape):

@@ -1,4 +1,4 @@
-"""What an operator says about operands that exist under another order, and what it is told."""
+"""Interface of rules: how an operator handles reordered operands, and the view of a node that a rule gets."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from microfold.transform.layout.propagation.constants import permuted
 from microfold.transform.layout.propagation.frame import Frame
 from microfold.transform.layout.propagation.message import Arranged, Made, put_in_order
 
-# So many orders of an operator's operands are tried for its result.
+# Maximum number of orders of an operator's operands that are tried for its result.
 MAX_ORDERS = 8
 
 
 @frozen
 class Manner:
-    """How a sweep decides where rules leave a choice.
+    """Policy of a sweep for decisions that rules leave open.
 
     Attributes:
-        eager: operands that are not in the others' order are put there, whatever that moves; otherwise only
-            if it moves fewer elements than to give the message up.
-        grow: messages pass operators whose result is larger than their operands.
-        numerics: ``exact`` keeps the order in which floats are summed, where the sum is one of elements.
+        eager: whether operands are always brought into the order of the others; otherwise only if that moves
+            fewer elements than ending the message.
+        grow: whether messages pass operators whose result is larger than their operands.
+        numerics: ``exact`` keeps the order in which floats are summed, if the sum is over elements.
     """
 
     eager: bool = False
@@ -39,10 +39,10 @@ class Manner:
 
 @frozen
 class ReorderedNode:
-    """A node, some of whose operands exist under another order, as rules see it.
+    """View for rules of a node with reordered operands.
 
     Attributes:
-        inputs: what stands for the node's inputs.
+        inputs: replacements of the node's inputs.
     """
 
     site: RewriteSite[None]
@@ -64,42 +64,42 @@ class ReorderedNode:
         return self.node.outputs[0].type
 
     def operand(self, index: int) -> Operand:
-        """An operand that is there."""
+        """Return a present operand."""
         operand = self.inputs[index]
         assert operand is not None
         return operand
 
     def type(self, index: int) -> TensorType:
-        """What the node expects as an operand that is there."""
+        """Return the type that the node expects for a present operand."""
         value = self.node.inputs[index]
         assert value is not None
         return value.type
 
     def arranged(self, index: int = 0) -> Arranged | None:
-        """The message that stands for an operand."""
+        """Return the message for an operand, or None if it is in order."""
         operand = self.operand(index)
         return operand if isinstance(operand, Arranged) else None
 
     def array(self, index: int) -> Array | None:
-        """The constant behind an operand; None if it is absent or computed."""
+        """Return the content of a constant operand, or None if it is absent or computed."""
         return self.site.array(self.node.inputs[index]) if index < len(self.node.inputs) else None
 
     def frame(self, index: int = 0) -> Frame | None:
-        """The frame of an operand that exists under another order."""
+        """Return the frame of a reordered operand, or None."""
         message = self.arranged(index)
         if message is None:
             return None
         return Frame.of(message.arrangement, message.type.shape, message.source.type.shape)
 
     def cost(self, index: int, frame: Frame) -> int:
-        """How many elements `bring` moves."""
+        """Return the number of elements that `bring` moves."""
         if self.array(index) is not None:
             return 0
         path = self._path(index, frame)
         return self.type(index).size if path is None or not path.is_view else 0
 
     def bring(self, index: int, frame: Frame) -> Value:
-        """An operand as the source of `frame` has its elements; with extent 1 where it broadcasts."""
+        """Return an operand with the axes of the source of `frame`; with extent 1 for broadcast axes."""
         builder, keep = self.site.builder, self.extends(index, frame)
         value, shape = self.node.inputs[index], frame.kept_shape(keep)
         assert value is not None
@@ -117,30 +117,30 @@ class ReorderedNode:
         return put_in_order(builder, operand.source, path, shape, value.name, self.made)
 
     def permuted(self, index: int, order: Array, axis: int) -> Value:
-        """A constant operand with the slices along an axis in another order."""
+        """Return a constant operand with reordered slices along an axis."""
         return permuted(self.site.builder, self.site.builder.value(self.operand(index)), order, axis)
 
     def _path(self, index: int, frame: Frame) -> Arrangement | None:
-        """From where an operand's elements are to where the frame has them."""
+        """Return the arrangement from an operand's present order to the order of the frame's source."""
         wanted = frame.arrangement.restricted(self.extends(index, frame)).inverse
         operand = self.operand(index)
         return operand.arrangement.then(wanted) if isinstance(operand, Arranged) else wanted
 
     def extends(self, index: int, frame: Frame) -> Callable[[int], bool]:
-        """Which of the frame's factors an operand has: all but those that it is broadcast along."""
+        """Return a predicate for the factors of the frame along which the operand is not broadcast."""
         value = frame.value
         shape = (1,) * (len(value) - self.type(index).rank) + self.type(index).shape
         return lambda factor: shape[frame.axes[factor]] == value[frame.axes[factor]]
 
     def gives_up(self, cost: int, here: int) -> bool:
-        """Whether a message ends for the elements that the other operands' way into its order would move."""
+        """Return whether a message ends because reordering the other operands would move more elements."""
         if cost < here:
             return False
         self.made.choices.add("eager")
         return not self.manner.eager
 
     def orders(self, indices: Sequence[int]) -> Iterator[int]:
-        """Those of some operands that exist under another order; one of each order."""
+        """Yield the reordered ones among some operands, one for each order."""
         seen: set[tuple[Arrangement, Shape, Shape]] = set()
         for index in indices:
             message = self.arranged(index)
@@ -152,25 +152,25 @@ class ReorderedNode:
                 yield index
 
     def emit(self, op: Op, *inputs: Operand | None) -> Value:
-        """Append the node's replacement, of one result; its epilogue, which has no operands, stays."""
+        """Append the node's replacement, with one result. The epilogue has no operands and stays."""
         return self.site.emit(op, *inputs, epilogue=self.site.epilogue)[0]
 
     def result(self, source: Value, arrangement: Arrangement) -> Operand:
-        """What stands for the node's result, whose elements are those of `source`."""
+        """Return the replacement of the node's result, whose elements are those in `source`."""
         old = self.node.outputs[0]
         origin = next(m.origin for m in self.inputs if isinstance(m, Arranged))
         message = Arranged(source, arrangement, old.type, old.name, origin, self.made)
         return message.realize(self.site.builder) if arrangement.is_view else message
 
 
-# What stands for the node's results, or why it needs its operands in their own order.
+# Replacement of the node's result, or the reason why it needs its operands in their original order.
 Answer = Operand | str
 Rule = Callable[[ReorderedNode], Answer]
 RULES: dict[type[Op], Rule] = {}
 
 
 def layout_rule(*op_types: type[Op]) -> Callable[[Rule], Rule]:
-    """Decorator: the rule of these operators and their subclasses."""
+    """Register the decorated function as the rule of these operators and their subclasses."""
 
     def decorate(rule: Rule) -> Rule:
         for op_type in op_types:

@@ -1,4 +1,4 @@
-"""One sweep: messages start at transposes, travel as far as rules let them, and are put in order there."""
+"""Sweep: messages start at transposes, travel as far as rules permit, and are reordered there."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from microfold.transform.layout.propagation.elementwise import elementwise, is_e
 from microfold.transform.layout.propagation.message import Arranged, Made, put_in_order
 from microfold.transform.layout.propagation.rule import RULES, Manner, ReorderedNode, Rule
 
-# Importing a module of rules makes them known.
+# Importing a rule module registers its rules.
 _RULES = (axes, images, matmul)
 
-# Operands that are read transposed in front of their node: by node and index, the permutation.
+# Operands to transpose before their node reads them: permutation by (node, index).
 Raised = Mapping[tuple[Node, int], tuple[int, ...]]
-# The layout that a node is to compute in; None: its own.
+# Returns the layout in which a node must compute; None: its own layout.
 Wish = Callable[[Node], str | None]
 
 
 def moves(op: Op) -> bool:
-    """The operator does nothing but put elements in another order."""
+    """Return whether the operator only reorders elements."""
     return isinstance(op, Transpose | LayoutTransform)
 
 
 def arrangement_of(op: Op, shape: Shape) -> Arrangement:
-    """What a transpose, a change of layout or a reshape does to an operand of a shape."""
+    """Return the arrangement by which a transpose, layout change or reshape changes its operand."""
     if isinstance(op, Transpose):
         return Arrangement(shape, op.permutation)
     if isinstance(op, LayoutTransform):
@@ -48,20 +48,19 @@ def arrangement_of(op: Op, shape: Shape) -> Arrangement:
 
 @dataclass
 class Sweep:
-    """One way through a graph.
+    """One pass over a graph. All attributes from `stopped` on are results.
 
     Attributes:
-        seeds: the transposes and changes of layout that start messages.
-        raised: operands that are transposed before what reads them, and read in the old order there.
-        wish: the layout that each operator over images is brought to.
-        stopped: found: where and why the message from a node ended.
-        refused: found: why a node does not get the layout that is wished for.
-        converted: found: which nodes do, and from which to which layout.
-        made: found: the values that have been put in order.
-        reached: found: pairs of nodes that have to do with each other: where a message comes from, and where
-            it has been.
-        messages: found: the values that had another order behind their node.
-        taken: found: the transposes and changes of layout that became messages, or parts of some.
+        seeds: transposes and layout changes that start messages.
+        raised: operands to transpose before their readers, which then read them in the old order.
+        wish: requested layout of each operator over images.
+        stopped: reason and place at which the message of each node ended.
+        refused: reason why a node does not get the requested layout.
+        converted: nodes that do, with their old and new layout.
+        made: reordered values.
+        reached: pairs (origin of a message, node that it has reached).
+        messages: values that were in another order after their node.
+        taken: transposes and layout changes that became messages, or parts of messages.
     """
 
     graph: Graph
@@ -81,11 +80,11 @@ class Sweep:
         self.seeds = dict.fromkeys(self.seeds)
 
     def run(self) -> Graph:
-        """The graph with all messages travelled; the graph itself if there were none."""
+        """Return the graph after all messages have travelled; the same graph if there were none."""
         return forward_rewrite(self.graph, self.visit)
 
     def visit(self, site: RewriteSite[None]) -> Operand | None:
-        """The rule of the rewrite."""
+        """Visit one node of the rewrite."""
         start = len(site.builder.nodes)
         operands = (site.replaced.get(value) for value in site.node.operands)
         self.reached += [(operand.origin, site.node) for operand in operands if isinstance(operand, Arranged)]
@@ -109,7 +108,7 @@ class Sweep:
         return self._passed(site)
 
     def _movement(self, site: RewriteSite[None]) -> Operand | None:
-        """A message starts, or goes on in another order."""
+        """Start a message, or continue it in another order."""
         node, operand = site.node, site.inputs[0]
         value = node.inputs[0]
         assert value is not None and operand is not None
@@ -121,7 +120,7 @@ class Sweep:
         if message is not None:
             joined = message.arrangement.then(step)
             if joined is None:
-                self._stop(message, node, "the factors of both orders have nothing in common")
+                self._stop(message, node, "the two orders have no common factors")
                 source = site.builder.value(operand)
             else:
                 whole = joined
@@ -132,7 +131,7 @@ class Sweep:
         return Arranged(source, whole, type, name, origin, self.made)
 
     def _passed(self, site: RewriteSite[None]) -> Operand | None:
-        """A message reaches any other node."""
+        """Let a message reach a node that does not reorder elements."""
         place = ReorderedNode(site, self._inputs(site), self.manner, self.made)
         messages = [operand for operand in place.inputs if isinstance(operand, Arranged)]
         if not messages:
@@ -157,10 +156,10 @@ class Sweep:
             if not self.manner.grow:
                 return "its result is larger than its operand"
         rule = rule_of(node.op)
-        return rule(place) if rule is not None else "the order of its operands is part of what it computes"
+        return rule(place) if rule is not None else "its result depends on the order of its operands"
 
     def _inputs(self, site: RewriteSite[None]) -> tuple[Operand | None, ...]:
-        """The node's inputs, with those transposed that are to be."""
+        """Return the node's inputs, with the requested ones transposed."""
         inputs = list(site.inputs)
         for index, operand in enumerate(inputs):
             permutation = self.raised.get((site.node, index))
@@ -180,7 +179,7 @@ class Sweep:
         return tuple(inputs)
 
     def _convert(self, site: RewriteSite[None], wanted: str) -> Operand | None:
-        """A node over images in another layout."""
+        """Return the result of a node over images that is converted to another layout."""
         node, given = site.node, layout_of(site.node.op)
         value, operand = node.inputs[0], site.inputs[0]
         assert value is not None and operand is not None and given is not None
@@ -209,7 +208,7 @@ class Sweep:
     def _in_order(
         self, site: RewriteSite[None], operand: Operand, step: LayoutTransform, given: Shape, shape: Shape
     ) -> Operand:
-        """The image in the other layout."""
+        """Return the image in the other layout."""
         order = arrangement_of(step, given)
         name = site.node.operands[0].name
         blocked = layouts.is_blocked(step.source) or layouts.is_blocked(step.target)
@@ -230,10 +229,10 @@ class Sweep:
 
 
 def run_side_by_side(graph: Graph, sweeps: Mapping[Node, Sweep]) -> Graph:
-    """Several sweeps at once, each over nodes of its own; messages end where another one's nodes begin.
+    """Run several sweeps at once, each over its own nodes. Messages end at the nodes of another sweep.
 
     Args:
-        sweeps: by node. No node of one reads what a node of another one gives.
+        sweeps: sweep of each node. No node of one sweep reads a result of another sweep's nodes.
     """
 
     def visit(site: RewriteSite[None]) -> Operand | None:
@@ -244,11 +243,11 @@ def run_side_by_side(graph: Graph, sweeps: Mapping[Node, Sweep]) -> Graph:
 
 
 def rule_of(op: Op) -> Rule | None:
-    """What an operator says about other orders."""
+    """Return the rule of an operator, or None."""
     found = next((RULES[base] for base in type(op).__mro__ if base in RULES), None)
     return elementwise if found is None and is_elementwise(op) else found
 
 
 def _can_travel(type: TensorType) -> bool:
-    """A value that may exist under another order: it has elements, and one scale if any."""
+    """Return whether a value may be reordered: it has elements, and at most one scale."""
     return type.size > 0 and (type.quant is None or type.quant.axis is None)

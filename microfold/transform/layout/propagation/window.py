@@ -1,4 +1,4 @@
-"""Parts of a graph around one transpose: what its message may meet, and what may be moved in front of it."""
+"""Windows: small parts of a graph around one transpose, for the search of better positions."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from microfold.support.frozen import frozen
 from microfold.transform.layout.propagation.elementwise import is_elementwise
 from microfold.transform.layout.propagation.sweep import Raised, moves, rule_of
 
-# Nodes of the largest window.
+# Maximum number of nodes of a window.
 MAX_WINDOW = 64
 
 
 @frozen(eq=False)
 class Window:
-    """Some nodes, as a graph.
+    """Some nodes of a graph, as a graph.
 
     Attributes:
-        read_outside: values that nodes outside of it read.
+        read_outside: values that nodes outside of the window read.
     """
 
     graph: Graph
@@ -32,7 +32,7 @@ class Window:
 
 
 class Surroundings:
-    """A graph, made ready for windows to be cut out of it."""
+    """Graph with indices for cutting out windows."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -42,7 +42,7 @@ class Surroundings:
         self.ends = {*graph.outputs, *(state.next for state in graph.state)}
 
     def window(self, nodes: Iterable[Node]) -> Window:
-        """These nodes."""
+        """Return the window of these nodes."""
         kept = dict.fromkeys(sorted(nodes, key=self.position.__getitem__))
         made = dict.fromkeys(value for node in kept for value in node.outputs)
         read = dict.fromkeys(value for node in kept for value in node.operands)
@@ -55,19 +55,19 @@ class Surroundings:
         return Window(Graph("window", inputs, ends, tuple(kept), constants), read_outside)
 
     def touched(self, window: Window) -> Iterator[Node]:
-        """The nodes of a window, those that it reads, and those that read it."""
+        """Yield the nodes of a window, their producers and their readers."""
         for node in window.graph.nodes:
             yield node
             yield from (self.producers[value] for value in node.operands if value in self.producers)
             yield from (reader for value in node.outputs for reader in self.readers.get(value, ()))
 
     def around(self, seed: Node) -> tuple[Node, ...]:
-        """All nodes that windows of a transpose may have."""
+        """Return all nodes that windows of a transpose may contain."""
         before = self._before(seed, MAX_WINDOW) if isinstance(seed.op, Transpose) else {}
         return (*before, *self.behind([seed], MAX_WINDOW))
 
     def behind(self, starts: Iterable[Node], size: int) -> dict[Node, None]:
-        """The nodes that messages from some nodes may reach, the nearest first; at most `size`."""
+        """Return at most `size` nodes that messages from some nodes may reach, the nearest first."""
         found = dict.fromkeys(starts)
         pending = list(found)
         for node in pending:
@@ -83,7 +83,7 @@ class Surroundings:
         return found
 
     def raised(self, seed: Node) -> Iterator[tuple[Window, Raised]]:
-        """Operands to transpose instead of the seed's: those of 1, 2, 4 … nodes before it along each path."""
+        """Yield operands to transpose instead of the seed's, 1, 2, 4 … nodes before it along each path."""
         if not isinstance(seed.op, Transpose):
             return
         depth, known = 1, 0
@@ -113,7 +113,7 @@ class Surroundings:
             depth *= 2
 
     def _before(self, seed: Node, depth: int) -> dict[Node, None]:
-        """Nodes that keep axes, of which so many lie one behind the other in front of the seed."""
+        """Return nodes before the seed that keep axes, on paths of at most `depth` nodes."""
         inside: dict[Node, None] = {}
         layer = dict.fromkeys([seed.operands[0]])
         for _ in range(depth):
@@ -126,7 +126,7 @@ class Surroundings:
         return inside
 
     def _moved(self, raised: Raised) -> int:
-        """Elements of operands that are computed, without transposes that might cancel, or do the same."""
+        """Count the elements to transpose, without constants and transposes that may cancel or be shared."""
         values = dict.fromkeys(node.inputs[index] for node, index in raised)
         return sum(
             value.type.size
@@ -138,7 +138,7 @@ class Surroundings:
         )
 
     def _transposes(self, value: Value) -> list[Node]:
-        """Transposes of a value."""
+        """Return the transposes of a value."""
         return [reader for reader in self.readers.get(value, ()) if moves(reader.op)]
 
 
@@ -147,10 +147,10 @@ def _is_movement(node: Node | None) -> bool:
 
 
 def _may_pass(node: Node) -> bool:
-    """Messages may go on behind the node."""
+    """Return whether messages may continue after the node."""
     return len(node.outputs) == 1 and (_is_movement(node) or rule_of(node.op) is not None)
 
 
 def _keeps_axes(node: Node) -> bool:
-    """The axes of its result are those of its operands."""
+    """Return whether the axes of the node's result are the axes of its operands."""
     return is_elementwise(node.op) or isinstance(node.op, Pad | StridedSlice | Concatenate)

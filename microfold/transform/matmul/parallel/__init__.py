@@ -1,1 +1,1 @@
-"""Nodes that do the same side by side, found, combined and taken apart again."""
+"""Search for parallel nodes, their combination, and the slices of the combined result."""

@@ -1,8 +1,8 @@
-"""Search for parallel branches, their combination, and the slices that take the result apart.
+"""Search for parallel branches, their combination, and the slices that split the result.
 
 Branches are nodes of one operator with equal attributes that read one value, or reshapes of it to one shape,
-and have constants of their own. A clip that alone reads the result of a branch belongs to it. Taken off the
-combined result it could no longer be fused, so that branches go together only if their clips are equal.
+and have different constants. A clip that is the only reader of a branch's result belongs to the branch. It
+could not be fused after a slice of the combined result, so that only branches with equal clips are combined.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from microfold.support.frozen import frozen
 
 @frozen
 class Branch:
-    """A node, and the clip behind it if there is one."""
+    """Node, and the clip after it, if any."""
 
     node: Node
     clip: Node | None
@@ -41,7 +41,7 @@ class Branch:
 
 @frozen
 class Weights:
-    """Weights and biases of the combined node, output channels along `axis` of the weights."""
+    """Weights and biases of the combined node. Output channels are along `axis` of the weights."""
 
     type: TensorType
     array: Array
@@ -51,10 +51,10 @@ class Weights:
 Key = Callable[[Node, Graph], "tuple[Hashable, ...] | str"]
 Combine = Callable[[Sequence[Branch], Graph], "Weights | str"]
 Verdict = Callable[[Sequence[Branch]], "str | None"]
-# Says whether the nodes of a group may be combined: None or True allow it, False or a reason do not.
+# Returns None or True if the nodes of a group may be combined, or False or a reason if not.
 Check = Callable[[Sequence[Node]], "str | bool | None"]
 
-# Branches that a group must have at least, where nothing else is asked for.
+# Default minimum number of branches of a group.
 MIN_NUM_BRANCHES = 2
 
 
@@ -72,22 +72,23 @@ def combine_parallel(
     """Combine branches along the last axis of their results.
 
     Args:
-        key: nodes of equal keys may go together, besides their operator, input and clip; or why one cannot.
-        weights: those of the combined node, or why there are none.
-        why_not: why a group does not pay; None if it does.
-        min_num_branches: groups of fewer branches stay as they are.
-        check: the caller's own condition of a group; None: there is none.
+        key: returns a key that must be equal (in addition to operator, input and clip), or why a node is
+            excluded.
+        weights: returns the weights of the combined node, or why they do not exist.
+        why_not: returns why a group is not profitable, or None if it is.
+        min_num_branches: minimum number of branches of a group.
+        check: additional condition of the caller for a group; None: no condition.
 
     Raises:
         InputError: `min_num_branches` is less than 2.
     """
     if min_num_branches < MIN_NUM_BRANCHES:
-        raise InputError(f"min_num_branches must be at least {MIN_NUM_BRANCHES}; it is {min_num_branches}")
+        raise InputError(f"min_num_branches must be at least {MIN_NUM_BRANCHES}; got {min_num_branches}")
     planned: dict[Node, tuple[Sequence[Branch], Weights]] = {}
     for group in _groups(graph, context, op_type, key):
         combined = weights(group, graph)
         if len(group) < min_num_branches:
-            reason: str | None = f"there must be {min_num_branches} branches; there are {len(group)}"
+            reason: str | None = f"at least {min_num_branches} branches are required; found {len(group)}"
         elif isinstance(combined, str):
             reason = combined
         else:
@@ -109,7 +110,7 @@ def combine_parallel(
 
 
 def _rejection(group: Sequence[Branch], check: Check | None) -> str | None:
-    """Return why the caller's check rejects a group; None if it does not."""
+    """Return why the caller's check rejects a group, or None if it does not."""
     answer = check([branch.node for branch in group]) if check is not None else None
     if isinstance(answer, str):
         return answer
@@ -145,7 +146,7 @@ def _groups(graph: Graph, context: PassContext, op_type: type[Op], key: Key) -> 
 
 
 def _emit(site: RewriteSite[None], group: Sequence[Branch], weights: Weights) -> dict[Value, Value]:
-    """The combined node and, for the result of each branch, a slice."""
+    """Emit the combined node, and return a slice of its result for the result of each branch."""
     builder, source = site.builder, site.value(0)
     assert source is not None
     whole = emit_combined(builder, group, source, weights, f"{site.node.output.name}_combined")
@@ -163,7 +164,7 @@ def _emit(site: RewriteSite[None], group: Sequence[Branch], weights: Weights) ->
 def emit_combined(
     builder: GraphBuilder, group: Sequence[Branch], source: Value, weights: Weights, name: str
 ) -> Value:
-    """The combined node, and its clip; gives the result, which gets the name."""
+    """Emit the combined node and its clip, and return the result, which gets the name."""
     operands = [source, builder.constant(weights.array, weights.type, f"{name}_weights")]
     if weights.bias is not None:
         element = TensorType(DType(weights.bias.dtype.name), weights.bias.shape)
@@ -176,7 +177,7 @@ def emit_combined(
 
 
 def concatenated_quant(types: Sequence[TensorType], axis: int) -> Quant | str | None:
-    """Scales of weights put together along an axis: one for all if they are equal, else one per channel."""
+    """Concatenate scales of weights along an axis: one per tensor if all are equal, else per channel."""
     quants = [type.quant for type in types]
     first = quants[0]
     if all(quant == first for quant in quants) and (first is None or first.axis is None):
@@ -184,7 +185,7 @@ def concatenated_quant(types: Sequence[TensorType], axis: int) -> Quant | str | 
     scales: list[float] = []
     for type, quant in zip(types, quants, strict=True):
         if quant is None:
-            return "some weights are quantised, some are not"
+            return "only some of the weights are quantised"
         if any(quant.zero_points):
             return "weights with a zero point cannot have a scale for each channel"
         scales += quant.scales if quant.axis is not None else quant.scales * type.shape[axis]
@@ -192,7 +193,7 @@ def concatenated_quant(types: Sequence[TensorType], axis: int) -> Quant | str | 
 
 
 def concatenated_weights(group: Sequence[Branch], graph: Graph, axis: int) -> Weights | str:
-    """Weights put together along the axis of output channels, and biases; absent ones are zeros."""
+    """Concatenate weights along the axis of output channels, and biases; absent biases become zeros."""
     values = [branch.node.operands[1] for branch in group]
     quant = concatenated_quant([value.type for value in values], axis)
     if isinstance(quant, str):
@@ -207,7 +208,7 @@ def concatenated_weights(group: Sequence[Branch], graph: Graph, axis: int) -> We
         return "their biases have different types"
     x = group[0].node.operands[0].type
     if len({has_wide_sums(x, bias.type if bias is not None else None) for bias in biases}) > 1:
-        return "some of their sums wrap round at 32 bits, others do not"
+        return "only some of their sums wrap at 32 bits"
     parts = [
         graph.constants[bias]
         if bias is not None
@@ -221,5 +222,5 @@ NOT_CONSTANT = "its weights or biases are not constant"
 
 
 def operands_are_constant(node: Node, graph: Graph) -> bool:
-    """All operands but the first are constant."""
+    """Return whether all operands except the first are constant."""
     return all(value in graph.constants for value in node.operands[1:])
