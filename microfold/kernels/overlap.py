@@ -61,12 +61,8 @@ def band_overlap(x: TensorType, out: TensorType, window: Window, group: int, row
     first write. It computes the remaining columns of a band pixel by pixel.
 
     Args:
-        x, out: NHWC types.
         group: number of columns that are computed together.
         rows: number of rows of a band.
-
-    Returns:
-        The distance in bytes, as for `window_overlap`.
     """
     if _is_large(out):
         return out.nbytes
@@ -105,9 +101,7 @@ def _run_ahead(lowest: Array, behind: Array, x: TensorType, *, reads_first: bool
     """Return the largest distance by which writes run ahead of reads, in bytes.
 
     Args:
-        lowest: offset of the first byte that each group reads, in the order of computation.
-        behind: offset of the end of each group's writes.
-        reads_first: whether all reads of a group come before its first write.
+        lowest, behind: offsets of the first read and of the end of the writes, for each group in order.
     """
     still_needed = np.minimum.accumulate(lowest[::-1])[::-1]
     if reads_first:

@@ -215,11 +215,7 @@ class Channels:
         return {"output_minimum": self.limits[0], "output_maximum": self.limits[1]}
 
     def stream(self, lanes: Array) -> dict[str, Parameter]:
-        """Return the fields with the stream of weights and its size, in words.
-
-        Args:
-            lanes: weights of `plan`, [channels, pairs, 2].
-        """
+        """Return the fields with the stream of weights and its size, in words."""
         channels = conv_types(self.layer)[2].shape[3]
         if self.biasless is None:
             stream = smlad.smlad_stream(self.packing, lanes, self.plan)

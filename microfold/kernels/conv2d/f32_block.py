@@ -63,11 +63,7 @@ class _BlockConv(Kernel):
         raise NotImplementedError
 
     def segment_terms(self, words: int) -> Terms:
-        """Count the code parts that copy a segment of a patch.
-
-        Args:
-            words: length of the segment, in words.
-        """
+        """Count the code parts that copy a segment of a patch."""
         raise NotImplementedError
 
     def terms(self, layer: LayerContext) -> Terms:

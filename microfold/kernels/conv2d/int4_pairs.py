@@ -64,12 +64,7 @@ def pack_words(matrix: Array, segment: int, length: int, unroll: int) -> Array:
 
 
 def pack_bytes(matrix: Array, segment: int, length: int, unroll: int) -> Array:
-    """Pack weights plus 8 as uint8 [channels, bytes], the first weight of two in the lower nibble.
-
-    Args:
-        segment, length: see `two_pixels_per_word.pack_runs`.
-        unroll: runs of an iteration.
-    """
+    """Pack weights plus 8 as uint8 [channels, bytes], the first weight of two in the lower nibble."""
     packed = two_pixels_per_word.pack_runs(matrix, segment, length, unsigned=False)
     padded = two_pixels_per_word.pad_segments(packed, length * unroll, 2).reshape(len(matrix), -1, 2) + 8
     return (padded[..., 0] | padded[..., 1] << 4).astype("uint8")

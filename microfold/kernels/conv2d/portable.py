@@ -153,12 +153,7 @@ class PatchConv(Kernel):
         return 1
 
     def call(self, layer: LayerContext, template: str, finish: Finish) -> KernelCall:
-        """Return the call.
-
-        Args:
-            template: path of the template.
-            finish: computation of outputs from sums.
-        """
+        """Return the call, in which `finish` computes outputs from sums."""
         x, _, out, window = conv_types(layer)
         pointwise = is_pointwise(window)
         matrix = filter_matrix(layer)

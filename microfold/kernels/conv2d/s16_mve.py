@@ -113,12 +113,7 @@ class Conv2DInt16Mve(Kernel):
 
 
 def row_fields(finish: Finish, traversal: Fields) -> Fields:
-    """Return the fields of a kernel with `row_weights`: weights, channels, traversal, and limits or scales.
-
-    Args:
-        finish: computation of outputs from sums.
-        traversal: fields with which the kernel traverses its inputs.
-    """
+    """Return the fields of a kernel with `row_weights`, including the fields of its traversal."""
     form = dict(finish.spec)["requantize"]
     weights = Field("weights", "[outputs / 4][inputs / 8, rounded up][4][8]")
     if form == SUMS:

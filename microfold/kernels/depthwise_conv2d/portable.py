@@ -237,12 +237,7 @@ class PlaneDepthwise(Kernel):
         return True
 
     def call(self, layer: LayerContext, template: str, finish: Finish) -> KernelCall:
-        """Return the call.
-
-        Args:
-            template: path of the template.
-            finish: computation of outputs from sums.
-        """
+        """Return the call, in which `finish` computes outputs from sums."""
         plane = _plan_plane(layer)
         x, out, window = plane.x, plane.out, plane.window
         spec = (

@@ -44,11 +44,7 @@ class _BlockFullyConnected(Kernel):
         return product_sum.unsupported_constants(layer, DType.FLOAT32, DType.FLOAT32)
 
     def row_terms(self, layer: LayerContext, finish: Terms) -> Terms:
-        """Count the code parts for one row of the batch.
-
-        Args:
-            finish: code parts that clamp and store the sums of 4 units.
-        """
+        """Count the code parts for one row of the batch."""
         raise NotImplementedError
 
     def terms(self, layer: LayerContext) -> Terms:

@@ -107,12 +107,7 @@ class UnitGroups(Kernel):
         return x.size * -(-out.shape[1] // self.group(layer)) * self.group(layer)
 
     def call(self, layer: LayerContext, template: str, finish: Finish) -> KernelCall:
-        """Return the call.
-
-        Args:
-            template: path of the template.
-            finish: computation of outputs from sums.
-        """
+        """Return the call, in which `finish` computes outputs from sums."""
         x, _, out = fully_connected_types(layer)
         weights = layer.array(1)
         assert weights is not None

@@ -31,12 +31,7 @@ def unsupported_int8_constants(layer: LayerContext, *, tables: bool = False) -> 
 def unsupported_constants(
     layer: LayerContext, activations: DType, weights: DType, *, tables: bool = False
 ) -> str | None:
-    """Return the reason why a product-sum kernel for these element types does not support the layer, or None.
-
-    Args:
-        activations, weights: required element types.
-        tables: as in `unsupported_int8_constants`.
-    """
+    """Return the reason why a product-sum kernel for these types does not support the layer, or None."""
     x, w = layer.node.inputs[0], layer.node.inputs[1]
     assert x is not None and w is not None
     if (x.type.dtype, w.type.dtype) != (activations, weights):
@@ -69,9 +64,6 @@ def bias_and_bounds(layer: LayerContext, matrix: Array) -> tuple[Array, tuple[Ar
     """Return, per channel, the bias with the input's zero point folded in, and the smallest and largest sum.
 
     All are int64. If they are known, the bounds use the proved range of the input and the window's positions.
-
-    Args:
-        matrix: weights [channels, K], with any zero point subtracted.
     """
     x = layer.node.inputs[0]
     assert x is not None and x.type.quant is not None

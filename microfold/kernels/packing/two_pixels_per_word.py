@@ -34,7 +34,6 @@ def pad_segments(matrix: Array, segment: int, multiple: int) -> Array:
 
     Args:
         matrix: weights [channels, K]; K consists of segments.
-        segment: weights of a segment.
 
     Returns:
         Weights [channels, segments, padded segment].
@@ -50,7 +49,6 @@ def runs_fit(matrix: Array, segment: int, length: int) -> bool:
     Args:
         matrix: int8 weights [channels, K].
         segment: weights of a segment. A run does not continue in the next segment.
-        length: weights of a run.
     """
     runs = pad_segments(matrix, segment, length).astype(np.int64).reshape(-1, length)
     positive = np.maximum(runs, 0).sum(axis=1)
@@ -162,8 +160,6 @@ def word_indices(segment: int, length: int, runs: int, header: int) -> Array:
     """Return the index of the first word of each input in a patch of two pairs of pixels, int64 [K].
 
     Args:
-        segment: inputs of a segment.
-        length: inputs of a run.
         runs: number of runs in all segments.
         header: words in front of each run.
     """
@@ -178,8 +174,8 @@ def pack_rests(rests: Array, places: Array) -> Array:
     """Pack remainders as int16: for each channel their number, then word index and weight of each.
 
     Args:
-        rests: remainders, int8 [channels, K].
-        places: word index of each input, see `word_indices`.
+        rests: int8 [channels, K].
+        places: see `word_indices`.
     """
     packed: list[int] = []
     for weights in rests:
