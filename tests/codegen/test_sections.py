@@ -85,9 +85,7 @@ def test_layers_that_share_a_kernel_are_in_one_section() -> None:
     )
     both = [f"{one.name}=.x", f"{other.name}=.x"]
     compile_graph(graph, target.load("host"), Options(place_code=tuple(both)))
-    with pytest.raises(
-        InputError, match=f"share their kernel .*; {one.name} is in .x, {other.name} in .y"
-    ):
+    with pytest.raises(InputError, match=f"share their kernel .*; {one.name} is in .x, {other.name} in .y"):
         compile_graph(graph, target.load("host"), Options(place_code=(both[0], f"{other.name}=.y")))
 
 
