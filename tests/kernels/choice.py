@@ -101,7 +101,7 @@ def _restrict(
         return replace(found, kernel=offers[0].kernel, cost=offers[0].cost, offers=offers)
 
     def some_left(layer: LayerContext, guidance: Guidance) -> bool:
-        others = [k for k in cheapest.KERNELS if k.op is type(layer.node.op) and k.is_for(layer.node)]
+        others = cheapest.kernels_for(layer.node)
         return any(left(other, layer, guidance).cost is not None for other in others)
 
     def restricted(kernel: Kernel, layer: LayerContext, guidance: Guidance = NO_GUIDANCE) -> Candidate:

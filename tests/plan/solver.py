@@ -14,8 +14,9 @@ import highspy
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
-from microfold.kernels.kernel import KERNELS, Kernel
+from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
+from microfold.kernels.selection.cheapest import kernels_for
 
 UNIT = 8  # bytes: offsets are multiples of it
 
@@ -42,7 +43,7 @@ def ways(layer: LayerContext) -> list[Way]:
     """All of all kernels, but for those that another one is never worse than."""
     found = {
         _way(layer, variant)
-        for kernel in KERNELS
+        for kernel in kernels_for(layer.node)
         if _computes(kernel, layer)
         for variant in kernel.variants(layer)
     }
@@ -55,9 +56,8 @@ def ways(layer: LayerContext) -> list[Way]:
 
 def _computes(kernel: Kernel, layer: LayerContext) -> bool:
     features = layer.target.features
-    if kernel.op is not type(layer.node.op) or not kernel.is_for(layer.node) or kernel.features - features:
-        return False
-    return not kernel.superseded_by & features and kernel.supports(layer) is None
+    suits = kernel.features <= features and not kernel.superseded_by & features
+    return suits and kernel.supports(layer) is None
 
 
 def _way(layer: LayerContext, kernel: Kernel) -> Way:

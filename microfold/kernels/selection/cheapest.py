@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from microfold.ir.node import Node
 from microfold.ir.op import Op
 from microfold.kernels.band import lowered, offered
 from microfold.kernels.call import KernelCall
@@ -147,14 +148,17 @@ def lowered_calls(
     return kernels, [lowered(kernel, r.layer) for kernel, r in zip(kernels, layers, strict=True)]
 
 
+def kernels_for(node: Node) -> list[Kernel]:
+    """Return the kernels that are meant for a node, whether or not they support it. Import them if needed."""
+    load_kernels(type(node.op))
+    return [kernel for kernel in KERNELS if kernel.op is type(node.op) and kernel.is_for(node)]
+
+
 def candidates(layer: LayerContext, guidance: Guidance = NO_GUIDANCE) -> list[Candidate]:
     """Return every kernel of the node's operator: supported ones first, the fastest of them first."""
 
     def find() -> list[Candidate]:
-        node = layer.node
-        load_kernels(type(node.op))
-        fitting = [k for k in KERNELS if k.op is type(node.op) and k.is_for(node)]
-        found = [consider(kernel, layer, guidance) for kernel in fitting]
+        found = [consider(kernel, layer, guidance) for kernel in kernels_for(layer.node)]
         return sorted(found, key=lambda c: (c.cost is None, c.cost or 0.0, c.kernel.name))
 
     return layer.remembered((candidates, guidance), find)

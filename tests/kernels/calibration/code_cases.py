@@ -10,9 +10,9 @@ from microfold.analysis.ranges import analyze
 from microfold.ir.graph import Graph
 from microfold.kernels.band import lower_by_rows
 from microfold.kernels.call import CFunction, KernelCall
-from microfold.kernels.kernel import KERNELS, Kernel
+from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.loading import load_kernels
+from microfold.kernels.selection.cheapest import kernels_for
 from microfold.target import Target
 from tests.kernels.calibration.code_sizes import CodeCase
 from tests.kernels.calibration.measure import spread
@@ -41,10 +41,9 @@ def code_cases(
     for place, index in enumerate(sorted(range(len(graphs)), key=spread)):
         graph = graphs[index]
         (node,) = graph.nodes
-        load_kernels(type(node.op))
         layer = LayerContext(node, graph.constants, target, analyze(graph), compiled_for_size=small)
-        for kernel in KERNELS:
-            if kernel.op is type(node.op) and _suits(kernel, target) and kernel.supports(layer) is None:
+        for kernel in kernels_for(node):
+            if _suits(kernel, target) and kernel.supports(layer) is None:
                 for turn, variant in enumerate(kernel.variants(layer)):
                     _add(found, variant, layer, (turn, place), wanted)
     cases: list[CodeCase] = []

@@ -17,7 +17,6 @@ from microfold.ir.node import make_node
 from microfold.kernels.conv2d.delegation import ByConvolution
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.loading import load_kernels
 from microfold.kernels.selection import cheapest
 from microfold.kernels.selection.cheapest import NO_GUIDANCE, Candidate, Guidance, Offer
 from microfold.options import Options
@@ -205,10 +204,9 @@ def _rounds(cases: Sequence[_Case]) -> list[_Case]:
 def _variants(index: int, graph: Graph, target: Target, wanted: str) -> Iterator[_Case]:
     (node,) = graph.nodes
     layer = LayerContext(node, graph.constants, target, analyze(graph))
-    load_kernels(type(node.op))
-    for kernel in KERNELS:
-        suits = kernel.op is type(node.op) and kernel.is_for(node) and selectable(kernel, target)
-        if suits and _is_wanted(kernel, wanted) and kernel.supports(layer) is None:
+    for kernel in cheapest.kernels_for(node):
+        suits = selectable(kernel, target) and _is_wanted(kernel, wanted)
+        if suits and kernel.supports(layer) is None:
             for number, variant in enumerate(kernel.variants(layer)):
                 yield _Case(index, graph, kernel, number, variant.terms(layer))
 
