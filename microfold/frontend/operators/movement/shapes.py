@@ -107,7 +107,7 @@ def pad(context: OperatorContext) -> None:
     fill = float(context.zero_point(x))
     if given is None and fill and x.type.dtype is DType.INT16:
         raise Unsupported(
-            f"without a fill value, an int16 zero point must be 0; it is {fill:g}: LiteRT fills "
+            f"int16 zero points must be 0 without a fill value; it has {fill:g}: LiteRT fills "
             "with it, TFLM with 0",
             "quantise the model again",
         )
