@@ -122,13 +122,12 @@ def compared_with_tflm(figures: Figures) -> str:
         "RAM: arena, bytes": "arena",
         "flash: code, bytes": "code",
     }
-    head = ["", "", *(name.removesuffix("_int8") for name in _TINY)]
-    lines = [_row(*head), f"|---|---|{'---:|' * len(_TINY)}"]
+    rows: list[list[object]] = []
     for label, kind in kinds.items():
-        theirs = [tflm.figure(kind, "cortex-m4", model) or 0 for model in _TINY]
-        ours = [figures(f"{model} --target cortex-m4", kind) for model in _TINY]
-        lines += [_row(label, tflm.name, *theirs), _row("", "**microfold**", *ours)]
-    return "\n".join(lines)
+        theirs = tflm.figures[kind]["cortex-m4"]
+        rows.append([label, tflm.name, *(theirs[model] for model in _TINY)])
+        rows.append(["", "**microfold**", *(figures(f"{model} --target cortex-m4", kind) for model in _TINY)])
+    return _table(["", "", *(name.removesuffix("_int8") for name in _TINY)], rows)
 
 
 def instructions_per_core(figures: Figures) -> str:
