@@ -58,8 +58,6 @@ from microfold.support.frozen import frozen
 
 # Output pixels of one block.
 PIXELS = 4
-# Instructions to clamp an output after the computation of the others.
-CLAMPED = 1.8
 # Size of the C struct at the start of the scratch, mf_pixel_group or mf_quad_group. The template checks it.
 GROUP_BYTES, QUAD_GROUP_BYTES = 32, 24
 # Size of the end marker after the panel, which terminates a loop over one of its columns.
