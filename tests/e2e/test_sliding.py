@@ -200,7 +200,7 @@ def test_commands(tmp_path: Path) -> None:
     assert "30 rows are kept" not in text
     explained = succeed("opt", model, "--passes", "slide_window{axis=1}", "--explain", "slide_window")
     assert "slide_window: %frames: 3 rows are kept, 1 new in each run: 120 bytes" in explained
-    assert "it is 2" in refuse("build", model, "--sliding", 2)
+    assert "got 2" in refuse("build", model, "--sliding", 2)
 
 
 def test_reports_say_what_is_kept() -> None:

@@ -81,7 +81,7 @@ def test_names_that_are_none() -> None:
     message = str(refused.value)
     assert "2 by s8_conv2d__mve_2x4: the target lacks mve; possible: s8_conv2d__dsp_4x2, " in message
     assert "unknown layer or operator 'nope'; layers: conv2d_1, " in message
-    assert "operators are conv2d, max_pool2d, " in message
+    assert "operators: conv2d, max_pool2d, " in message
     assert "conv2d_1 by s8_foo: no kernel of conv2d has this name; possible:" in message
     assert "softmax by" not in message
     with pytest.raises(InputError, match="must have the form LAYER=KERNEL or OPERATOR=KERNEL; got 'conv2d'"):

@@ -6,7 +6,7 @@
  *
  *     static accumulator_context network;
  *
- *     accumulator_init(&network);                  call once, before all other functions
+ *     accumulator_init(&network);                  call once, before all other calls
  *
  *     accumulator_run(&network, input_0, output_0, output_1); one inference; may be repeated
  *

@@ -6,7 +6,7 @@
  *
  *     static dense_context network;
  *
- *     dense_init(&network);                        call once, before all other functions
+ *     dense_init(&network);                        call once, before all other calls
  *
  *     dense_input_0(&network)[i] = ...;            write all elements before every run
  *     dense_run(&network);
