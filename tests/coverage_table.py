@@ -166,8 +166,8 @@ def page() -> str:
 
 _HEAD = """# Compared operators
 
-`python -m tests.coverage_table` writes this page from the models that tests run. An x means that a test compares
-the operator's results for this type with those of TFLM's or LiteRT's wheel, live or as recorded in
+`python -m tests.coverage_table` writes this page from the models that tests run. An x means that a test
+compares the operator's results for this type with those of TFLM's or LiteRT's wheel, live or as recorded in
 `tests/goldens`. The table has all operators that TFLM registers, and all that can be imported. *hybrid* is
 float32 with integer weights.
 
