@@ -86,9 +86,9 @@ TFLM = [*_BUILTIN.split(), *(f"CUSTOM {name}" for name in _CUSTOM.split())]
 
 # Why there is nothing to compare, or nothing that computes.
 REASONS = {
-    "CUSTOM ethos-u": "a call of the NPU's driver: no wheel has one",
-    "CALL": "no wheel has it; inlined, as its subgraph is",
-    "DENSIFY": "of constants: compared as the dense ones",
+    "CUSTOM ethos-u": "a call of the NPU's driver; no wheel has it",
+    "CALL": "no wheel has it; its subgraph is inlined",
+    "DENSIFY": "only for constants; compared as dense constants",
 }
 
 
@@ -164,13 +164,15 @@ def page() -> str:
     return _HEAD + "\n".join(rows) + "\n"
 
 
-_HEAD = """# What is compared
+_HEAD = """# Compared operators
 
-Written by `python -m tests.coverage_table` from the models that tests run: each x is an operator whose
-results, for values of this type, a test holds against those of TFLM's or LiteRT's wheel, live or as recorded
-in `tests/goldens`. All operators that TFLM registers have a row, and all that can be imported.
-*hybrid* is float32 with integer weights. [Operators](operators.md) says what compiles, which is more: other
-types are held against the reference in Python only.
+`python -m tests.coverage_table` writes this page from the models that tests run. An x means that a test
+compares the operator's results for this type with those of TFLM's or LiteRT's wheel, live or as recorded in
+`tests/goldens`. The table has all operators that TFLM registers, and all that can be imported. *hybrid* is
+float32 with integer weights.
+
+More operators and types compile: see [operators](operators.md). Types without an x are compared only with the
+reference in Python.
 
 """
 

@@ -24,15 +24,15 @@ MODELS = ("cnn_int8",)
 
 # By heading: files, those written by a command included; lines in blocks.
 LIMITS = {
-    "Of one operand: STABLEHLO_CBRT": (4, 40),
-    "Of two operands: STABLEHLO_REMAINDER": (4, 40),
+    "One operand: STABLEHLO_CBRT": (4, 40),
+    "Two operands: STABLEHLO_REMAINDER": (4, 40),
     "A pass": (3, 100),
     "A target: your own core": (1, 40),
     "A kernel variant": (3, 100),
 }
 # What the table of operators takes. That of passes is another file, which nobody edits.
-WRITTEN = {"Of one operand: STABLEHLO_CBRT": 1, "Of two operands: STABLEHLO_REMAINDER": 1}
-COMMANDS = ("A kernel variant", "What there is now", "A pass", "A target: your own core")
+WRITTEN = {"One operand: STABLEHLO_CBRT": 1, "Two operands: STABLEHLO_REMAINDER": 1}
+COMMANDS = ("A kernel variant", "Automatic parts", "A pass", "A target: your own core")
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def test_commands_of_the_page(heading: str, extended: Copy) -> None:
     assert len(found) > 2 - bool(missing_tools())
     printed = "".join(extended.run(command) for command in found)
     assert {
-        "What there is now": "remainder",
+        "Automatic parts": "remainder",
         "A pass": "abs %y: softmax %a is never negative",
         "A target: your own core": "STM32L4+: Cortex-M4F at 120 MHz",
         "A kernel variant": "s8_clip__dsp *",  # is chosen
