@@ -101,7 +101,7 @@ def test_every_wrong_placement_is_found() -> None:
         (
             [Item("the context", 104, 1, "data")],
             ALL,
-            r"the context must fit into one memory for data; it has 104 bytes, .*, fast, has 100: choose --ram",
+            r"the context must fit into one memory for data; it has 104 bytes, .* has 100: choose --ram",
         ),
         (
             [Item("the context", 8, 1, "data")],
