@@ -3,8 +3,7 @@
 The need of a call depends on the set of calls before it, not on their order. An order is therefore a path
 through these sets, and the best path has the least maximum need. A call is made immediately if it cannot be a
 disadvantage: it needs no more than the path so far, and leaves no more bytes alive than before. If there are
-    too
-many sets, the result is the better one of the given order and a depth-first order.
+too many sets, the result is the better one of the given order and a depth-first order.
 
 The order with the least need does not always have the smallest plan, so callers must compare plans.
 """

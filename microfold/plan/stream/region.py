@@ -183,7 +183,7 @@ def _why_none(
     for value, found in readers.items():
         fills = {node.readings[index].fill for node, index in found} - {None}
         if len(fills) > 1:
-            return f"%{value.brief} is padded in {len(fills)} different ways"
+            return f"%{value.brief} is padded with {len(fills)} different fills"
         if views[value].root in state:
             return f"%{value.brief} is kept between runs as a complete tensor"
     for value in sources:
