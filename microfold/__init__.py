@@ -1,6 +1,6 @@
 """microfold: an ahead-of-time compiler from `.tflite` models to plain C99 for microcontrollers."""
 
-# `typing` takes longer to import than all that comes before a command can be interrupted without a traceback.
+# Importing `typing` is slow, and until `main` runs, an interrupt would print a traceback.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from microfold.host.session import compile

@@ -1,8 +1,8 @@
-"""`python -m microfold`."""
+"""Entry point of `python -m microfold`."""
 
 try:
     from microfold.cli import main
 
     main()
-except KeyboardInterrupt:  # before `main` is there to see it
+except KeyboardInterrupt:  # during the imports, before `main` handles it
     raise SystemExit(130) from None

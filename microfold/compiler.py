@@ -1,4 +1,13 @@
-"""The way of a model, on one page: import it, lower it to kernels and a plan, and make a `Program`."""
+"""Compilation pipeline: import a model, optimise it, select kernels, plan memory, and build a `Program`.
+
+::
+
+    .tflite, .mf  --frontend-->  Graph  --passes-->  Graph  --kernels.selection-->  one kernel per layer
+                                                                                          |
+    C files  <--codegen--  Program  <--lowering.prepared--  calls, schedule, arena  <--plan--'
+
+A `Program` has everything that the C files contain: `codegen` only prints it.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +40,10 @@ from microfold.target import Target
 
 @frozen(eq=False)
 class ExplainedLayer:
-    """A layer with the kernels considered for it, the chosen one first.
+    """Layer with the kernels considered for it, the selected one first.
 
     Attributes:
-        why_not: for variants that are not chosen, as far as it is known.
+        why_not: reason for each variant that was not selected, if known.
     """
 
     layer: LayerContext
@@ -57,13 +66,13 @@ def compile_file(
 
     Args:
         name: prefix of all C names; default: the file's name.
-        signature: whose subgraph is taken; None: the first one.
-        context: which passes run, and what watches them; see `compile_graph`.
-        passes: what is run instead of the default pipeline; see `compile_graph`.
-        explain: whether other options are tried to say more of budgets that are not met.
+        signature: signature whose subgraph is compiled; default: the first subgraph.
+        context: settings and instruments of the passes; see `compile_graph`.
+        passes: pipeline to run instead of the default one; see `compile_graph`.
+        explain: whether to try other options if a budget is not met, to name remedies in the error.
 
     Raises:
-        MicrofoldError: the file is malformed or has parts that cannot be compiled (all are listed).
+        MicrofoldError: the file is malformed, or has parts that cannot be compiled. All of them are listed.
     """
     path = Path(path)
     if path.suffix == text_form.SUFFIX:
@@ -103,19 +112,20 @@ def compile_graph(
     """Compile an imported graph; see `compile_file`.
 
     Args:
-        context: which passes run, and what watches them. What the target and the options say of numerics and
-            external code is taken from them.
-        passes: what is run instead of the default pipeline; of that, the mandatory ones come behind them.
-        origin: the file of the graph.
-        labels: what the classes of outputs may be called.
-        costs: what kernels take, where that was measured; None: estimates decide.
-        revise: has the last word on the kernels: what it gives, candidates of the layers with their variants,
-            is taken whatever the budgets are.
-        explain: whether other options are tried to say more of budgets that are not met.
+        context: settings and instruments of the passes. `target` and `options` override its settings of
+            numerics and external code.
+        passes: pipeline to run instead of the default one. The mandatory passes of the default pipeline run
+            after it.
+        origin: file that the graph was read from.
+        labels: class names of the outputs.
+        costs: measured costs of kernels; default: selection uses estimates.
+        revise: callback that replaces the selected kernels. Its result, one candidate with its variant for
+            each layer, is final even if it exceeds the budgets.
+        explain: whether to try other options if a budget is not met, to name remedies in the error.
 
     Raises:
         InputError: options and context ask for different numerics, or the labels are required and do not fit.
-        BudgetError: nothing that was found fits the RAM and the flash that the options allow.
+        BudgetError: no build was found that fits the RAM and flash limits of the options.
     """
     imported = Imported.of(graph, target, options or Options(), context, passes, costs)
     found = prepare(imported, name=name, origin=origin, labels=labels, revise=revise, explain=explain)
@@ -131,7 +141,7 @@ def prepare(
     revise: Revise | None = None,
     explain: bool = False,
 ) -> Prepared:
-    """Choose the kernels of an imported graph; for arguments and errors see `compile_graph`."""
+    """Select the kernels of an imported graph; for arguments and errors see `compile_graph`."""
     name = model_identifier(name or imported.graph.name)
 
     def build(other: Options) -> Program:
@@ -168,11 +178,10 @@ def explain_kernels(
     costs: MeasuredCosts | None = None,
     dump_model: Path | None = None,
 ) -> list[ExplainedLayer]:
-    """Every layer with every kernel considered for it, the one that `compile_graph` chooses first.
+    """Return every layer with all kernels considered for it, the one that `compile_graph` selects first.
 
-    The layers are in the order in which they are computed.
-
-    Where a layer has none, the reasons of all kernels are listed.
+    The layers are in the order of execution. If some layer has no kernel, they are in the order of the graph,
+    and the candidates state why each kernel was rejected.
 
     Raises:
         InputError: as `compile_graph`.
@@ -183,7 +192,9 @@ def explain_kernels(
     kernels = model.kernels
     if dump_model is not None:
         if isinstance(kernels, Rows):
-            raise InputError("dump_model is for kernels of whole tensors; this model is computed by rows")
+            raise InputError(
+                "dump_model requires whole tensors; this model has streamed layers: use rows=never"
+            )
         kernels.selection.write_model(dump_model)
     if isinstance(kernels, Rows):
         rankings, order = kernels.streamed.rankings, range(len(kernels.chosen))
@@ -203,7 +214,7 @@ def _chosen_first(ranking: Ranking, chosen: Candidate) -> list[Candidate]:
 
 
 def layer_names(layers: Iterable[ExplainedLayer]) -> list[str]:
-    """What `compile_graph` calls the layers: `Layer.name`."""
+    """Return the names that `compile_graph` assigns to the layers, see `Layer.name`."""
     namer = Namer()
     firsts = ((each.layer, next(iter(each.candidates), None)) for each in layers)
     return [claim_name(namer, layer, first.kernel if first else None) for layer, first in firsts]

@@ -1,69 +1,69 @@
-"""Errors that a user can cause: each says the rule, then the values, then what would help."""
+"""Errors that a user can cause. Each message states the rule, the values found, and a remedy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# What a line begins with that is a problem of several.
+# Start of each line in a list of problems.
 PROBLEM = "  - "
-# Options of a compilation that would do, by name.
+# Option values with which the compilation succeeds, by name.
 Remedy = Mapping[str, int | str]
-# Where inputs lie if the arena does not hold them.
+# Effect of each value of io that keeps inputs out of the arena.
 _WHERE = {
-    "caller": "where inputs and outputs lie in the caller's memory",
-    "rows": "where the input is handed in row by row",
+    "caller": "which keeps inputs and outputs in the caller's memory",
+    "rows": "with which the caller passes the input row by row",
 }
 
 
 class MicrofoldError(Exception):
-    """Base of every error that is the input's fault; the command line prints it and exits with 2."""
+    """Base class of all errors caused by the input. The command line prints the message and exits with 2."""
 
 
 class ModelFormatError(MicrofoldError):
-    """The file is not a well-formed model."""
+    """Error: the file is not a well-formed model."""
 
 
 class TargetError(MicrofoldError):
-    """A target description is unknown or inconsistent."""
+    """Error: a target description is unknown or inconsistent."""
 
 
 class TypeRuleError(MicrofoldError):
-    """An operator's operands break its type rule."""
+    """Error: the operands of an operator break its type rule."""
 
 
 class TextFormError(MicrofoldError):
-    """The text form of a graph does not parse; the message carries the line."""
+    """Error: the text form of a graph cannot be parsed. The message names the line."""
 
 
 class GraphError(MicrofoldError):
-    """A graph breaks an invariant of the IR (found by `verify`)."""
+    """Error: a graph breaks an invariant of the IR; raised by `verify`."""
 
 
 class NoReferenceError(MicrofoldError):
-    """An operator's meaning is not known here: other hardware or a function of the user's computes it."""
+    """Error: an operator has no reference, because other hardware or a user's function computes it."""
 
 
 class ToolError(MicrofoldError):
-    """An outside tool (compiler, simulator) is missing or failed."""
+    """Error: an external tool (compiler, simulator) is missing or has failed."""
 
 
 class RunError(ToolError):
-    """A program that was built has failed where it ran: it faulted, or did not come to its end in time."""
+    """Error: a compiled program faulted, or did not finish within its time limit."""
 
 
 class InputError(MicrofoldError):
-    """A value handed in by the caller has the wrong shape, type or range."""
+    """Error: a value passed by the caller has the wrong shape, type or range."""
 
 
 class BudgetError(InputError):
-    """Nothing that was found fits the RAM or the flash that is allowed.
+    """Error: no build was found that fits the RAM or flash limit.
 
     Attributes:
-        rule: what is allowed.
-        found: what decides, and how far that is known.
-        remedies: options that would do, each by itself.
-        otherwise: what else would help; may be empty.
+        rule: the limit that is exceeded.
+        found: the sizes found, what limits them, and whether they are proved minimal.
+        remedies: options, each of which is enough by itself.
+        otherwise: any other remedy; may be empty.
     """
 
     def __init__(
@@ -83,25 +83,25 @@ class BudgetError(InputError):
 
     @classmethod
     def of_ram(cls, limit: int, found: Sequence[str], least: int, otherwise: str) -> BudgetError:
-        """Arena and state are too large; with `least` bytes they are not."""
+        """Return the error for an arena and state that exceed `limit` bytes, but fit `least` bytes."""
         rule = f"arena and state must fit {limit} bytes of RAM"
         return cls(rule, found, [{"ram": least}], otherwise)
 
     @classmethod
     def of_flash(cls, limit: int, found: Sequence[str], least: int) -> BudgetError:
-        """Constants and code are too large; with `least` bytes they are not."""
+        """Return the error for constants and code that exceed `limit` bytes, but fit `least` bytes."""
         return cls(f"constants and code must fit {limit} bytes of flash", found, [{"flash": least}])
 
     def least(self, name: str) -> int | None:
-        """The fewest bytes of ``ram`` or ``flash`` alone that would do, if any would."""
+        """Return the smallest limit of ``ram`` or ``flash`` alone that is enough, in bytes, or None."""
         alone = [remedy[name] for remedy in self.remedies if [*remedy] == [name]]
         return min((size for size in alone if isinstance(size, int)), default=None)
 
 
 def _text(remedy: Remedy, with_memory: bool) -> str:
-    """What to do; `with_memory`: bytes are said to be of RAM, or of flash."""
+    """Return a remedy in words. With `with_memory`, sizes name their memory, RAM or flash."""
     if "io" in remedy:
-        return f"take io={remedy['io']}, {_WHERE[str(remedy['io'])]}"
+        return f"use io={remedy['io']}, {_WHERE[str(remedy['io'])]}"
     memories = {"ram": " bytes of RAM", "flash": " bytes of flash"}
     sizes = [f"{size}{memories[name] if with_memory else ''}" for name, size in remedy.items()]
     return f"allow {' and '.join(sizes)}"
@@ -109,12 +109,12 @@ def _text(remedy: Remedy, with_memory: bool) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """One part of a model that cannot be compiled.
+    """Part of a model that cannot be compiled.
 
     Attributes:
-        where: what the user finds again in a model viewer, e.g. ``operator 3 (CONV_2D) "conv1"``.
-        reason: the rule that is broken, with the values.
-        hint: what would help; may be empty.
+        where: location that the user can find in a model viewer, e.g. ``operator 3 (CONV_2D) "conv1"``.
+        reason: the violated rule, with the values found.
+        hint: remedy; may be empty.
     """
 
     where: str
@@ -126,7 +126,7 @@ class Problem:
 
 
 class UnsupportedModelError(MicrofoldError):
-    """A model is well-formed but has parts that cannot be compiled; lists all of them at once."""
+    """Error: a well-formed model has parts that cannot be compiled. The message lists all of them."""
 
     def __init__(self, model: str, problems: Sequence[Problem]):
         self.model = model

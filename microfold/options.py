@@ -1,4 +1,4 @@
-"""Options of a compilation: typed fields, handed along."""
+"""Options of a compilation, as typed fields that are checked when they are set."""
 
 from __future__ import annotations
 
@@ -9,67 +9,68 @@ from microfold.errors import InputError
 from microfold.support.frozen import frozen
 
 OPTIMIZE = ("size", "balanced", "speed")
-# How whole inputs and outputs are handed over.
+# Memory of inputs and outputs if they are passed as whole tensors.
 WHOLE_IO = ("arena", "caller")
 IO = (*WHOLE_IO, "rows")
-# Whether layers may be computed row by row.
+# Whether layers may be streamed.
 BY_ROWS = ("auto", "never")
 WEIGHTS = ("arrays", "blob")
 MEMORY = ("context", "split", "parts")
-# Bytes: from what the widest elements need to the longest cache lines.
+# Bytes: from the alignment of the widest elements to the length of the longest cache lines.
 ALIGN = (8, 16, 32, 64)
 NUMERICS = ("exact", "relaxed")
-# The figures to which an objective gives prices.
+# Figures that an objective can price.
 PRICED = ("cycles", "flash", "ram")
 MAX_ITERATIONS = (1 << 31) - 1
-# What is generated belongs to whoever generates it, see docs/licence.md.
+# The generated files belong to the user, see docs/licence.md.
 OWN_LICENSE = "LicenseRef-microfold-output"
 
 
 @frozen
 class Options:
-    """What the user chooses.
+    """Options of a compilation.
 
     Attributes:
-        optimize: the level. ``speed``: the fastest there is; of equally fast ones the smallest.
-            ``balanced``: one percent of the time is worth three percent of the flash, or three percent of the
-            RAM; a hundred percent are the least possible for the model. ``size``: a tenth of that price for
-            time.
-        flash: bytes that constants and code may take, the code by estimate. Below the limit, flash has no
-            price. None: no limit.
-        ram: bytes that arena and state may take. Below the limit, RAM has no price. None: no limit.
-        objective: prices of one percent of the time, the flash and the RAM, e.g. ``cycles=3,flash=1,ram=1``,
-            in the place of those of `optimize`. Anything that is not named has no price.
-        io: inputs and outputs live in the ``arena``, or the ``caller`` hands them in; with ``rows``, the
-            input is handed in row by row, and the first layers compute rows as they come.
-        rows: ``auto``: within a run, layers are computed row by row where that pays; ``never``: all compute
-            whole tensors.
-        align: bytes at whose multiples the arena starts, and all that lies in it or is handed in: of a cache
-            line, or what DMA asks for. What lives at the same time shares no such line.
-        memory: the arena is part of the ``context``; or, ``split``, the caller hands it in with each run, so
-            that models can share one; or, ``parts``, it is that and several objects, for memories of the
-            target.
-        io_layout: the layout in which the caller hands images in and takes them, e.g. ``NHWC``; ``model`` for
-            that of the model.
-        sliding: the axis of the input along which frames come: a run takes new ones only, and what the
-            network computed of the others is kept. None: a run takes the whole input.
-        sliding_step: frames that such a run takes; None: the fewest that the network's strides allow.
-        single_file: weights and code in one ``.c``.
-        weights_section: linker section of the constants; empty for the default.
-        weights: constants are C ``arrays``, or in a binary file, a ``blob``, which the caller hands in.
+        optimize: optimisation level. ``speed``: fewest cycles, then smallest size. ``balanced``: one percent
+            of the time is worth three percent of the flash, or three percent of the RAM, where 100 % is the
+            minimum for the model. ``size``: a tenth of that price for time.
+        flash: limit for constants and estimated code, in bytes; None: no limit. Below a limit, flash has no
+            price.
+        ram: limit for arena and state, in bytes; None: no limit. Below a limit, RAM has no price.
+        objective: prices of one percent of time, flash and RAM that replace the prices of `optimize`, e.g.
+            ``cycles=3,flash=1,ram=1``. A figure that is not named has no price.
+        io: ``arena``: inputs and outputs are in the arena. ``caller``: the caller passes their buffers.
+            ``rows``: the caller passes the input row by row, and the first layers are streamed.
+        rows: ``auto``: layers are streamed through line buffers if that is profitable. ``never``: all layers
+            compute whole tensors.
+        align: alignment of the arena, of its contents and of the caller's buffers, in bytes: the length of a
+            cache line, or a requirement of DMA. Tensors that are alive together share no aligned block.
+        memory: ``context``: the arena is part of the context. ``split``: the caller passes the arena to each
+            run, so that models can share it. ``parts``: as ``split``, but in several objects, for the
+            memories of the target.
+        io_layout: layout of image inputs and outputs, e.g. ``NHWC``; ``model``: the layout of the model.
+        sliding: frame axis of the input: a run takes only new frames and reuses the results of earlier ones.
+            None: a run takes the whole input.
+        sliding_step: new frames per run; None: the minimum that the network's strides allow.
+        single_file: whether weights and code are in one ``.c`` file.
+        weights_section: linker section of the constants; empty: the default section.
+        weights: ``arrays``: constants are C arrays. ``blob``: they are in a binary file, passed to init.
         place: ``LAYER=SECTION``: the linker section of a layer's constants.
-        place_code: likewise of its kernel, which then is not made part of the run function.
+        place_code: ``LAYER=SECTION``: the linker section of a layer's kernel, which is then not inlined into
+            the run function.
         kernels: ``LAYER=KERNEL`` or ``OPERATOR=KERNEL``: the only kernels that may compute a layer, or the
-            layers of an operator that they can compute; several for one leave the choice among them.
-        max_iterations: how often loops may run that nothing else bounds; None: such a loop is an error.
-        step: also a function that runs one layer, of which the run function is a loop.
-        taps: each run hands its tensors to a function of the firmware, see `codegen.taps`.
-        license: SPDX expression that every generated file carries.
-        numerics: ``exact`` admits only rewrites whose outputs are the same bits; ``relaxed`` also others, and
-            reports what they change.
-        external: names of external code generators to use, the preferred ones first.
-        external_flags: arguments for compiler and linker that find the libraries which these call, where the
-            code is compiled here: to measure, verify or simulate it.
+            layers of an operator that they support. Selection chooses among several entries for one layer.
+        max_iterations: maximum number of iterations of loops without any other bound; None: a loop without a
+            bound is an error.
+        step: whether to generate a function that runs one layer. The run function is then a loop over it.
+        taps: whether each run passes its tensors to a function of the firmware (tensor trace), see
+            `codegen.taps`.
+        license: SPDX license expression of every generated file.
+        numerics: ``exact``: only rewrites that keep all outputs bit for bit. ``relaxed``: also others; the
+            report lists their effects.
+        external: names of external code generators to use, in order of preference.
+        external_flags: compiler and linker flags that find the libraries of these generators. They are used
+            to compile the code on this machine, to measure, verify or simulate it.
     """
 
     optimize: str = "balanced"
@@ -99,45 +100,45 @@ class Options:
 
     @property
     def compiler_flag(self) -> str:
-        """The optimisation level that the generated code is made for, and measured with."""
+        """Compiler flag for which the code is generated, and with which it is measured."""
         return "-Os" if self.optimize == "size" else "-O2"
 
     @property
     def unroll(self) -> int:
-        """Nodes that all runs of a loop together may have where it is written out."""
+        """Maximum number of nodes of an unrolled loop, summed over all iterations."""
         return 4096 if self.optimize == "speed" else 1024
 
     @property
     def split(self) -> bool:
-        """Whether the arena is apart from the context."""
+        """Whether the arena is separate from the context."""
         return self.memory != "context"
 
     @property
     def in_parts(self) -> bool:
-        """Whether it is several objects."""
+        """Whether the arena consists of several objects."""
         return self.memory == "parts"
 
     @property
     def external_compile_flags(self) -> tuple[str, ...]:
-        """Those of `external_flags` that are for the compiler; the others are for the linker only."""
+        """The flags of `external_flags` that the compiler needs; the others are for the linker only."""
         return tuple(f for f in self.external_flags if f[:1] == "-" and f[:2] not in ("-l", "-L", "-W"))
 
     @property
     def why_whole(self) -> str:
-        """Why layers must compute whole tensors; empty if they need not."""
+        """Reason why layers must compute whole tensors; empty if they may be streamed."""
         return self._asks_for_whole[1]
 
     @property
     def _asks_for_whole(self) -> tuple[str, str]:
-        """The option with which layers must compute whole tensors, and why; empty if there is none."""
+        """The option that forbids streaming, and the reason; both empty if no option does."""
         if self.step:
-            why = "a layer runs again and again between others, so that there is no moment for its step"
+            why = "a streamed layer runs many times, interleaved with others, so it cannot be one step"
             return "step", why
         if self.taps:
-            return "taps", "the whole results of layers, which taps copy, are never there"
+            return "taps", "the whole results of layers, which taps copy, are never in memory"
         if self.in_parts:
-            return "memory=parts", "windows of rows lie in one arena, not in parts of it"
-        return ("rows=never", "rows=never asks for whole tensors") if self.rows == "never" else ("", "")
+            return "memory=parts", "line buffers require a single arena, not several parts"
+        return ("rows=never", "rows=never requires whole tensors") if self.rows == "never" else ("", "")
 
     def __post_init__(self) -> None:
         choices = (
@@ -151,77 +152,79 @@ class Options:
         )
         for name, value, allowed in choices:
             if value not in allowed:
-                raise InputError(f"{name} must be one of {', '.join(map(str, allowed))}; it is {value!r}")
+                raise InputError(f"{name} must be one of {', '.join(map(str, allowed))}; got {value!r}")
         if self.io_layout != "model" and sorted(self.io_layout) != sorted("NHWC"):
             raise InputError(
-                f"io_layout must be model, or the axes N, H, W and C in some order; it is {self.io_layout!r}"
+                f"io_layout must be model, or the axes N, H, W and C in some order; got {self.io_layout!r}"
             )
         for name, size in (("flash", self.flash), ("ram", self.ram)):
             if size is not None and size < 0:
-                raise InputError(f"{name} must not be negative; it is {size}")
+                raise InputError(f"{name} must not be negative; got {size}")
         if self.objective:
             parse_prices(self.objective)
         if self.max_iterations is not None and not 1 <= self.max_iterations <= MAX_ITERATIONS:
-            raise InputError(f"max_iterations must be in [1, {MAX_ITERATIONS}]; it is {self.max_iterations}")
+            raise InputError(f"max_iterations must be in [1, {MAX_ITERATIONS}]; got {self.max_iterations}")
         for flag in self.external_flags:
             if not flag.isprintable():
-                raise InputError(f"external_flags must be printable; one is {flag!r}")
+                raise InputError(f"external_flags must be printable; got {flag!r}")
         if not re.fullmatch(r"[A-Za-z0-9.+:()-]+( [A-Za-z0-9.+:()-]+)*", self.license):
             raise InputError(
-                f"a license is an SPDX expression such as MIT or LicenseRef-Own; it is {self.license!r}"
+                f"license must be an SPDX expression, e.g. MIT or LicenseRef-Own; got {self.license!r}"
             )
         if isinstance(self.kernels, str):
-            raise InputError(f"kernels are given as a list of LAYER=KERNEL; wrap {self.kernels!r} in a list")
+            raise InputError(f"kernels must be a list of LAYER=KERNEL; put {self.kernels!r} in a list")
         for pin in self.kernels:
             check_pin(pin)
         if self.weights == "blob" and (self.single_file or self.weights_section or self.place):
             raise InputError(
-                "weights in a blob are placed by the firmware: "
-                "leave single_file, weights_section and place away, or leave weights away"
+                "weights=blob cannot be combined with single_file, weights_section or place: the firmware "
+                "places the blob; remove the options on one side"
             )
         if self.sliding_step is not None and self.sliding is None:
             raise InputError(
-                "sliding_step is how many frames a run takes along an axis; give sliding with it"
+                "sliding_step is the number of frames per run along an axis; set the axis with sliding"
             )
         if self.io == "rows" and self.sliding is not None:
             raise InputError(
-                "with sliding, a run takes a few frames only, and there is nothing to hand in row by row: "
-                "leave io away, or sliding"
+                "io=rows cannot be combined with sliding: a run then takes only a few frames; "
+                "remove one of the two options"
             )
         if self.io == "rows" and self.why_whole:
             given, why = self._asks_for_whole
-            raise InputError(f"with io=rows, {why}: leave {given} away, or io")
+            raise InputError(f"io=rows cannot be combined with {given}: {why}; remove one of the two options")
         if self.weights_section:
             _check_section(self.weights_section)
         for name, given in (("place", self.place), ("place_code", self.place_code)):
             layers = [layer for layer, _ in map(_placement, given)]
             if twice := sorted({layer for layer in layers if layers.count(layer) > 1}):
-                raise InputError(f"{name} must give a layer one section; it gives {', '.join(twice)} several")
+                raise InputError(
+                    f"{name} must name one section per layer; it names several for {', '.join(twice)}"
+                )
 
     @property
     def data_sections(self) -> dict[str, str]:
-        """Sections of layers' constants by the layers' names."""
+        """Linker sections of the layers' constants, by layer name."""
         return dict(map(_placement, self.place))
 
     @property
     def code_sections(self) -> dict[str, str]:
-        """Sections of layers' kernels by the layers' names."""
+        """Linker sections of the layers' kernels, by layer name."""
         return dict(map(_placement, self.place_code))
 
 
 def _placement(text: str) -> tuple[str, str]:
     layer, equals, section = text.partition("=")
     if not (layer and equals):
-        raise InputError(f"a placement is LAYER=SECTION, e.g. conv1=.qspi; it is {text!r}")
+        raise InputError(f"a placement must have the form LAYER=SECTION, e.g. conv1=.qspi; got {text!r}")
     _check_section(section)
     return layer, section
 
 
 def parse_prices(text: str) -> dict[str, float]:
-    """Return the prices that an objective names.
+    """Return the prices in an objective, by figure.
 
     Raises:
-        InputError: it is none.
+        InputError: the text is not a valid objective.
     """
     found: dict[str, float] = {}
     for part in text.split(","):
@@ -232,8 +235,8 @@ def parse_prices(text: str) -> dict[str, float]:
             price = math.nan
         if name not in PRICED or name in found or not 0 <= price < math.inf:
             raise InputError(
-                f"an objective gives {', '.join(PRICED)} one finite price each that is not negative, e.g. "
-                f"cycles=3,flash=1,ram=1; in {text!r}, {part!r} does not"
+                f"an objective must have at most one finite price >= 0 for each of {', '.join(PRICED)}, e.g. "
+                f"cycles=3,flash=1,ram=1; in {text!r}, {part!r} is wrong"
             )
         found[name] = price
     if not any(found.values()):
@@ -245,14 +248,14 @@ def check_pin(text: str) -> tuple[str, str]:
     """Return the two sides of a pinned kernel: a layer or an operator, and the kernel's name.
 
     Raises:
-        InputError: it has not two of them.
+        InputError: the text does not have two sides.
     """
     where, equals, kernel = text.partition("=")
     if not (where and equals and kernel):
-        raise InputError(f"a pinned kernel is LAYER=KERNEL or OPERATOR=KERNEL; it is {text!r}")
+        raise InputError(f"a pinned kernel must have the form LAYER=KERNEL or OPERATOR=KERNEL; got {text!r}")
     return where, kernel
 
 
 def _check_section(name: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9_.$]+", name):
-        raise InputError(f"a section name has letters, digits, '_', '.' and '$'; it is {name!r}")
+        raise InputError(f"a section name may have letters, digits, '_', '.' and '$' only; got {name!r}")

@@ -1,4 +1,4 @@
-"""The order of the passes, and why it is this one."""
+"""Default pass pipeline: the order of the passes, with the reason for each position."""
 
 from __future__ import annotations
 
@@ -74,142 +74,142 @@ from microfold.transform.subgraphs.remove_unused_parameters import remove_unused
 
 
 def default_pipeline() -> FixedPointIteration:
-    """What every build runs, in order; rewrites again, as long as one run makes room for another."""
+    """Return the pipeline of every build. Its rewrites are repeated until the graph no longer changes."""
     return FixedPointIteration(
         [
-            # --- One graph of the operators that the passes know.
-            # Bodies in place of calls: nothing below enters a subgraph.
+            # --- A single graph of operators that the passes know.
+            # Replace calls by bodies: no pass below enters a subgraph.
             inline,
-            # Fewer carried values, before loops are written out.
+            # Reduce loop-carried values before loops are unrolled.
             loop_invariants,
             remove_unused_outputs,
             remove_unused_parameters,
-            # Loops and conditions that constants decide; those within loops only once counters are folded.
+            # Loops and conditions with constant conditions. Within loops, counters must be folded first.
             PartialEvaluate(),
             inline,
             fold_constant,
             PartialEvaluate(),
-            # Conditions that the model computes: both branches, then a choice.
+            # Conditions that the model computes: compute both branches, then select.
             if_conversion,
             inline,
-            # Bodies of what was written out or decided.
+            # Subgraphs of unrolled loops and folded conditions.
             remove_unused_functions,
-            # Nothing later should spend thought on what no output needs.
+            # Later passes should not analyse nodes that no output depends on.
             dead_code_elimination,
-            # What no kernel computes, in terms of products and sums, which are folded below.
+            # Replace operators without a kernel by products and sums, which are folded below.
             simplify_inference,
-            # States that never change become constants, which fold_constant asks for.
+            # States that never change become constants, which fold_constant needs.
             eliminate_dead_state,
-            # Constants first: the rules below ask whether an operand is constant.
+            # Constants first: the rules below test whether an operand is constant.
             fold_constant,
-            # Equal branches become one value. Before everything that asks whether a value has one reader.
+            # Merge equal branches into one value, before the passes that require values with one reader.
             eliminate_common_subexpr,
-            # Functions that models spell out. Before their constants are folded into weights.
+            # Functions that models express by several operators, before their constants go into weights.
             expand_pow,
             recognize_gelu,
-            # Dilated convolutions. Before the layouts, which move the transposes that take images apart.
+            # Dilated convolutions, before the layout passes move the transposes that split the images.
             flatten_atrous_conv,
             # --- Layouts.
-            # Kernels compute NHWC. Before everything that takes the last axis for channels.
+            # Kernels compute NHWC. Before all passes that treat the last axis as channels.
             ConvertLayout(),
-            # Early: transposes stand between what the next passes merge.
+            # Early, because transposes separate nodes that the next passes merge.
             optimize_layout_transform,
-            # --- Arithmetic into weights.
-            # Scales, then shifts, into weights and biases (float32). Before what merges neighbours: with the
-            # products and sums between them gone, there are more of them.
+            # --- Fold arithmetic into weights.
+            # Scales, then shifts, into weights and biases (float32). Before the passes that merge
+            # neighbours: removing the products and sums between them makes more nodes adjacent.
             fold_batchnorm_to_conv2d,
-            # The same for quantised values: what keeps every bit; with relaxed numerics the rest, too.
+            # Scales of quantised values: bit-exact folds only, unless numerics are relaxed.
             fold_quantized_scale_axis,
-            # What of it is left behind weights becomes one operator (relaxed numerics only).
+            # Merge the scales and shifts that remain after weights into one operator (relaxed numerics only).
             combine_scale_shift,
             # --- Neighbours.
-            # What only renames axes is a reshape, and rows of reshapes are one.
+            # Turn transposes that move no data into reshapes, and merge chains of reshapes.
             rewrite_dataflow_reshape,
             remove_redundant_reshape,
-            # Rows of pads become one, grouped convolutions depthwise: what the next passes look for.
+            # Merge chains of pads and rewrite grouped convolutions as depthwise, for the next passes.
             canonicalize_ops,
             canonicalize_cast,
-            # Activations up to the layers that run them: behind reshapes, say, which rows of have become one.
+            # Move activations up to the layers that can fuse them, for example across merged reshapes.
             hoist_clip,
-            # Dequantize towards quantize: what only moves or compares floats works on integers.
+            # Between dequantize and quantize, operators that only move or compare floats work on integers.
             fake_quantization_to_integer,
-            # Ways through float between quantised values. After canonicalize_cast, which clears them.
+            # Remove float32 between quantised values, after canonicalize_cast has removed casts there.
             fold_quantize,
-            # Those that are left, into what reads integers, too.
+            # Fold the remaining dequantize nodes into readers that also accept integers.
             fold_dequantize,
-            # Transposes that are left, into products of matrices: by now rows of them are one.
+            # Fold the remaining transposes into matrix products; chains of them are already merged.
             fuse_transpose_matmul,
             simplify_fc_transpose,
-            # Products of matrices: sums taken apart first, then the order that costs least.
+            # Matrix products: expand sums first, then choose the cheapest order.
             expand_matmul_of_sum,
             adjust_matmul_order,
             reorder_take_after_matmul,
-            # After what takes products of matrices apart, or reorders them.
+            # After the passes that expand or reorder matrix products.
             batch_matmul_to_dense,
-            # Before fold_pad, which takes pads that stand in front of convolutions themselves.
+            # Before fold_pad, which requires the pad right before the convolution.
             move_pad_behind_quantize,
             move_pad_behind_reshape,
-            # After canonicalize_ops, which leaves at most one pad to fold.
+            # After canonicalize_ops, which merges chains of pads into one.
             fold_pad,
-            # Groups apart, as far as that pays. After fold_pad, which takes pads in front of convolutions.
+            # Split groups where profitable. After fold_pad, which folds pads before convolutions.
             split_grouped_conv2d,
-            # Parts cut out of what has just been put together of such parts.
+            # Remove slices of concatenations of the same parts.
             slice_through_concatenate,
-            # What kernels compute, and pruning. After everything that can do better with groups.
+            # Expand groups for kernels and pruning, after all passes that profit from groups.
             expand_grouped_conv2d,
-            # --- Less to compute.
-            # After fold_pad: a window with its own padding shows what its border does to a constant channel.
+            # --- Reduce the work.
+            # After fold_pad: a window with its own padding shows the border's effect on a constant channel.
             prune_constant_channels,
-            # Layers side by side as one: of the weights that are left.
+            # Merge parallel layers, with the weights that pruning has left.
             combine_concatenated,
-            # The same where slices have to part the results (opt_level 4 only).
+            # Merge parallel layers whose results must be separated by slices (opt_level 4 only).
             CombineParallelConv2D(),
             CombineParallelDense(),
             CombineParallelMatmul(),
-            # Windows as large as the image. After what looks for convolutions side by side.
+            # Windows as large as the image. After the passes that match parallel convolutions.
             conv2d_to_dense,
-            # Blocks of zeros left out. Last of what looks at weights: sparse ones are closed to the others.
+            # Omit blocks of zeros. Last of the weight passes: the others cannot read sparse weights.
             DenseToSparse(),
             # Approximations (opt_level 4, relaxed numerics).
             fast_math,
-            # float16 where the target is faster so (relaxed numerics). After all that folds into weights.
+            # float16 if it is faster on the target (relaxed numerics). After all folds into weights.
             to_mixed_precision,
-            # Casts that met.
+            # Casts that have become adjacent.
             canonicalize_cast,
-            # What lost its other readers may be merged now.
+            # Values that lost their other readers can be merged now.
             canonicalize_ops,
-            # A state may have lost what changed it; and where all channels of a value were constant, its
-            # readers may now be constant, too.
+            # A state may have lost the node that changed it. If all channels of a value were constant, its
+            # readers can now be constant.
             eliminate_dead_state,
             fold_constant,
-            # Rewrites have made equal what was not before, e.g. two reshapes of one value, or two constants.
+            # Rewrites may have produced equal nodes, e.g. two reshapes of one value, or two equal constants.
             eliminate_common_subexpr,
-            # A state whose last reader went is no state.
+            # Remove states without readers.
             dead_code_elimination,
         ],
         then=[
-            # --- What code generation expects.
-            # Loops that stay get their number of runs, conditions branches of their own. Nothing above knows
-            # their form.
+            # --- Forms that code generation expects.
+            # Add the iteration count to the remaining loops, and branch subgraphs to conditions. No pass
+            # above knows these forms.
             lower_loops,
             lower_branches,
-            # What other people's code computes is cut out while operators are bare, as patterns want them.
+            # Cut out regions for external code while operators have no epilogues, as the patterns require.
             annotate_target,
             merge_compiler_regions,
             partition_graph,
-            # Scales and shifts are in weights as far as they go there; what is left stays with the operator.
+            # Scales and shifts that could not be folded into weights become part of the operator.
             recognize_layer_norm,
-            # Last of the rewrites: the others match bare operators, not epilogues.
+            # Last of the rewrites, because the others match operators without epilogues.
             FuseOps(),
-            # Behind it: clips of convolutions are taken there, those of elementwise operators here.
+            # After FuseOps, which fuses clips of convolutions; this pass handles elementwise operators.
             fuse_elementwise,
             # Copies only where the final graph needs them.
             materialize_outputs,
-            # Where values lie. After everything that moves or merges values, with the ends settled; views
-            # last, because their parts cannot be parts of anything else.
+            # Storage of values. After all passes that move or merge values, when the outputs are final.
+            # Views last, because the parts of a view cannot be parts of another one.
             slice_as_view,
             concat_as_view,
-            # Where that makes the arena smaller: last, because it asks for the plan of what is there then.
+            # If it makes the arena smaller. Last, because it plans the memory of the final graph.
             fuse_residual,
         ],
         name="default_pipeline",
@@ -218,18 +218,18 @@ def default_pipeline() -> FixedPointIteration:
 
 
 def canonical_form() -> Sequential:
-    """The operators of a graph as themselves, so that rows can be followed through them; all of it exact."""
+    """Return bit-exact passes that simplify a graph so that rows can be followed through its operators."""
     return Sequential(
         [
             inline,
             fold_constant,
             dead_code_elimination,
             eliminate_common_subexpr,
-            # Dilated convolutions take images apart along the very axis.
+            # Dilated convolutions split images along the frame axis.
             flatten_atrous_conv,
             ConvertLayout(),
             optimize_layout_transform,
-            # Rows of reshapes, which may tear an axis apart and put it together again.
+            # Chains of reshapes, which can split an axis and join it again.
             rewrite_dataflow_reshape,
             remove_redundant_reshape,
         ],
@@ -239,11 +239,11 @@ def canonical_form() -> Sequential:
 
 
 def slide(graph: Graph, axis: int, step: int | None, context: PassContext) -> tuple[Graph, Sliding]:
-    """The graph of a run that takes new frames only, and what it stands for; see `slide_window`.
+    """Return the graph of a run that takes only new frames, and its description; see `slide_window`.
 
     Raises:
-        InputError: there is no such axis, or a run cannot take so many frames.
-        UnsupportedModelError: rows do not follow from frames alone.
+        InputError: the axis does not exist, or a run cannot take `step` frames.
+        UnsupportedModelError: some rows do not depend on frames alone.
     """
     quiet = PassContext(disabled_pass=context.disabled_pass)
     result, sliding = slide_graph(canonical_form()(graph, quiet), axis, step, context)
@@ -251,7 +251,7 @@ def slide(graph: Graph, axis: int, step: int | None, context: PassContext) -> tu
 
 
 def sliding_axes(graph: Graph) -> list[Sliding]:
-    """What `slide` makes of a graph, for each axis along which it can, by the fewest frames."""
+    """Return the result of `slide` for each axis that it supports, with the minimum number of frames."""
     found: list[Sliding] = []
     if len(graph.inputs) == 1:
         graph = canonical_form()(graph, PassContext())
@@ -273,6 +273,6 @@ def optimize(graph: Graph, context: PassContext | None = None) -> Graph:
 
 
 def chosen_pipeline(passes: Pass) -> Sequential:
-    """A caller's own passes, and behind them those that code generation relies on."""
+    """Return a pipeline of the caller's passes, followed by the mandatory passes of the default pipeline."""
     mandatory = [step for step in default_pipeline().passes if step.mandatory]
     return Sequential([passes, *mandatory], name="chosen_pipeline", known=available)

@@ -1,6 +1,6 @@
-"""The compiled model before it becomes text: what to call, with which constants, at which offsets.
+"""Compiled model before code generation: kernel calls, constants and memory offsets.
 
-`compiler` builds it; `codegen` prints it; `host`, `simulate` and the reports read it.
+`compiler` builds a `Program`, `codegen` prints it, and `host`, `simulate` and the reports read it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from microfold.transform.requested.slide_window import Sliding
 
 @frozen
 class Buffer:
-    """Where one value lies.
+    """Location of a value.
 
     Attributes:
-        region: ``arena``, ``state``, ``constant``, ``input`` or ``output`` (the caller's).
-        offset: bytes from the start of arena or state; the index of the caller's input or output.
+        region: ``arena``, ``state``, ``constant``, ``input`` or ``output``. The caller owns the last two.
+        offset: offset from the start of arena or state, in bytes; or the index of the input or output.
     """
 
     value: Value
@@ -54,10 +54,10 @@ class Buffer:
 
 @frozen
 class Move:
-    """A copy of a value.
+    """Copy of a value.
 
     Attributes:
-        zeros: the source is a constant of zeros, which need not be there.
+        zeros: whether the source is a constant of zeros, which needs no memory.
     """
 
     source: Buffer
@@ -67,11 +67,11 @@ class Move:
 
 @frozen(eq=False)
 class Block:
-    """Layers that run one after the other inside of a layer.
+    """Sequence of layers in a layer.
 
     Attributes:
-        graph: what they compute.
-        moves: copies behind the last one.
+        graph: graph that the layers compute.
+        moves: copies after the last layer.
     """
 
     graph: Graph
@@ -81,14 +81,14 @@ class Block:
 
 @frozen(eq=False)
 class LoopPlan:
-    """What a layer is that repeats others.
+    """Loop: a layer that repeats other layers.
 
     Attributes:
-        begin: copies before the first run: what the loop carries lies where its results do.
-        runs: how many, or, with a condition, at most.
-        condition: it runs before each run; None: there is none.
+        begin: copies before the first iteration, of initial values to the memory of the loop's results.
+        runs: iterations; with a condition, the maximum.
+        condition: layers that run before each iteration; None if the loop has no condition.
         decision: the bool that the condition computes.
-        may_stop: nothing proves that the condition ends the loop before `runs` are over.
+        may_stop: whether the loop may reach `runs` iterations before its condition ends it.
     """
 
     begin: tuple[Move, ...]
@@ -100,19 +100,19 @@ class LoopPlan:
 
     @property
     def blocks(self) -> tuple[tuple[Block, int], ...]:
-        """The parts, each with how often it runs at most."""
+        """The blocks, each with its maximum number of runs."""
         if self.condition is None:
             return ((self.body, self.runs),)
         return ((self.condition, self.runs + 1), (self.body, self.runs))
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
-        """What it reads and writes beside its layers."""
+        """Buffers that the loop itself reads and writes."""
         decision = (self.decision,) if self.decision is not None else ()
         return (*decision, *_ends(self.moves))
 
     def most(self, of_layer: Callable[[Layer], int | None]) -> int | None:
-        """The sum of all layers of all runs; None if one is not known."""
+        """Return the sum over all layers and iterations; None if one is unknown."""
         sums = [(_total([of_layer(layer) for layer in block.layers]), runs) for block, runs in self.blocks]
         return _total([each * runs if each is not None else None for each, runs in sums])
 
@@ -124,11 +124,11 @@ class LoopPlan:
 
 @frozen(eq=False)
 class BranchPlan:
-    """What a layer is that runs one of two blocks, whose results lie in the same places.
+    """Branch: a layer that runs one of two blocks, whose results are in the same memory.
 
     Attributes:
-        decision: the bool that chooses.
-        then: where it is true.
+        decision: the bool that selects the block.
+        then: block that runs if the bool is true.
     """
 
     decision: Buffer
@@ -137,7 +137,7 @@ class BranchPlan:
 
     @property
     def blocks(self) -> tuple[tuple[Block, int], ...]:
-        """The parts, each with how often it runs at most."""
+        """The blocks, each with its maximum number of runs."""
         return ((self.then, 1), (self.otherwise, 1))
 
     @property
@@ -147,34 +147,34 @@ class BranchPlan:
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
-        """What it reads and writes beside its layers."""
+        """Buffers that the branch itself reads and writes."""
         return _ends(self.moves)
 
     def most(self, of_layer: Callable[[Layer], int | None]) -> int | None:
-        """The larger sum of a block's layers; None if one is not known."""
+        """Return the larger sum of a block's layers; None if one is unknown."""
         sums = [_total([of_layer(layer) for layer in block.layers]) for block, _ in self.blocks]
         return None if None in sums else max(each for each in sums if each is not None)
 
 
 @frozen(eq=False)
 class Layer:
-    """One kernel call of the schedule, or layers around which there is a statement of C.
+    """Kernel call of the schedule, or a C statement that controls other layers.
 
     Attributes:
-        index: position in the schedule; the layer hook of the generated C passes it.
-        name: C identifier, unique in the program, made from the model's tensor name.
-        work: the nodes that the call computes: `node`, or those of the subgraph that it calls.
-        estimated_instructions: those of one call, by the kernel's cost model; None for external code.
-        estimated_cycles: likewise; None too where the target has no model of cycles.
-        inputs: the buffers that the call reads, in C order.
-        outputs: where the results lie right after the call.
-        scratch: offset in the arena, or None.
-        candidates: the kernels that were considered, see `selection.cheapest.candidates`.
-        control: what other layers it runs, and how; None: it is a call.
-        measured_cycles: likewise, of a database of measurements; None: it has none.
-        fetched: offset in the arena of what constants are copied to before it runs, or None.
-        rows: of layers that are computed row by row, the rows of the result that its calls write, in order;
-            `call` is each of them. MACs and estimates are those of all of them. None: all in one call.
+        index: position in the schedule, which the layer hook of the generated C passes.
+        name: C identifier, unique in the program, derived from the tensor name in the model.
+        work: nodes that the call computes: `node`, or the nodes of the subgraph that it calls.
+        estimated_instructions: instructions per call by the kernel's cost model; None for external code.
+        estimated_cycles: cycles per call; None for external code or if the target has no cycle model.
+        inputs: buffers that the call reads, in the order of the C arguments.
+        outputs: location of the results right after the call.
+        scratch: offset in the arena, in bytes, or None.
+        candidates: kernels that were considered, see `selection.cheapest.candidates`.
+        control: loop or branch of other layers; None for a kernel call.
+        measured_cycles: cycles per call from a database of measurements; None if it has none.
+        fetched: offset in the arena, in bytes, to which constants are copied before the layer runs, or None.
+        rows: output rows written by each call of a streamed layer, in order. `call` describes every call;
+            MACs and estimates are totals. None: one call computes the whole tensor.
     """
 
     index: int
@@ -197,12 +197,12 @@ class Layer:
 
     @property
     def blocks(self) -> tuple[tuple[Block, int], ...]:
-        """What it runs, and how often at most."""
+        """Blocks of a loop or branch, each with its maximum number of runs."""
         return self.control.blocks if self.control is not None else ()
 
     @property
     def all_layers(self) -> Iterator[Layer]:
-        """Itself, and all that it runs."""
+        """The layer itself, and all layers in it."""
         yield self
         for block, _ in self.blocks:
             for layer in block.layers:
@@ -210,7 +210,7 @@ class Layer:
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """Names of all operators that the call computes, fused ones included."""
+        """Names of all operators that the call computes, including fused ones."""
         return tuple(
             name
             for node in self.work
@@ -220,17 +220,17 @@ class Layer:
 
     @property
     def label(self) -> str:
-        """The model's own name of the result."""
+        """Name of the result in the model."""
         return self.node.outputs[0].name
 
 
 @frozen(eq=False)
 class StateSlot:
-    """A value that lives from call to call.
+    """Value that is kept between runs.
 
     Attributes:
-        buffer: where it lies in the state region.
-        next: where its next content lies at the end of a call; None if it is there already, or never changes.
+        buffer: location.
+        next: location of the new content at the end of a run; None: `buffer`, or it never changes.
     """
 
     buffer: Buffer
@@ -239,13 +239,13 @@ class StateSlot:
 
 @frozen
 class Origin:
-    """Where a program comes from: the same wherever the file lies.
+    """Origin of a program. It does not depend on the folder of the model file.
 
     Attributes:
-        file: name of the model's file, without folders.
-        size: of the file, bytes.
-        sha256: of the file, in hexadecimal digits.
-        command: the command line that compiled it; empty if a program did.
+        file: name of the model file, without folders.
+        size: size in bytes.
+        sha256: SHA-256 in hexadecimal digits.
+        command: command line of the compilation; empty for the Python API.
     """
 
     file: str
@@ -255,33 +255,34 @@ class Origin:
 
 
 def origin_of(path: Path, data: bytes, command: str = "") -> Origin:
-    """The origin of what is compiled from a file with this content."""
+    """Return the origin of a program that is compiled from a file with this content."""
     return Origin(path.name, len(data), hashlib.sha256(data).hexdigest(), command)
 
 
 @frozen(eq=False)
 class Program:
-    """A model compiled for a target.
+    """Model compiled for a target.
 
     Attributes:
-        name: C identifier that prefixes everything the model defines.
+        name: C identifier that prefixes all C names of the model.
         source: the graph as it was imported.
         graph: the optimised graph that the layers compute.
-        arena: the memory plan; its size includes scratch.
-        context: what the passes were told.
-        ranges: what is proved about the integers of `graph`.
-        pruned: the proofs of what `prune_constant_channels` removed.
-        relaxations: what relaxed numerics changed; empty where outputs are the same bits.
+        arena: memory plan; its size includes scratch memory.
+        context: settings of the passes.
+        ranges: proved ranges of the integers in `graph`.
+        pruned: proofs for the channels that `prune_constant_channels` removed.
+        relaxations: changes by relaxed numerics; empty if the outputs are bit-identical.
         origin: None if the graph is not from a file.
-        labels: what the classes of each output are called; empty where nothing says.
-        labels_ignored: why labels that came with the model are not among them; empty if there is no such.
-        measured_on: where the layers' measured cycles are from; empty: nothing was measured.
-        measured_run: cycles of a whole run there; None: it was not measured as it is.
-        stream: how some layers are computed row by row; None: all compute whole tensors.
-        sliding: the network over a window whose new frames a run takes; None: a run takes the whole input.
-        parts: sizes of the objects that the arena consists of, one behind the other; empty: it is one.
-        regions: in which memories of the target context and constants lie; None: it names none.
-        kernels_proved: no choice of kernels takes fewer estimated cycles within the same flash and arena.
+        labels: class names of each output; empty if they are unknown.
+        labels_ignored: reason why labels in the file are not used, or empty.
+        measured_on: board or simulator of the measured cycles; empty if nothing was measured.
+        measured_run: measured cycles of a whole run; None if this program was not measured.
+        stream: memory of the streamed layers; None: all layers compute whole tensors.
+        sliding: network over the window, if a run takes only new frames; else None.
+        parts: sizes in bytes of the objects that form the arena, in order; empty if it is one object.
+        regions: memories of context and constants; None if the target names none.
+        kernels_proved: whether no choice of kernels needs fewer estimated cycles within the same flash and
+            arena.
     """
 
     name: str
@@ -312,25 +313,25 @@ class Program:
 
     @property
     def calls(self) -> tuple[Layer, ...]:
-        """All layers that call a function, also those that others run."""
+        """All layers that call a function, also in loops and branches."""
         found = (each for layer in self.layers for each in layer.all_layers)
         return tuple(layer for layer in found if layer.control is None)
 
     @property
     def may_stop(self) -> bool:
-        """A loop may end at its limit before it is done."""
+        """Whether some loop may reach its iteration limit before its condition ends it."""
         found = (each for layer in self.layers for each in layer.all_layers)
         return any(isinstance(layer.control, LoopPlan) and layer.control.may_stop for layer in found)
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """The optimised graph, and those that its layers run."""
+        """The optimised graph, and the graphs of all loops and branches."""
         inner = (each for layer in self.layers for each in layer.all_layers)
         return (self.graph, *(block.graph for layer in inner for block, _ in layer.blocks))
 
     @property
     def libraries(self) -> Mapping[Library, tuple[str, ...]]:
-        """What the firmware must link besides the generated files, with the functions that are called."""
+        """Libraries that the firmware must link, with the functions that the generated files call."""
         found: dict[Library, dict[str, None]] = {}
         for function in (layer.call.function for layer in self.calls):
             if function.library is not None:
@@ -339,14 +340,14 @@ class Program:
 
     @property
     def pushed_input(self) -> int | None:
-        """Index of the input whose rows are handed in one by one; None: there is none."""
+        """Index of the input that the caller passes row by row, or None."""
         if self.options.io != "rows":
             return None
         return next(index for index, buffer in enumerate(self.inputs) if buffer.region == "input")
 
     @property
     def untapped(self) -> Program:
-        """The program without taps, which only a firmware can link: what is run and measured here."""
+        """The program without tensor trace, which links without firmware, e.g. on this machine."""
         return replace(self, options=replace(self.options, taps=False)) if self.options.taps else self
 
     @property
@@ -356,22 +357,22 @@ class Program:
 
     @property
     def estimated_instructions(self) -> int | None:
-        """Those of one inference, nothing run; None if a layer is external code."""
+        """Estimated instructions of one inference; None if a layer is external code."""
         return _total([layer.estimated_instructions for layer in self.layers])
 
     @property
     def estimated_cycles(self) -> int | None:
-        """Likewise; None too if the target has no model of cycles."""
+        """Estimated cycles of one inference; None for external code or without a cycle model."""
         return _total([layer.estimated_cycles for layer in self.layers])
 
     @property
     def arena_parts(self) -> tuple[int, ...]:
-        """Bytes of the objects that the arena consists of; C has no empty ones."""
+        """Sizes of the objects that form the arena, in bytes. None is 0: C has no empty objects."""
         unit = self.options.align
         return tuple(max(align(size, unit), unit) for size in self.parts or (self.arena.size,))
 
     def arena_part(self, offset: int) -> tuple[int, int]:
-        """The object in which an offset of the arena lies, and the offset there."""
+        """Return the index of the object that contains an arena offset, and the offset within it."""
         last = len(self.parts) - 1
         for index, size in enumerate(self.parts):
             if offset < size or index == last:
@@ -381,25 +382,25 @@ class Program:
 
     @property
     def state_size(self) -> int:
-        """Bytes that live from call to call."""
+        """Size of the data that is kept between runs, in bytes."""
         return max((slot.buffer.offset + slot.buffer.type.nbytes for slot in self.state), default=0)
 
     @property
     def inner_layers(self) -> tuple[Layer, ...]:
-        """The layers that others run; the hook of the generated C passes their indices here."""
+        """Layers in loops and branches, in the order of their indices in the layer hook."""
         return tuple(each for layer in self.layers for each in layer.all_layers if each is not layer)
 
     @property
     def moves(self) -> tuple[Move, ...]:
-        """Copies around and inside of loops."""
+        """All copies of loops and branches."""
         found = (each for layer in self.layers for each in layer.all_layers)
         return tuple(m for layer in found if layer.control is not None for m in layer.control.moves)
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of constants in flash: packed weights, channel records, tables, initial states.
+        """Size of the constants in flash, in bytes: packed weights, channel records, tables, initial states.
 
-        Equal arrays are stored once; what states begin as is stored without repetitions.
+        Equal arrays are stored once. Initial states are stored without repetitions.
         """
         stored = [(c.array, c.record) for layer in self.calls for c in layer.call.constants.values()]
         places = StoragePlaces(self.graphs)
@@ -413,19 +414,17 @@ class Program:
 
 
 def _ends(moves: Sequence[Move]) -> tuple[Buffer, ...]:
-    """What copies read and write."""
     sources = (move.source for move in moves if not move.zeros)
     return (*sources, *(move.target for move in moves))
 
 
 def _total(estimates: Sequence[int | None]) -> int | None:
-    """Their sum; None if one is not known."""
     known = [estimate for estimate in estimates if estimate is not None]
     return sum(known) if len(known) == len(estimates) else None
 
 
 def repeated_part(array: Array) -> Array:
-    """What an array is copies of, in a row: a single byte, the fewest of its last axes, or all of it."""
+    """Return the part that an array repeats: a single byte, as few last axes as possible, or all of it."""
     data = np.frombuffer(array.tobytes(), np.uint8)
     if not data.size or (data == data[0]).all():
         return data[:1]
@@ -440,5 +439,5 @@ ConstantKey = tuple[str, str, bytes]
 
 
 def constant_key(array: Array, record: str = "") -> ConstantKey:
-    """Constants with equal keys are one array in flash."""
+    """Return the key of a constant. Constants with equal keys are stored once in flash."""
     return record, array.dtype.str, array.tobytes()

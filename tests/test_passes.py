@@ -82,7 +82,7 @@ def test_skipped_passes_say_why() -> None:
     levels([])(GRAPH, PassContext(opt_level=3, disabled_pass=["level0"], sink=decisions.append))
     assert [str(decision) for decision in decisions] == [
         "level0: graph @g: not changed: it is disabled",
-        "level4: graph @g: not changed: it needs opt_level 4; 3 was asked for",
+        "level4: graph @g: not changed: it requires opt_level 4; the context has 3",
     ]
 
 
@@ -315,7 +315,7 @@ def test_instruments_may_leave_passes_out() -> None:
     context = PassContext(instruments=[Without("b"), Without("c")], sink=decisions.append)
     Sequential(steps)(GRAPH, context)
     assert log == ["a", "c"]
-    assert [str(d) for d in decisions] == ["b: graph @g: not changed: Without leaves it out"]
+    assert [str(d) for d in decisions] == ["b: graph @g: not changed: Without skips it"]
 
 
 def test_names_that_a_sequence_does_not_know() -> None:
@@ -343,7 +343,7 @@ def test_what_is_no_answer_of_a_rule_is_refused(answer: str) -> None:
         return {"node": site.node, "two": [site.value(0)] * 2, "text": "x"}[answer]
 
     with pytest.raises(
-        InputError, match=r"a value for each of the 1 results of clip %y; it gave (Node|Value|str)"
+        InputError, match=r"a value for each of the 1 results of clip %y; it returned (Node|Value|str)"
     ):
         forward_rewrite(GRAPH, rule)  # type: ignore[arg-type]
 
@@ -352,7 +352,7 @@ def test_what_is_no_pass_is_refused() -> None:
     def transform(graph: Graph, context: PassContext) -> Graph:  # noqa: ARG001
         return graph
 
-    with pytest.raises(InputError, match=r"it has a function: .*transform.*; decorate a function"):
+    with pytest.raises(InputError, match=r"it has a function: .*transform.*; decorate functions"):
         Sequential([transform])  # type: ignore[list-item]
     with pytest.raises(InputError, match="Careless has none"):
 
@@ -375,7 +375,7 @@ def test_a_pass_at_any_place() -> None:
         log.clear()
         pipeline.with_pass(own, **place)(GRAPH)
         assert log == expected
-    with pytest.raises(InputError, match="there is no pass 'd' in fixed_point_iteration; it has a, b, c"):
+    with pytest.raises(InputError, match="unknown pass 'd'; fixed_point_iteration has a, b, c"):
         pipeline.with_pass(own, before="d")
     with pytest.raises(InputError, match="one of the two"):
         pipeline.with_pass(own)
@@ -419,12 +419,12 @@ def test_a_pass_made_by_a_call() -> None:
         (lambda: PassContext(instruments=[1]), "instruments must be a list of Instrument; they are [1]"),
         (lambda: function_pass(note), "opt_level of a pass must be 0 to 4; it is None"),
         (lambda: function_pass(note, opt_level=7), "opt_level of a pass must be 0 to 4; it is 7"),
-        (lambda: function_pass(42, opt_level=1), "made of a function or a class; it was given 42"),
-        (lambda: function_pass(lambda g, _: g, opt_level=1), "give one with name=, not '<lambda>'"),
+        (lambda: function_pass(42, opt_level=1), "made from a function or a class; got 42"),
+        (lambda: function_pass(lambda g, _: g, opt_level=1), "set name=, not '<lambda>'"),
         (lambda: function_pass(note, opt_level=1, required="a"), "required of a pass must be a list"),
         (lambda: function_pass(note, opt_level=1, required=[FunctionPass]), "list of passes or of"),
-        (lambda: one("graph"), "note works on a graph; it was given a str"),
-        (lambda: one(GRAPH, {}), "note takes a PassContext; it was given a dict"),
+        (lambda: one("graph"), "note requires a graph; got a str"),
+        (lambda: one(GRAPH, {}), "note requires a PassContext; got a dict"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=re.escape(message)):
             call()  # type: ignore[no-untyped-call]
@@ -440,7 +440,7 @@ def test_required_by_name() -> None:
     first(GRAPH, replace(watch, disabled_pass=["fuse_ops"]))
     assert seen == ["fold_constant", "first", "first"]
     assert Sequential([first]).names() == {"first", "fold_constant", "fuse_ops"}
-    with pytest.raises(InputError, match="there is no pass 'fold_constants'; did you mean fold_constant"):
+    with pytest.raises(InputError, match="unknown pass 'fold_constants'; did you mean fold_constant"):
         named("first", seen, required=["fold_constants"])(GRAPH)
-    with pytest.raises(InputError, match="may not require each other: a, b, a"):
+    with pytest.raises(InputError, match="must not require each other: a, b, a"):
         named("a", seen, required=[named("b", seen, required=["a"])])(GRAPH)

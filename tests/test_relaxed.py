@@ -86,5 +86,5 @@ def test_deviation_of_a_graph_from_itself() -> None:
 
 
 def test_numerics_has_two_values() -> None:
-    with pytest.raises(InputError, match="numerics must be one of exact, relaxed; it is 'fast'"):
+    with pytest.raises(InputError, match="numerics must be one of exact, relaxed; got 'fast'"):
         Options(numerics="fast")

@@ -52,7 +52,7 @@ def test_models_of_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_them(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"needs one of the models vww_int8"):
+    with pytest.raises(InputError, match=r"must have one of the models vww_int8"):
         models_with_peers(tmp_path, load_peers())
     with pytest.raises(InputError, match="must be a folder"):
         models_with_peers(tmp_path / "nothing", load_peers())

@@ -32,11 +32,11 @@ def test_features_imply_features() -> None:
         ('features = []\nspeed = "fast"', "unknown key 'speed'"),
         ("features = 3", "must be a list"),
         ("features = [3]", "list of strings"),
-        ('name = "x"', "needs a list of features"),
+        ('name = "x"', "must have a list of features"),
         ("features = [", "not a readable TOML"),
-        (f'{PIPELINE}apart = [["float", "load"]]', "pipeline.apart has two classes and cycles"),
-        (f'{PIPELINE}apart = [["float", "water", 3]]', "there is no 'water'"),
-        (f'{PIPELINE}leads = [["float", "load", 0]]', "pipeline.leads has cycles up to 1000"),
+        (f'{PIPELINE}apart = [["float", "load"]]', "pipeline.apart must have two classes and cycles"),
+        (f'{PIPELINE}apart = [["float", "water", 3]]', "unknown 'water'"),
+        (f'{PIPELINE}leads = [["float", "load", 0]]', "cycles of pipeline.leads must be up to 1000"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -89,9 +89,9 @@ def test_memories(tmp_path: Path) -> None:
     [
         ("memory = 3", r"memory must be tables, \[memory.NAME\]; it is 3"),
         ("[memory]\ndtcm = 3", r"memory.dtcm must be a table; it is 3"),
-        ("[memory.DTCM]", r"a memory's name has up to 31 small letters.*'DTCM'"),
-        ("[memory.data]", r"is none of text, data, .*; it is 'data'"),
-        (DTCM, r"memory.dtcm needs use, a list of data, constants, code"),
+        ("[memory.DTCM]", r"a memory's name must be up to 31 small letters.*'DTCM'"),
+        ("[memory.data]", r"be none of text, data, .*; it is 'data'"),
+        (DTCM, r"memory.dtcm must have use, a list of data, constants, code"),
         (
             f"{DTCM}use = []",
             r"memory.dtcm.use must have some of data, constants, code, each once; it is \[\]",
@@ -108,14 +108,14 @@ def test_memories(tmp_path: Path) -> None:
             "[memory.a]\nsize = 8\ncycles = 0\nuse = ['data']",
             r"memory.a.cycles must be in \[1, 10000\]; it is 0",
         ),
-        (f"{DTCM}use = ['data']\nregion = 'A B'", r"memory.dtcm.region is a name in a linker script"),
+        (f"{DTCM}use = ['data']\nregion = 'A B'", r"memory.dtcm.region must be a name of letters"),
         (f"{DTCM}use = ['data']\nregion = 'FLASH'\n{FLASH}", r"memory.dtcm and memory.flash are both FLASH"),
         (
             f"{DTCM}use = ['constants']\nload = 'x'",
             r"load must name another memory; it is 'x'; memories are dtcm",
         ),
         (f"{DTCM}use = ['constants']\nload = 'dtcm'", r"load must name another memory"),
-        (f"{DTCM}use = ['data']\nload = 'flash'\n{FLASH}", r"its use is data alone: leave load away"),
+        (f"{DTCM}use = ['data']\nload = 'flash'\n{FLASH}", r"its use is data alone: remove load"),
         (
             f"{DTCM}use = ['code']\nload = 'b'\n[memory.b]\nsize = 8\ncycles = 1\nuse = ['data']",
             r"used for data",

@@ -1,10 +1,16 @@
-"""Liveness of channels: which of each value somebody needs.
+"""Channel liveness: the channels of every value that some output of the graph depends on.
 
-It starts where channels are fixed (outputs, states, operators that read everything), and goes backwards:
-a product sum needs an input channel only if a needed output depends on it, i.e. if it has a weight there and
-its contribution is not the same number for every input and at every position. Operators that treat channels
-alike (depthwise, add, pool, …) need in each operand what is needed of the result, and the other way round.
-It is the least such set: values that need only each other are not needed.
+This is a backward data-flow analysis, like liveness of variables, over sets of channels::
+
+    inputs, outputs, states, operators without a rule   all channels are live
+        ^
+    product sum (conv2d, fully_connected, ...)          input channel i is live if a live output channel o
+        ^                                               has a weight for i, and i's contribution to o is not
+        |                                               the same number for all inputs and all positions
+    channel-wise operator (depthwise, add, pool, ...)   operand and result have the same live channels: the
+                                                        analysis goes backward and forward along `Link`
+
+The result is the least fixed point. Values that only depend on each other are therefore dead.
 """
 
 from __future__ import annotations
@@ -39,12 +45,13 @@ INT32_LIMIT = (1 << 31) - 1
 
 @frozen(eq=False)
 class Contribution:
-    """What the input channels of a product sum with one group add to its outputs.
+    """Contributions of the input channels of an ungrouped product sum to its output channels.
 
     Attributes:
-        reads: bool [outputs, inputs]; the weight is not zero somewhere and the sum cannot do without the
-            channel: it varies, or adds different numbers at the border.
-        constant: int64 [outputs, inputs]; what a channel adds that is not read.
+        reads: whether the output needs the input channel, bool [outputs, inputs]. It does if some weight is
+            not zero, and if the contribution varies with the input or differs at the border of the image.
+        constant: contribution of every channel that is not read, in units of the accumulator, int64
+            [outputs, inputs]; 0 for channels that are read.
     """
 
     reads: Array
@@ -52,7 +59,7 @@ class Contribution:
 
 
 def contribution(sums: ProductSum, x: Range) -> Contribution:
-    """What each input channel adds to each output, given the input's range."""
+    """Compute the contribution of each input channel to each output channel, given the input's range."""
     weights = sums.weights[0]  # [outputs, taps, inputs]
     touched = weights.any(axis=1)
     step = np.where(x.constant, x.low - sums.zero_point, 0)
@@ -61,7 +68,7 @@ def contribution(sums: ProductSum, x: Range) -> Contribution:
     total = weights.sum(axis=1)
     candidates = np.flatnonzero(fixed.any(axis=0))
     if candidates.size and (sums.positions is None or not all(kinds.all() for kinds in sums.positions)):
-        # A channel may stand for a number only if that number is the same at every kind of position.
+        # A channel can be folded only if its contribution is the same at every kind of position.
         if sums.positions is None:
             uniform = ~touched[:, candidates]
         else:
@@ -73,27 +80,29 @@ def contribution(sums: ProductSum, x: Range) -> Contribution:
         same = same.copy()
         same[:, candidates] &= uniform | (step[candidates] == 0)
     constant = np.where(same, total * step, 0).astype(np.int64)
-    # Whatever subset is folded, the bias must stay an int32.
+    # The bias must stay an int32, whatever subset of the channels is folded into it.
     heavy = np.abs(constant).sum(axis=1) + np.abs(sums.bias) > INT32_LIMIT
     reads = touched & (~same | (heavy[:, np.newaxis] & (constant != 0)))
     return Contribution(reads, np.where(reads, 0, constant))
 
 
 def any_of(mask: Array, axis: int) -> Array:
-    """`numpy.any` along an axis of a matrix."""
+    """Return `numpy.any` along an axis of a matrix, always as an array."""
     return np.asarray(mask.any(axis=axis))
 
 
 class ChannelLiveness:
-    """Needed channels of every value that a node computes or reads.
+    """Live channels of every value that a node computes or reads.
 
     Args:
-        replaced: values whose place a constant takes: what computes them is not needed.
-        block: channels that are computed at once; fewer are needed only if they are fewer blocks.
+        replaced: values that will be replaced by constants. Nodes that compute nothing else are dead.
+        block: number of channels that the target computes together. A value keeps all its channels if
+            dropping the dead ones would not save a whole block.
 
     Attributes:
-        contributions: of product sums that can lose single input and output channels.
-        links: of all other nodes; None for those that need everything as it is.
+        contributions: product sums that can lose single input and output channels.
+        links: channel links of all other nodes; None for a node whose operands and results must keep all
+            channels.
     """
 
     def __init__(self, graph: Graph, ranges: Ranges, replaced: Collection[Value], block: int = 1):
@@ -107,7 +116,8 @@ class ChannelLiveness:
         self._rounded: dict[Value, int] = {}
         self._producers = graph.producers()
         self._readers = graph.consumers()
-        # Nodes to visit, by their places from the last one on; and what is needed more than it was.
+        # Worklist: a heap of positions, counted from the end of the graph; and values with newly live
+        # channels.
         self._places = {node: place for place, node in enumerate(reversed(graph.nodes))}
         self._pending: list[int] = []
         self._queued: set[int] = set()
@@ -126,12 +136,12 @@ class ChannelLiveness:
         self._settle()
 
     def of(self, value: Value) -> Array:
-        """Which channels of a value are needed, bool [channels]."""
+        """Return which channels of a value are live, bool [channels]."""
         found = self._needed.get(value)
         return found if found is not None else np.zeros(channel_count(value.type), np.bool_)
 
     def is_live(self, node: Node) -> bool:
-        """Whether a node has to be computed."""
+        """Return whether a node must be computed."""
         return node.op.has_effect or any(
             value not in self.replaced and self.of(value).any() for value in node.outputs
         )
@@ -152,7 +162,7 @@ class ChannelLiveness:
             heapq.heappush(self._pending, place)
 
     def _settle(self) -> None:
-        """Needs travel along links; nodes are visited, the last ones first, until nothing changes."""
+        """Run the analysis to its fixed point."""
         nodes = self.graph.nodes[::-1]
         for node in nodes:
             self._queue(node)
@@ -168,7 +178,7 @@ class ChannelLiveness:
             for value, node in computed:
                 if self.is_live(node):
                     self._round(value)
-            # No operator reads an image without channels.
+            # A product sum whose inputs are all dead keeps one channel: no operator accepts an empty image.
             for node in dict.fromkeys(node for _, node in computed):
                 image = node.inputs[0] if node in self.contributions else None
                 if image is not None and self.is_live(node) and not self.of(image).any():
@@ -177,7 +187,7 @@ class ChannelLiveness:
                 return
 
     def _round(self, value: Value) -> None:
-        """Keep all channels of a value if leaving some out would leave as many blocks."""
+        """Mark all channels of a value as live if the live ones alone need as many blocks."""
         channels = self.of(value)
         kept, total = int(channels.sum()), len(channels)
         if 0 < kept < total and -(-kept // self.block) == -(-total // self.block):
@@ -196,7 +206,7 @@ class ChannelLiveness:
                 self._need(value)
             return
         for link in links:
-            # A constant operand is cut to measure for each reader: it ties nothing.
+            # A constant operand is sliced separately for each reader, so it links nothing.
             if link.value not in self.graph.constants:
                 self._need(link.value, link.backward(self.of(node.output)))
                 if link.value not in self.replaced:
@@ -207,7 +217,7 @@ class ChannelLiveness:
                 self._need(value)
 
     def declined(self) -> Iterator[tuple[Node, str]]:
-        """Nodes with constant channels that have to stay, and why."""
+        """Yield the live nodes that keep constant channels, each with the reason why they stay."""
         consumers = self.graph.consumers()
         for node in self.graph.nodes:
             for value in node.outputs if self.is_live(node) else ():
@@ -235,11 +245,12 @@ class ChannelLiveness:
 
 @frozen(eq=False)
 class Link:
-    """How channels of an operand and of the result go together.
+    """Correspondence of the channels of an operand and of the result of a channel-wise node.
 
     Attributes:
-        backward: needed channels of the result to those of the operand.
-        forward: the other way round.
+        value: the operand.
+        backward: maps live channels of the result to live channels of the operand.
+        forward: maps live channels of the operand to live channels of the result.
     """
 
     value: Value
@@ -248,7 +259,7 @@ class Link:
 
 
 def channel_links(node: Node, sums: ProductSum | None) -> tuple[Link, ...] | None:
-    """The links of a node that treats channels alike; None if it needs everything as it is."""
+    """Return the links of a channel-wise node; None if the node must keep all channels."""
     if len(node.outputs) != 1 or not node.inputs or refuses_layout(node.op):
         return None
     x, out = node.inputs[0], node.output
@@ -286,12 +297,12 @@ def _links(node: Node) -> Iterator[Link]:
         if last >= 0:
             yield _same(first)
     elif _is_elementwise(op) and channels > 1:
-        # An operand with one channel is broadcast: it is read whole.
+        # An operand with one channel is broadcast. It has no link, and keeps its channel.
         yield from (_same(v) for v in dict.fromkeys(inputs) if v.type.shape and v.type.shape[-1] == channels)
 
 
 def _is_elementwise(op: Op) -> bool:
-    # The shape that a value is broadcast to is an attribute.
+    # BroadcastTo is excluded: its attribute fixes the number of channels of the result.
     return op.pattern in (Pattern.ELEMENTWISE, Pattern.BROADCAST) and not isinstance(op, BroadcastTo)
 
 
@@ -329,7 +340,7 @@ def _concatenation(op: Concatenate, inputs: list[Value]) -> Iterator[Link]:
 
 
 def _reshape(x: Value, out: Value) -> Iterator[Link]:
-    """Linked if the last axis stays, or is the old one several times over."""
+    """Yield a link if the new last axis is the old one, or a whole number of copies of it."""
     old, new = channel_count(x.type), channel_count(out.type)
     if x.type.shape and out.type.shape and new % old == 0:
         yield Link(

@@ -1,8 +1,10 @@
-"""Checks the proof of a pruning against the graph before it, without the analysis that made it.
+"""Checker of pruning proofs, independent of the analysis that made them.
 
-Two things make it one. Each interval holds, by `element_ranges`. And no channel that is still
-computed depends on one that is not: its readers give it no weight, or it adds the same constant at every
-position of every reader, or its readers' channels are not computed either.
+A proof is valid under two conditions. Each claimed interval holds, by `element_ranges`. And no channel that
+is
+still computed depends on a removed one: its readers have no weight for it, or it contributes the same
+constant
+at every position of every reader, or the readers' channels are also removed.
 """
 
 from __future__ import annotations
@@ -27,14 +29,14 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin
 
-_DATA = -1  # marks elements that each reader has as it needs them: those of constants, and padding
+_DATA = -1  # marks elements that are not pruned but sliced per reader: elements of constants, and padding
 
 
 def check_pruning(graph: Graph, proof: PruningProof) -> list[str]:
-    """All that is wrong with a proof, in words; nothing if it proves what it claims.
+    """Return the faults of a proof, in words; empty if the proof is valid.
 
     Args:
-        graph: as it was before the pass.
+        graph: the graph before the pass.
     """
     return _Checker(graph, proof).run()
 
@@ -52,7 +54,7 @@ class _Checker:
         computed = {value for node in self.graph.nodes for value in node.outputs}
         for pruned in self.proof.values:
             if pruned.value not in computed:
-                self.faults.append(f"%{pruned.value.name} is no value that the graph computes")
+                self.faults.append(f"%{pruned.value.name} is not a value that the graph computes")
                 return self.faults
         self._check_intervals()
         for value in (*self.graph.outputs, *(state.next for state in self.graph.state)):
@@ -64,12 +66,12 @@ class _Checker:
         return self.faults
 
     def _mask(self, value: Value) -> Array:
-        """Removed channels of a value, bool [channels]."""
+        """Return the removed channels of a value, bool [channels]."""
         channels = value.type.shape[-1] if value.type.shape else 1
         return self.removed.get(value, np.zeros(channels, np.bool_))
 
     def _is_gone(self, value: Value) -> bool:
-        """Nothing of the value is computed any more."""
+        """Return whether nothing of the value is computed any more."""
         return value in self.data or bool(self._mask(value).all())
 
     def _check_intervals(self) -> None:
@@ -111,11 +113,11 @@ class _Checker:
                 mask = self._mask(value)
                 same = len(mask) == len(result) and np.array_equal(mask, result)
                 if not same and (len(mask) > 1 or mask.any()):
-                    self.faults.append(f"{where}: it keeps other channels than %{value.name}")
+                    self.faults.append(f"{where}: it does not keep the same channels as %{value.name}")
         else:
             for value in (*node.operands, *node.outputs):
                 if self._mask(value).any():
-                    self.faults.append(f"{where}: it needs all of %{value.name}")
+                    self.faults.append(f"{where}: it needs all channels of %{value.name}")
 
     def _is_sum(self, node: Node) -> bool:
         return all(v is None or v in self.graph.constants for v in node.inputs[1:])
@@ -132,13 +134,13 @@ class _Checker:
         )
 
     def _check_movement(self, node: Node) -> None:
-        """The removed elements of the result must be those of the operands."""
+        """Check that the removed elements of the result are the removed elements of the operands."""
         op = replace(node.op, fill=float(_DATA)) if isinstance(node.op, Pad) else node.op
         marks: list[Tensor] = []
         for value in node.inputs:
             assert value is not None
             mask = np.full(value.type.shape, _DATA) if value in self.data else self._elements(value)
-            # Element types and quantisation play no part in moving marks.
+            # Element type and quantisation do not affect how elements move.
             marks.append(Tensor(value.type, mask.astype(np.int8)))
         moved = np.asarray(op.reference(*marks))
         result = self._elements(node.output)
@@ -158,7 +160,7 @@ class _Checker:
         if isinstance(node.op, DepthwiseConv2D) and array.shape[3] != 1 and x.type.shape[3] != 1:
             expected = np.repeat(gone, array.shape[3] // x.type.shape[3])
             if x not in self.data and not np.array_equal(expected, self._mask(node.outputs[0])):
-                self.faults.append(f"{describe(node)}: it keeps other channels than %{x.name}")
+                self.faults.append(f"{describe(node)}: it does not keep the same channels as %{x.name}")
             return
         if isinstance(node.op, DepthwiseConv2D):
             array = array.transpose(3, 1, 2, 0)
@@ -175,10 +177,10 @@ class _Checker:
                 self.faults.append(f"{describe(node)}: it depends on channel {channel} of %{x.name}")
 
     def _adds_a_constant(self, node: Node, x: Value, channel: int, column: Array) -> bool:
-        """Whether an input channel adds the same to each output at every position.
+        """Return whether an input channel contributes the same number to each output at every position.
 
         Args:
-            column: its weights, [outputs, taps].
+            column: weights of the channel, [outputs, taps].
         """
         found = _channel(self.ranges.get(x), channel)
         if found is None or found[0] != found[1]:
@@ -197,7 +199,7 @@ class _Checker:
 
 
 def _channel(ends: Ends | None, channel: int) -> tuple[int, int] | None:
-    """Smallest and largest value of a channel at any position."""
+    """Return the smallest and largest value of a channel at any position."""
     if ends is None or ends.low.size == 0:
         return None
     if ends.low.ndim == 0:

@@ -1,4 +1,4 @@
-"""Checks proved ranges and sums against the graph, without the analysis that found them."""
+"""Checker of proved ranges and sums, independent of the analysis that found them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
 def check_ranges(graph: Graph, ranges: Ranges) -> list[str]:
-    """All claims that `element_ranges` cannot confirm, in words; nothing if all are good.
+    """Return the claims that `element_ranges` cannot confirm, in words; empty if all are valid.
 
     Args:
-        graph: whose ranges these are.
+        graph: graph of these ranges.
     """
     found = element_ranges(graph)
     faults: list[str] = []
@@ -55,7 +55,7 @@ def _sums(node: Node, found: Mapping[Value, Ends]) -> tuple[Ends, Array]:
 
 
 def _contains(claim: tuple[Array, Array], ends: Ends) -> bool:
-    """Every element lies in the claim for its channel."""
+    """Return whether every element is in the claimed interval of its channel."""
     if ends.low.size == 0:
         return True
     low, high = (end.reshape(-1, claim[0].size).astype(np.int64) for end in ends)

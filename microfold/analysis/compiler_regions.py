@@ -1,4 +1,4 @@
-"""The regions of an annotated graph: what lies between `compiler_begin` and `compiler_end`."""
+"""Regions of an annotated graph: the nodes between `compiler_begin` and `compiler_end`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class CompilerRegion:
     """Nodes for one external code generator.
 
     Attributes:
-        composite: the pattern whose match they are; empty if they are several.
-        nodes: in topological order, without the boundaries.
-        begins, ends: its boundaries.
+        composite: name of the pattern that the nodes match; empty if they match several.
+        nodes: nodes in topological order, without the boundaries.
+        begins, ends: boundaries of the region.
     """
 
     compiler: str
@@ -28,12 +28,12 @@ class CompilerRegion:
 
     @property
     def members(self) -> tuple[Node, ...]:
-        """The nodes and the boundaries."""
+        """Nodes and boundaries."""
         return (*self.begins, *self.nodes, *self.ends)
 
 
 def compiler_regions(graph: Graph) -> list[CompilerRegion]:
-    """All regions, in the order of their first ends. Parts that share a node are one region."""
+    """Return all regions, in the order of their first ends. Parts that share a node are one region."""
     producers = graph.producers()
     region_of: dict[Node, set[Node]] = {}
     for end in graph.nodes:
@@ -65,10 +65,11 @@ def _region(graph: Graph, members: set[Node]) -> CompilerRegion:
 
 
 def has_detour(graph: Graph, first: set[Node], second: set[Node], unit: Mapping[Node, set[Node]]) -> bool:
-    """Whether a path leads from `first` to `second` through something else.
+    """Return whether a path leads from `first` to `second` through a node outside of both.
 
     Args:
-        unit: regions that are to run as one step: what one of their nodes reaches, all of them reach.
+        unit: regions that will run as one step, by their nodes. A path can enter and leave such a region at
+            any of its nodes.
     """
     consumers = graph.consumers()
     ours = first | second

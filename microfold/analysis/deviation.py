@@ -1,4 +1,4 @@
-"""How far the outputs of a graph are from those of the graph it was made from."""
+"""Differences between the outputs of a transformed graph and of its source."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from microfold.support.frozen import frozen
 
 @frozen
 class Deviation:
-    """The largest difference of one output over all calls.
+    """Largest difference of one output over all calls.
 
     Attributes:
-        output: its index.
-        name: the model's name of it.
-        steps: in units of the last place, i.e. of the output's integers; None for floating point.
-        real: the same as a real number.
-        changed, elements: how many elements differ, of how many.
+        output: index of the output.
+        name: name of the output in the model.
+        steps: difference in units of the output's integers; None for floating point.
+        real: difference as a real number.
+        changed, elements: number of elements that differ, and number of all elements.
     """
 
     output: int
@@ -33,11 +33,11 @@ class Deviation:
 
 
 def measure_deviation(source: Graph, made: Graph, calls: Sequence[Sequence[Array]]) -> tuple[Deviation, ...]:
-    """Interpret both graphs over the same calls, in sequence, and compare each output.
+    """Interpret both graphs with the same calls, in sequence, and compare each output.
 
     Args:
-        source: the graph as imported.
-        made: what passes made of it.
+        source: graph as imported.
+        made: graph after the passes.
         calls: arrays for the inputs of each call.
     """
     first, second = Interpreter(source), Interpreter(made)

@@ -1,8 +1,9 @@
-"""Ranges of every single element: slower than `microfold.analysis.ranges`, and found in another way.
+"""Range analysis of every single element: slower than `microfold.analysis.ranges`, and independent of it.
 
-Where a result never falls when an operand grows, the reference is evaluated at both ends; product sums are
-evaluated position by position, positive weights at one end and negative ones at the other. The proof of
-a pruning is checked with it.
+For a monotone operator, the reference is evaluated at both ends of the operands' ranges. Product sums are
+evaluated position by position, with positive weights at one end and negative weights at the other. The
+checker
+of pruning proofs uses this analysis.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin
 
-# Their results are elements of their operands (or the fill), moved.
+# Operators that only move elements of their operands (or insert the fill).
 MOVEMENTS = (
     Concatenate,
     ConcatenateView,
@@ -52,20 +53,20 @@ MOVEMENTS = (
     StridedSlice,
     Transpose,
 )
-# They grow with each operand.
+# Operators that are monotone in each operand.
 _MONOTONE = (*MOVEMENTS, AveragePool2D, Clip, Copy, MaxPool2D, Maximum, Minimum, ReduceMax, ReduceMin)
 _QUANTIZED = (DType.INT8, DType.INT16)
 
 
 class Ends(NamedTuple):
-    """Smallest and largest value of each element, in the value's own type and shape."""
+    """Smallest and largest value of each element, with the value's own type and shape."""
 
     low: Array
     high: Array
 
 
 def element_ranges(graph: Graph) -> dict[Value, Ends]:
-    """Ranges of all integer values of a graph; those that are not integers are not in it."""
+    """Return the ranges of all integer values of a graph."""
     found: dict[Value, Ends] = {value: Ends(array, array) for value, array in graph.constants.items()}
     for value in (*graph.inputs, *(state.value for state in graph.state)):
         if value.type.dtype.is_integer:
@@ -87,7 +88,7 @@ def element_ranges(graph: Graph) -> dict[Value, Ends]:
 
 
 def everything(t: TensorType) -> Ends:
-    """All that the type can hold."""
+    """Return the range of the element type for all elements."""
     low, high = (np.full(t.shape, bound, t.dtype.numpy) for bound in t.dtype.range)
     return Ends(low, high)
 
@@ -125,7 +126,7 @@ def _at_ends(op: Op, types: Sequence[TensorType], operands: Sequence[Ends]) -> E
 def _scaled(
     op: Add | Sub | Mul | Mean | Sum, types: Sequence[TensorType], operands: Sequence[Ends], out: TensorType
 ) -> Ends | None:
-    """Arithmetic with a requantisation: known where nothing leaves 32 bits before it is scaled down."""
+    """Return the range of requantised arithmetic; the full range if an intermediate may not fit int32."""
     quants = [t.quant for t in types if t.quant is not None]
     if len(quants) < len(types):
         return None
@@ -144,7 +145,7 @@ def _scaled(
             known = _in_int32(products, op.multiplier(quants[0], quants[1]).shift)
         else:
             parameters = add_parameters(quants[0], quants[1], op.out)
-            # Both operands are halved at least; what is scaled up afterwards is not looked into.
+            # Both operands are at least halved. An output that is scaled up (shift > 0) is not analysed.
             known = np.asarray(parameters.output.shift <= 0)
             for ends in centred:
                 known = known & _in_int32(ends, parameters.left_shift)
@@ -153,7 +154,7 @@ def _scaled(
 
 
 def _in_int32(values: Sequence[Array], left: int) -> Array:
-    """Where all of them, shifted to the left, fit 32 bits."""
+    """Return which elements fit int32 in all arrays after a left shift."""
     limit = (1 << 31) >> max(left, 0)
     return np.all([(x >= -limit) & (x < limit) for x in values], axis=0)
 
@@ -179,10 +180,10 @@ ProductSumOp = Conv2D | DepthwiseConv2D | FullyConnected | TransposeConv2D
 
 
 def element_sums(op: ProductSumOp, operands: Sequence[Ends], types: Sequence[TensorType]) -> Ends:
-    """Smallest and largest whole sum of each element of a product sum's result, bias included, int64.
+    """Return the smallest and largest whole sum of each element of a product sum, with bias, int64.
 
     Args:
-        operands: ends of the input and the constants, weights and (if there is one) bias.
+        operands: ends of the input and of the constants: weights and, if present, bias.
     """
     x, filters = types[0].quant, types[1].quant
     assert x is not None and filters is not None
@@ -198,7 +199,7 @@ def element_sums(op: ProductSumOp, operands: Sequence[Ends], types: Sequence[Ten
 
 
 def element_reach(op: ProductSumOp, operands: Sequence[Ends], types: Sequence[TensorType]) -> Array:
-    """What no part of any sum exceeds in magnitude, in whatever order it is summed, int64."""
+    """Return a bound of the magnitude of all partial sums in any order of summation, int64."""
     x, filters = types[0].quant, types[1].quant
     assert x is not None and filters is not None
     magnitude = np.maximum(*(np.abs(end.astype(np.float64)) for end in operands[0])) + abs(x.zero_point)
@@ -214,7 +215,7 @@ def _product_sum(op: ProductSumOp, operands: Sequence[Ends], types: Sequence[Ten
     channels = sums[0].shape[-1]
     mantissas, shifts = accumulate.output_multipliers(x, filters, op.out.quant, channels)
     wide = accumulate.has_wide_sums(types[0], types[2] if len(types) > 2 else None)
-    # Beyond it, the reference's arithmetic wraps round: nothing is known then.
+    # Beyond this limit, the reference's arithmetic wraps around, so nothing is known.
     limit = 1 << (46 if wide else 31)
     room = limit >> np.maximum(shifts.astype(np.int64), 0)
     safe = (sums[0] >= -room) & (sums[1] < room)
@@ -238,7 +239,7 @@ def _sum(
     weights: Array,
     types: Sequence[TensorType],
 ) -> Array:
-    """The operator's sum of products in float64, without bias; zero outside the image."""
+    """Return the operator's sum of products in float64, without bias; the image is padded with zeros."""
     if isinstance(op, FullyConnected):
         return image @ weights.T
     if isinstance(op, TransposeConv2D):

@@ -1,4 +1,4 @@
-"""Regions of a graph that compute each element of a value from one element of another value alone."""
+"""Regions of a graph that compute each element of a value from one element of another value."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from microfold.ops.movement.copy import Copy
 from microfold.support.frozen import frozen
 
 NARROW = (DType.INT8, DType.UINT8, DType.INT16)
-# Regions are looked for from every end: a bound keeps the work in proportion to the graph.
+# Maximum number of nodes. Regions are searched from every end; the bound keeps the work linear in the graph.
 LARGEST = 64
 
 
 @frozen(eq=False)
 class ElementwiseRegion:
-    """Elementwise nodes that only the last of them reads, and that all come from one narrow integer.
+    """Elementwise nodes that compute one value from one narrow integer value.
 
     Attributes:
-        source: of 8 or 16 bits and one scale. It is no constant.
-        nodes: in topological order.
+        source: value that the region reads: 8 or 16 bits, one scale, not constant.
+        nodes: nodes in topological order. Only the last one's result is read outside.
     """
 
     source: Value
     nodes: tuple[Node, ...]
 
     def evaluate(self, flow: Dataflow) -> Array:
-        """The last node's result for every number of the source's type, lowest first."""
+        """Return the last node's result for every number of the source's type, lowest first."""
         numbers = every_number(self.source.type)
         tensors = {self.source: Tensor(self.source.type.with_shape(numbers.shape), numbers)}
         for node in self.nodes:
@@ -45,21 +45,21 @@ class ElementwiseRegion:
 
 
 def every_number(type: TensorType) -> Array:
-    """Every number of an integer type, lowest first."""
+    """Return every number of an integer type, lowest first."""
     low, high = type.dtype.range
     return np.arange(low, high + 1).astype(type.dtype.numpy)
 
 
 def is_narrow(type: TensorType) -> bool:
-    """Of 8 or 16 bits and one scale, if any."""
+    """Return whether a type has 8 or 16 bits and at most one scale."""
     return type.dtype in NARROW and (type.quant is None or type.quant.axis is None)
 
 
 def find_regions(root: Node, flow: Dataflow) -> list[ElementwiseRegion] | str:
-    """The regions that end in a node, the smallest first; or why there is none.
+    """Return the regions that end in a node, the smallest first, or the reason why there is none.
 
-    A node is in one if nothing outside reads its result. Of a dequantize that the region begins with,
-    something may: it is cheap, and what it reads is narrow.
+    A node can be in a region if nothing outside reads its result. This does not hold for a dequantize at the
+    region's start, because it is cheap and its operand is narrow.
     """
     search = _Search(flow)
     reason = search.why_not(root)
@@ -73,14 +73,15 @@ def find_regions(root: Node, flow: Dataflow) -> list[ElementwiseRegion] | str:
 
 
 class _Search:
-    """A region in the making, grown from its end.
+    """Search of a region, which grows from its end.
 
     Attributes:
-        nodes: each behind those that read it.
-        edge: what they read that is neither constant nor computed by them, and how often.
-        pending: values on the edge to look at: what they have become since is not known.
-        stuck: values on the edge that no region computes. Where there are two, nothing is to be found.
-        reason: the first one against a larger region.
+        nodes: nodes of the region, each after its readers.
+        edge: values that they read and that are neither constant nor computed by them, with the number of
+            reads.
+        pending: values on the edge that have not been examined.
+        stuck: values on the edge that no region can compute. With two of them, there is no larger region.
+        reason: first reason against a larger region.
     """
 
     def __init__(self, flow: Dataflow):
@@ -98,7 +99,7 @@ class _Search:
         self.pending += dict.fromkeys(read)
 
     def grow(self) -> bool:
-        """Take one more node in, if there is one."""
+        """Add one more node to the region, and return whether there is one."""
         while self.pending and len(self.nodes) < LARGEST and len(self.stuck) < 2:
             value = self.pending.pop()
             node = self.flow.producer(value)
@@ -115,7 +116,7 @@ class _Search:
         return False
 
     def region(self) -> list[ElementwiseRegion]:
-        """What has been found, if it reads one narrow value."""
+        """Return the current region if it reads one narrow value, else nothing."""
         source = self._source()
         if source is None or self.flow.array(source) is not None or not is_narrow(source.type):
             return []
@@ -123,7 +124,7 @@ class _Search:
         return [ElementwiseRegion(source, (*begin, *reversed(self.nodes)))]
 
     def refusal(self) -> str:
-        """Why there is no region."""
+        """Return the reason why there is no region."""
         source = self._source()
         if source is not None and self.flow.array(source) is not None:
             return f"%{source.name} is constant, and so is the result"
@@ -132,7 +133,7 @@ class _Search:
         return self.reason
 
     def _source(self) -> Value | None:
-        """What everything is computed from, if it is one value."""
+        """Return the value from which everything is computed; None if there are several."""
         found = {
             node.operands[0] if node else v
             for v, node in zip(self.edge, map(self._dequantize, self.edge), strict=True)
@@ -144,12 +145,12 @@ class _Search:
         return node if node is not None and isinstance(node.op, Dequantize) and not node.epilogue else None
 
     def why_not(self, node: Node) -> str | None:
-        """Why a node cannot be in any region."""
+        """Return the reason why a node cannot be in any region; None if it can."""
         where = describe(node)
         if node.op.pattern not in (Pattern.ELEMENTWISE, Pattern.BROADCAST) or node.op.has_effect:
             return f"{where} is not elementwise"
         if isinstance(node.op, Copy):
-            return f"{where} gives a value storage of its own"
+            return f"{where} copies a value to separate storage"
         if len(node.outputs) != 1:
             return f"{where} has several results"
         shape = node.outputs[0].type.shape

@@ -1,4 +1,4 @@
-"""Ranges of integers per channel, and what fixed-point scaling makes of them."""
+"""Integer intervals per channel, and fixed-point scaling of intervals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from microfold.ir.types import Array, DType, ElementType, TensorType
 from microfold.support.frozen import frozen
 
 INT32 = (-(1 << 31), (1 << 31) - 1)
-# float64 sums, which the reference uses, are exact below it.
+# float64 sums, which the reference uses, are exact below this magnitude.
 EXACT = 1 << 53
 
 
@@ -28,47 +28,47 @@ class Range:
 
     @property
     def constant(self) -> Array:
-        """Which channels have one value only, bool [channels]."""
+        """Mask of the channels with only one value, bool [channels]."""
         return self.low == self.high
 
     @property
     def hull(self) -> tuple[int, int]:
-        """Smallest and largest value of all channels."""
+        """Smallest and largest value over all channels."""
         return int(self.low.min()), int(self.high.max())
 
     def clip(self, low: int, high: int) -> Range:
         return Range(np.clip(self.low, low, high), np.clip(self.high, low, high))
 
     def union(self, low: Array | int, high: Array | int) -> Range:
-        """Also these values, per channel."""
+        """Return the range extended to these values, per channel."""
         return Range(np.minimum(self.low, low), np.maximum(self.high, high))
 
     def where(self, known: Array, otherwise: Range) -> Range:
-        """This range where it is known, the other one elsewhere."""
+        """Return this range for known channels, and the other one elsewhere."""
         return Range(np.where(known, self.low, otherwise.low), np.where(known, self.high, otherwise.high))
 
     def spread(self, channels: int) -> Range:
-        """The range of a value that is broadcast to so many channels."""
+        """Return the range of the value after it is broadcast to `channels` channels."""
         return Range(np.broadcast_to(self.low, (channels,)), np.broadcast_to(self.high, (channels,)))
 
 
 def channel_count(t: TensorType) -> int:
-    """Length of the last axis; 1 for a scalar."""
+    """Return the length of the last axis; 1 for a scalar."""
     return t.shape[-1] if t.shape else 1
 
 
 def is_tracked(t: TensorType) -> bool:
-    """Ranges, of int64, are kept for integers that have at least one element."""
+    """Return whether int64 ranges are kept for values of a type: integers with at least one element."""
     return t.dtype.is_integer and t.dtype is not DType.UINT64 and t.size > 0
 
 
 def full_range(t: TensorType) -> Range:
-    """Return everything that the element type can hold; it takes no memory for each channel."""
+    """Return the range of the element type; it needs no memory per channel."""
     return uniform(*t.dtype.range, channel_count(t))
 
 
 def uniform(low: int, high: int, channels: int) -> Range:
-    """Return the same range for all channels; it takes no memory for each of them, and cannot be written."""
+    """Return the same range for all channels; it needs no memory per channel and is read-only."""
     return Range(np.broadcast_to(np.int64(low), channels), np.broadcast_to(np.int64(high), channels))
 
 
@@ -79,14 +79,14 @@ def array_range(array: Array) -> Range:
 
 
 def fits(values: Range, bounds: tuple[int, int]) -> Array:
-    """Which channels stay within the bounds, bool [channels]."""
+    """Return which channels are within the bounds, bool [channels]."""
     return (values.low >= bounds[0]) & (values.high <= bounds[1])
 
 
 def multiply(values: Range, mantissa: Array | int, shift: Array | int) -> tuple[Range, Array]:
-    """`numerics.multiply_by_quantized_multiplier` of a range, and the channels for which it is right.
+    """Apply `numerics.multiply_by_quantized_multiplier` to a range; also return the valid channels.
 
-    It grows with its argument as long as nothing leaves int32 before it is scaled down.
+    The function is monotone as long as no value leaves int32 before it is scaled down.
     """
     left = np.maximum(np.asarray(shift, np.int64), 0)
     limit = np.int64(1 << 31) >> left
@@ -100,9 +100,9 @@ def multiply(values: Range, mantissa: Array | int, shift: Array | int) -> tuple[
 
 
 def multiply_wide(values: Range, mantissa: Array, shift: Array) -> tuple[Range, Array]:
-    """The same for `numerics.multiply_int64_by_quantized_multiplier`."""
+    """Apply `numerics.multiply_int64_by_quantized_multiplier` to a range; also return the valid channels."""
     total = 15 - np.asarray(shift, np.int64)
-    # A product of a 46-bit value and a 15-bit multiplier, and the rounding addend, stay within 62 bits.
+    # A product of a 46-bit value and a 15-bit multiplier, plus the rounding addend, fits 62 bits.
     known = (
         (total >= 1) & (total <= 60) & fits(values, (-(1 << 46), (1 << 46) - 1)) & (np.asarray(mantissa) >= 0)
     )
@@ -120,14 +120,14 @@ def multiply_wide(values: Range, mantissa: Array, shift: Array) -> tuple[Range, 
 
 
 def to_element(scaled: Range, known: Array, out: ElementType) -> Range:
-    """The last step of a requantisation: add the zero point and saturate; everything where not known."""
+    """Return the result of a requantisation: add the zero point and saturate; the full range if unknown."""
     assert out.quant is not None
     zero_point = out.quant.zero_point
     return saturate(Range(scaled.low + zero_point, scaled.high + zero_point), known, out)
 
 
 def saturate(values: Range, known: Array, out: ElementType) -> Range:
-    """What the type can hold of values; everything where they are not known."""
+    """Return values saturated to the type; the full range if they are unknown."""
     low, high = out.dtype.range
     result = values.clip(low, high)
     everything = Range(np.full_like(result.low, low), np.full_like(result.high, high))

@@ -1,4 +1,4 @@
-"""Product sums over constant weights, seen in one way whatever their operator is."""
+"""Product sums with constant weights, in one form for all operators."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from microfold.ops.window import Window
 from microfold.support.frozen import frozen
 
 PRODUCT_SUMS = (Conv2D, DepthwiseConv2D, FullyConnected, TransposeConv2D)
-# Biases beyond it have no use; within it, float64 sums stay exact.
+# Bound of biases: larger ones have no use, and float64 sums are exact for smaller ones.
 LARGEST_BIAS = 1 << 46
 
 
 @frozen(eq=False)
 class Accumulator:
-    """What the sums of one layer can be, per output channel.
+    """Range of the sums of one layer, per output channel.
 
     Attributes:
-        low, high: int64 [channels]; smallest and largest whole sum, bias included, at any position.
-        partial: int64 [channels]; no partial sum is larger in magnitude, in whatever order the products are
-            added, and whether the zero point is taken off the elements or folded into the bias.
+        low, high: smallest and largest whole sum at any position, bias included, int64 [channels].
+        partial: bound of the magnitude of all partial sums, int64 [channels]. It holds in whatever order the
+            products are added, and whether the zero point is subtracted from elements or folded into the
+            bias.
     """
 
     low: Array
@@ -39,16 +40,17 @@ class Accumulator:
 
 @frozen(eq=False)
 class ProductSum:
-    """``bias + sum(weight * (x - zero_point))``: weights and where the window finds the image.
+    """Product sum ``bias + sum(weight * (x - zero_point))``, with the positions of its window.
 
     Output channel ``g * filters + f`` reads input channels ``g * depth`` to ``(g + 1) * depth - 1``.
 
     Attributes:
-        weights: float64 [groups, filters, taps, depth] of integers, their zero point taken off.
+        weights: integers minus their zero point, float64 [groups, filters, taps, depth].
         bias: int64 [groups * filters].
-        zero_point: of the input.
-        positions: bool [kinds, taps of an axis], for rows and for columns; the kinds of output positions that
-            there are, by the taps that lie inside the image. None: not known, any set of taps may.
+        zero_point: zero point of the input.
+        positions: for rows and for columns, the distinct sets of taps inside the image at some output
+            position,
+            bool [kinds, taps of an axis]. None: unknown, any set of taps is possible.
         multipliers: mantissas and shifts, int32 [groups * filters].
         wide: whether sums have 64 bits, see `accumulate.has_wide_sums`.
     """
@@ -61,7 +63,7 @@ class ProductSum:
     wide: bool
 
     def accumulator(self, x: Range) -> Accumulator:
-        """The reach of the sums over inputs in that range."""
+        """Return the range of the sums over inputs in the range `x`."""
         groups, filters, taps, depth = self.weights.shape
         matrix = self.weights.reshape(groups, filters * taps, depth)
         low, high = (
@@ -92,7 +94,7 @@ class ProductSum:
         )
 
     def scaled(self, sums: Accumulator, out: TensorType) -> tuple[Range, Array]:
-        """Sums in that reach, requantised but not saturated; and the channels for which it is right."""
+        """Return these sums requantised but not saturated, and the channels for which the result is valid."""
         values = Range(sums.low, sums.high)
         if self.wide:
             scaled, known = multiply_wide(values, *self.multipliers)
@@ -105,7 +107,10 @@ class ProductSum:
 
 
 def product_sum(node: Node, graph: Graph) -> ProductSum | None:
-    """The product sum that a node computes before its epilogue; None if it is no integer one of constants."""
+    """Return the integer product sum that a node computes before its epilogue; None if it is none.
+
+    Weights and bias must be constant.
+    """
     op = node.op
     if not isinstance(op, PRODUCT_SUMS) or refuses_layout(op):
         return None
@@ -136,7 +141,7 @@ def product_sum(node: Node, graph: Graph) -> ProductSum | None:
 
 
 def has_wide_sums(node: Node) -> bool:
-    """`accumulate.has_wide_sums` of a node that sums up products."""
+    """Return `accumulate.has_wide_sums` of a product sum node."""
     bias = node.inputs[2] if isinstance(node.op, PRODUCT_SUMS) and len(node.inputs) > 2 else None
     return accumulate.has_wide_sums(node.operands[0].type, bias.type if bias is not None else None)
 
@@ -144,7 +149,7 @@ def has_wide_sums(node: Node) -> bool:
 def _arrange(
     op: Conv2D | DepthwiseConv2D | FullyConnected | TransposeConv2D, weights: Array, x: TensorType
 ) -> Array:
-    """Weights as [groups, filters, taps, depth]."""
+    """Return weights as [groups, filters, taps, depth]."""
     if isinstance(op, FullyConnected):
         return weights[np.newaxis, :, np.newaxis, :]
     if isinstance(op, DepthwiseConv2D):
@@ -158,7 +163,7 @@ def _arrange(
 
 
 def kinds_of_positions(window: Window, height: int, width: int) -> tuple[Array, Array]:
-    """Return which sets of taps lie inside the image at some position of the window.
+    """Return the sets of taps that are inside the image at some position of the window.
 
     Rows and columns are independent: each kind of row occurs with each kind of column.
 

@@ -1,4 +1,4 @@
-"""What pruning claims about the channels it removes: data for `microfold.analysis.check_pruning`."""
+"""Pruning proof: claims about removed channels, for `microfold.analysis.check_pruning`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from microfold.support.frozen import frozen
 
 
 class Reason(enum.Enum):
-    """Why a channel need not be computed; the value is the explanation for people."""
+    """Reason why a channel need not be computed. The value is the explanation in reports."""
 
     CONSTANT = "constant: its value is part of its readers' biases"
     UNREAD = "unread: no output depends on it"
@@ -20,11 +20,11 @@ class Reason(enum.Enum):
 
 @frozen
 class Claim:
-    """One channel.
+    """Claim about one removed channel.
 
     Attributes:
-        channel: its index along the last axis, in the graph before the pass.
-        low, high: all that it can hold; equal for both kinds of constants.
+        channel: index along the last axis, in the graph before the pass.
+        low, high: interval of its values; equal for both kinds of constants.
     """
 
     channel: int
@@ -35,12 +35,12 @@ class Claim:
 
 @frozen(eq=False)
 class PrunedValue:
-    """The claims about one value.
+    """Claims about one value.
 
     Attributes:
-        layer: the operator that computes it.
-        value: of the graph before the pass.
-        claims: by channel, ascending.
+        layer: operator that computes the value.
+        value: value of the graph before the pass.
+        claims: claims in ascending order of channels.
     """
 
     layer: str
@@ -48,7 +48,7 @@ class PrunedValue:
     claims: tuple[Claim, ...]
 
     def groups(self) -> Iterator[tuple[tuple[Reason, int, int], tuple[int, ...]]]:
-        """Reason and interval with the channels that share them."""
+        """Yield each reason and interval, with the channels that share them."""
 
         def kind(claim: Claim) -> tuple[Reason, int, int]:
             return claim.reason, claim.low, claim.high
@@ -62,12 +62,12 @@ class PrunedValue:
 
 @frozen(eq=False)
 class PruningProof:
-    """Everything that one run of the pass removed.
+    """Everything that one run of the pass has removed.
 
     Attributes:
-        graph_name: of the graph, for subgraphs.
-        values: in the order in which the graph computes them.
-        macs: multiply-accumulates before and after.
+        graph_name: name of the graph, to distinguish subgraphs.
+        values: values in the order in which the graph computes them.
+        macs: multiply-accumulates before and after the pass.
     """
 
     graph_name: str
@@ -76,5 +76,5 @@ class PruningProof:
 
     @property
     def channels(self) -> int:
-        """How many channels are no longer computed."""
+        """Number of channels that are no longer computed."""
         return sum(len(value.claims) for value in self.values)

@@ -1,9 +1,11 @@
-"""Which integers each value of a graph can hold: exact interval analysis, one range per channel.
+"""Exact interval analysis of integer values, with one range per channel.
 
-Every input of the model may hold everything that its type can. Ranges follow from there with the reference's
-own arithmetic: product sums with constant weights at every kind of border position, the exact
-requantisation, tables of elementwise operators. Without a rule, a result can be all that its type holds. The
-same holds where nodes read and write more channels than `limits.TRACKED_CHANNELS`.
+Inputs of the model can have any value of their type. All other ranges follow by the reference's own
+arithmetic:
+product sums with constant weights at every kind of border position, exact requantisation, and tables of
+elementwise operators. A result without a rule has the full range of its type. All results do if the nodes
+have
+more channels than `limits.TRACKED_CHANNELS`.
 """
 
 from __future__ import annotations
@@ -61,13 +63,13 @@ TABLE_BITS = 16  # elementwise operators on wider types are not tabulated
 
 @frozen(eq=False)
 class Ranges:
-    """What is known about a graph.
+    """Proved facts about a graph.
 
     Attributes:
-        values: the range of every integer value; other values, and empty ones, are not in it.
-        accumulators: the sums of every node that is a product sum or a sum over integers.
-        product_sums: integer product sums of constant weights, as the analysis sees them.
-        unsaturated: what their outputs would be if no type and no clip bounded them, where that is known.
+        values: range of every integer value that is not empty.
+        accumulators: sums of every node that is a product sum or a sum over integers.
+        product_sums: integer product sums with constant weights.
+        unsaturated: range of the outputs of product sums before saturation and clipping, if known.
     """
 
     values: Mapping[Value, Range]
@@ -76,10 +78,10 @@ class Ranges:
     unsaturated: Mapping[Node, Range]
 
     def moved(self, node: Node, other: Node, values: Mapping[Value, Range] | None = None) -> Ranges:
-        """What is proved of a node's sums, of another one that computes them.
+        """Return the facts about a node's sums as facts about another node that computes the same sums.
 
         Args:
-            values: what is known of values; None: the same.
+            values: ranges of values; None to keep the ranges of this object.
         """
 
         def of_other(facts: Mapping[Node, Fact]) -> dict[Node, Fact]:
@@ -93,7 +95,7 @@ class Ranges:
         )
 
     def joined(self, *others: Ranges) -> Ranges:
-        """With what is known of other values and nodes."""
+        """Return the union of these facts and facts about other values and nodes."""
         every = (self, *others)
         return Ranges(
             {value: found for each in every for value, found in each.values.items()},
@@ -106,9 +108,9 @@ class Ranges:
 NO_RANGES = Ranges({}, {}, {}, {})
 
 
-@lru_cache(maxsize=8)  # passes that change nothing hand the same graph on
+@lru_cache(maxsize=8)  # passes that change nothing return the same graph
 def analyze(graph: Graph) -> Ranges:
-    """Ranges of all values of a graph, for every input and every call (subgraphs are not entered)."""
+    """Return the ranges of all values of a graph, for every input and call; subgraphs are not analysed."""
     analysis = _Analysis(graph)
     for node in graph.nodes:
         analysis.visit(node)
@@ -118,7 +120,7 @@ def analyze(graph: Graph) -> Ranges:
 class _Analysis:
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.channels = limits.TRACKED_CHANNELS  # that may still get ranges of their own
+        self.channels = limits.TRACKED_CHANNELS  # remaining number of channels that may get ranges
         self.values: dict[Value, Range] = {}
         self.accumulators: dict[Node, Accumulator] = {}
         self.product_sums: dict[Node, ProductSum] = {}
@@ -135,15 +137,15 @@ class _Analysis:
                 )
 
     def _take(self, channels: int) -> bool:
-        """Return whether so many channels may still get ranges of their own, and count them if so."""
+        """Reserve ranges for `channels` channels, and return whether the limit permits them."""
         known = channels <= self.channels
         self.channels -= channels if known else 0
         return known
 
     def visit(self, node: Node) -> None:
-        """Find the ranges of what a node computes, or take all that the types hold where that is too much."""
+        """Find the ranges of a node's results, or use the full ranges if there are too many channels."""
         values = [v for v in (*node.inputs, *node.outputs) if v is not None and is_tracked(v.type)]
-        # A product sum has no more channels than weights, so that it needs no allowance.
+        # A product sum has no more channels than weights, so it needs no reservation.
         known = isinstance(node.op, PRODUCT_SUMS) or self._take(sum(channel_count(v.type) for v in values))
         first = self._first_output(node) if known else None
         for value in node.outputs:
@@ -167,7 +169,7 @@ class _Analysis:
         return first
 
     def _add_sum_of_elements(self, node: Node) -> None:
-        """Keep the sums of a pooling or mean over an input that may hold all that its type can."""
+        """Record the sums of a pooling or mean over an input with one range for all channels."""
         x = node.inputs[0] if node.inputs else None
         if x is None or x not in self.values:
             return
@@ -178,7 +180,7 @@ class _Analysis:
             self.accumulators[node] = Accumulator(*bounds)
 
     def _apply(self, node: Node) -> Range | None:
-        """The range of the first output before the epilogue; None if there is no rule."""
+        """Return the range of the first output before the epilogue; None if there is no rule."""
         if refuses_layout(node.op):  # channels are the last axis
             return None
         sums = product_sum(node, self.graph)
@@ -209,12 +211,12 @@ class _Analysis:
 
 
 def _bare_type(node: Node) -> TensorType:
-    """Type of the first output before the epilogue."""
+    """Return the type of the first output before the epilogue."""
     return node.op.infer_all([v.type if v is not None else None for v in node.inputs])[0]
 
 
 def unary(op: Op, given: TensorType, x: Range | None, out: TensorType) -> Range | None:
-    """An elementwise operator of one operand: the smallest and largest entry of its table in each range."""
+    """Return the range of a unary elementwise operator: extremes of its table over each input range."""
     if x is None:
         return full_range(out) if is_tracked(out) else None
     if isinstance(op, Copy):
@@ -236,7 +238,7 @@ def unary(op: Op, given: TensorType, x: Range | None, out: TensorType) -> Range 
 
 
 def _sum_of_elements(node: Node, x: Range) -> Accumulator | None:
-    """The sums of poolings and means, which add elements as they are."""
+    """Return the sums of a pooling or mean, which adds raw elements; None for other operators."""
     op, value = node.op, node.inputs[0]
     assert value is not None
     if isinstance(op, AveragePool2D):
@@ -272,7 +274,7 @@ def _reshape(node: Node, operands: list[Range], out: TensorType) -> Range:
 
 
 def regroup(x: Range, old: int, new: int) -> Range:
-    """The range of the same elements, in the same order, with another length of the last axis."""
+    """Return the range of the same elements, in the same order, with another length of the last axis."""
     if new % old == 0:
         return Range(np.tile(x.low, new // old), np.tile(x.high, new // old))
     if old % new == 0:
@@ -343,7 +345,7 @@ def _maximum(node: Node, operands: list[Range], out: TensorType) -> Range:  # no
 
 
 def _sum_or_difference(node: Node, operands: list[Range], out: TensorType) -> Range | None:
-    """Quantised addition and subtraction; both grow with the first operand."""
+    """Return the range of a quantised sum or difference. Both are monotone in the first operand."""
     assert isinstance(node.op, Add | Sub)
     quants = [v.type.quant if v is not None else None for v in node.inputs]
     if quants[0] is None or quants[1] is None or node.op.out.quant is None:

@@ -1,4 +1,4 @@
-"""What relaxed numerics did to a graph: data for the build report."""
+"""Effects of relaxed numerics on a graph, for the build report."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from microfold.support.frozen import frozen
 
 @frozen
 class Relaxation:
-    """A rewrite after which the outputs may have other bits; the evidence of the pass's decision.
+    """Rewrite that may change bits of the outputs, recorded by the pass that decided it.
 
     Attributes:
-        where: the node that went, e.g. ``mul %scaled``.
-        change: what was done with it, and what is rounded in another way now.
+        where: node that was removed, e.g. ``mul %scaled``.
+        change: description of the rewrite and of the changed rounding.
     """
 
     where: str

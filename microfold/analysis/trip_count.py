@@ -1,9 +1,11 @@
-"""How often loops run: exactly, at most, or why nothing says.
+"""Trip counts of loops: exact, an upper bound, or the reason why there is none.
 
-A condition is taken apart into comparisons that all must hold (the minimum of bools is their conjunction).
-One that compares a counter, to which every run adds the same number, with a value that no run changes ends
-the loop by arithmetic; where all do, and all numbers are known, the count is exact. Other loops are run here,
-as far as what they decide on begins as constants. LLVM's ScalarEvolution counts in both ways.
+A condition is split into comparisons that must all hold (the minimum of bools is their conjunction). If one
+compares a counter with a loop-invariant value, arithmetic bounds the trip count. A counter is a value to
+which
+every iteration adds the same number. The count is exact if all comparisons are of this kind and all numbers
+are known. Other loops are executed at compile time, if the values that their condition depends on start as
+constants. LLVM's ScalarEvolution uses both methods.
 """
 
 from __future__ import annotations
@@ -27,19 +29,19 @@ from microfold.ops.elementwise.sub import Sub
 from microfold.ops.movement.reshape import Reshape, before_reshapes
 from microfold.support.frozen import frozen
 
-MAX_ELEMENTS = 1024  # to compute in one run, where nothing but the trip count is wanted
+MAX_ELEMENTS = 1024  # limit of computed elements per iteration of a loop that is executed here
 
 Interval = tuple[int, int]
 
 
 @frozen
 class TripCount:
-    """What is known of a loop.
+    """Trip count of a loop, as far as it is known.
 
     Attributes:
-        most: runs at most; None: no bound is known.
-        exact: the very number; None: it is not known.
-        reason: why no more is known; empty if it is exact.
+        most: upper bound; None if no bound is known.
+        exact: exact number; None if it is not known.
+        reason: why no exact count is known; empty if it is known.
     """
 
     most: int | None
@@ -49,11 +51,11 @@ class TripCount:
 
 @frozen
 class _LoopAtHand:
-    """A loop, and what its operands may be before the first run.
+    """Loop, with its operands before the first iteration.
 
     Attributes:
-        initial: arrays of the operands that are constants.
-        ranges: of those that are integers.
+        initial: arrays of the operands that are constant.
+        ranges: ranges of the operands that are integers.
     """
 
     condition: Graph
@@ -63,10 +65,10 @@ class _LoopAtHand:
 
 
 def trip_count(node: Node, graph: Graph, ranges: Ranges, limit: int) -> TripCount:
-    """How often a `While` runs; one with a limit of its own runs no more often.
+    """Return the trip count of a `While`, without regard to a limit of its own.
 
     Args:
-        limit: runs to try here, where arithmetic does not tell.
+        limit: maximum number of iterations to execute here if arithmetic does not tell the count.
     """
     loop = _at_hand(node, graph, ranges)
     found = _by_arithmetic(loop)
@@ -79,12 +81,12 @@ def trip_count(node: Node, graph: Graph, ranges: Ranges, limit: int) -> TripCoun
 
 
 def stops_early(node: Node, count: TripCount) -> bool:
-    """Whether nothing proves that a loop ends by its condition and not by its limit."""
+    """Return whether a loop with a limit may stop at the limit before its condition ends it."""
     return isinstance(node.op, LimitedWhile) and (count.most is None or count.most > node.op.limit)
 
 
 def _at_hand(node: Node, graph: Graph, ranges: Ranges) -> _LoopAtHand:
-    """That of a `While` node of a graph."""
+    """Return the loop of a `While` node of a graph."""
     condition, body = (graph.subgraphs[name] for name in node.op.bodies)
     found: list[Interval | None] = []
     for value in node.operands:
@@ -97,7 +99,7 @@ def _at_hand(node: Node, graph: Graph, ranges: Ranges) -> _LoopAtHand:
 
 
 def _by_arithmetic(loop: _LoopAtHand) -> TripCount:
-    """The smallest bound of any comparison; exact if all are."""
+    """Return the smallest bound of any comparison; it is exact if all comparisons are."""
     producers = loop.condition.producers()
     counts = [_comparison(loop, each) for each in _conjuncts(loop.condition.outputs[0], producers)]
     known = [count for count in counts if count is not None]
@@ -109,7 +111,7 @@ def _by_arithmetic(loop: _LoopAtHand) -> TripCount:
 
 
 def _conjuncts(value: Value, producers: dict[Value, Node]) -> Iterator[Node | None]:
-    """What must hold so that a bool holds; None where that is not known."""
+    """Yield the nodes that must all be true so that a bool is true; None for an unknown part."""
     node = producers.get(value)
     if node is None or node.epilogue:
         yield None
@@ -123,7 +125,7 @@ def _conjuncts(value: Value, producers: dict[Value, Node]) -> Iterator[Node | No
 
 
 def _comparison(loop: _LoopAtHand, node: Node | None) -> Interval | None:
-    """How often a comparison holds, at least and at most, one run after the other; None: not known."""
+    """Return the least and greatest number of first iterations in which a comparison holds; None: unknown."""
     if node is None or not isinstance(node.op, Compare) or not node.operands[0].type.dtype.is_integer:
         return None
     if any(v.type.size != 1 or v.type.quant is not None for v in node.operands):
@@ -137,7 +139,7 @@ def _comparison(loop: _LoopAtHand, node: Node | None) -> Interval | None:
         first, second = second, first
         relation = _MIRRORED.get(relation, relation)
     counter, bound, step = first.start, second.start, first.step
-    # Upwards: what falls, rises with its sign changed.
+    # Reduce to a rising counter: negate both sides.
     if step < 0:
         counter, bound, step = _negated(counter), _negated(bound), -step
         relation = _MIRRORED.get(relation, relation)
@@ -150,7 +152,7 @@ def _comparison(loop: _LoopAtHand, node: Node | None) -> Interval | None:
         bound, relation = (bound[0] + 1, bound[1] + 1), "less"
     if relation != "less":
         return None
-    # The counter must not wrap round before it gets there.
+    # The counter must not wrap around before it reaches the bound.
     largest = node.operands[0].type.dtype.range[1]
     if bound[1] - 1 + step > largest:
         return None
@@ -175,7 +177,7 @@ def _negated(interval: Interval) -> Interval:
 
 @frozen
 class _Side:
-    """A side of a comparison: what it is before the first run, and what each run adds."""
+    """Side of a comparison: its value before the first iteration, and its increment per iteration."""
 
     start: Interval
     step: int
@@ -198,7 +200,7 @@ def _side(loop: _LoopAtHand, value: Value) -> _Side | None:
 
 
 def _step(body: Graph, index: int) -> int | None:
-    """What every run adds to a carried value; None: not a constant."""
+    """Return the constant that every iteration adds to a carried value; None if there is none."""
     own, result = body.inputs[index], before_reshapes(body.outputs[index], body.producers())
     if result is own:
         return 0
@@ -215,23 +217,25 @@ def _step(body: Graph, index: int) -> int | None:
     return -step if isinstance(node.op, Sub) else step
 
 
-# All others
+# Other loops
 
 
 def _simulated(loop: _LoopAtHand, limit: int) -> int | str:
-    """How often a loop runs, or why that is not known."""
+    """Return the trip count of a loop by executing it, or the reason why it is not known."""
     condition, body = loop.condition, loop.body
     order = sorted(carried(condition, body))
     for index in order:
         if loop.initial[index] is None:
-            return f"its condition depends on %{body.inputs[index].name}, which is not constant before it"
+            return (
+                f"its condition depends on %{body.inputs[index].name}, which is not constant before the loop"
+            )
     decide = _slice(condition, order, condition.outputs)
     step = _slice(body, order, [body.outputs[i] for i in order])
     nodes = (*decide.nodes, *step.nodes)
     if any(node.op.bodies for node in nodes):
         return "another loop or condition decides how often it runs"
     if sum(value.type.size for node in nodes for value in node.outputs) > MAX_ELEMENTS:
-        return f"how often it runs depends on more than {MAX_ELEMENTS} elements"
+        return f"the trip count depends on more than {MAX_ELEMENTS} elements"
     current = [array for i in order if (array := loop.initial[i]) is not None]
     decider, stepper = Interpreter(decide), Interpreter(step)
     for trips in range(limit + 1):
@@ -243,6 +247,6 @@ def _simulated(loop: _LoopAtHand, limit: int) -> int | str:
 
 
 def _slice(graph: Graph, inputs: Sequence[int], outputs: Sequence[Value]) -> Graph:
-    """What computes some outputs from some inputs."""
+    """Return the part of a graph that computes some outputs from some inputs."""
     slim = replace(graph, inputs=tuple(graph.inputs[i] for i in inputs), outputs=tuple(outputs))
     return remove_dead_nodes(slim)

@@ -1,1 +1,1 @@
-"""The reference's arithmetic, in numpy."""
+"""Arithmetic of the reference kernels, in numpy."""

@@ -1,4 +1,4 @@
-"""Exponential, reciprocal, logistic and tanh in 32-bit fixed point, as the reference computes them.
+"""Exponential, reciprocal, logistic and tanh in 32-bit fixed point, bit-exact with the reference.
 
 The polynomials and Newton steps are gemmlowp's (https://github.com/google/gemmlowp, fixedpoint/fixedpoint.h
 documents them). ``Qm`` is a signed 32-bit fixed-point number with m integer bits.
@@ -25,7 +25,7 @@ _EXP_OF_POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401
 
 
 def exp_on_negative_values(x: Array, integer_bits: int) -> Array:
-    """``exp(x)`` in Q0 for x <= 0 in Q`integer_bits` (at most 5), int32 to int32."""
+    """Return ``exp(x)`` in Q0 for x <= 0 in Q`integer_bits` (at most 5), int32 to int32."""
     fraction_bits = 31 - integer_bits
     quarter = 1 << (fraction_bits - 2)
     x = np.asarray(x, np.int32)
@@ -39,7 +39,7 @@ def exp_on_negative_values(x: Array, integer_bits: int) -> Array:
 
 
 def _exp_small(x: Array) -> Array:
-    """``exp(x)`` in Q0 for x in [-1/4, 0) in Q0: Taylor around -1/8."""
+    """Return ``exp(x)`` in Q0 for x in [-1/4, 0) in Q0, by a Taylor polynomial around -1/8."""
     mul = saturating_rounding_doubling_high_mul
     y = x + np.int32(1 << 28)
     y2 = mul(y, y)
@@ -51,12 +51,12 @@ def _exp_small(x: Array) -> Array:
 
 
 def _half_sum_with_one(x: Array) -> Array:
-    """``(x + 1) / 2`` in Q0, rounded, for x in [0, 1)."""
+    """Return ``(x + 1) / 2`` in Q0, rounded, for x in [0, 1)."""
     return ((np.asarray(x, np.int64) + INT32_MAX + 1) >> 1).astype(np.int32)
 
 
 def _newton_reciprocal(half_denominator: Array) -> Array:
-    """``1 / (2 * half_denominator)`` in Q2, for half_denominator in [1/2, 1) in Q0: three Newton steps."""
+    """Return ``1 / (2 * half_denominator)`` in Q2 for half_denominator in [1/2, 1) in Q0 (3 Newton steps)."""
     mul = saturating_rounding_doubling_high_mul
     estimate = np.int32(1515870810) + mul(half_denominator, -1010580540)
     for _ in range(3):
@@ -66,22 +66,22 @@ def _newton_reciprocal(half_denominator: Array) -> Array:
 
 
 def reciprocal_of_one_plus(x: Array) -> Array:
-    """``1 / (1 + x)`` in Q0 for x in [0, 1) in Q0."""
+    """Return ``1 / (1 + x)`` in Q0 for x in [0, 1) in Q0."""
     return saturating_shift_left(_newton_reciprocal(_half_sum_with_one(x)), 1)
 
 
 def _one_minus_over_one_plus(x: Array) -> Array:
-    """``(1 - x) / (1 + x)`` in Q0 for x in [0, 1) in Q0."""
+    """Return ``(1 - x) / (1 + x)`` in Q0 for x in [0, 1) in Q0."""
     return saturating_shift_left(_newton_reciprocal(_half_sum_with_one(x)) - np.int32(1 << 29), 2)
 
 
 def saturating_shift_left(x: Array, bits: int) -> Array:
-    """``x << bits`` in int32, saturating."""
+    """Return ``x << bits`` in int32, saturated."""
     return np.clip(np.asarray(x, np.int64) << bits, -(1 << 31), INT32_MAX).astype(np.int32)
 
 
 def logistic(x: Array, integer_bits: int) -> Array:
-    """``1 / (1 + exp(-x))`` in Q0 for x in Q`integer_bits`."""
+    """Return ``1 / (1 + exp(-x))`` in Q0 for x in Q`integer_bits`."""
     x = np.asarray(x, np.int32)
     positive = reciprocal_of_one_plus(exp_on_negative_values(-np.abs(x), integer_bits))
     result = np.where(x > 0, positive, np.int32(INT32_MAX) - positive)
@@ -89,17 +89,17 @@ def logistic(x: Array, integer_bits: int) -> Array:
 
 
 def tanh(x: Array, integer_bits: int) -> Array:
-    """``tanh(x)`` in Q0 for x in Q`integer_bits`."""
+    """Return ``tanh(x)`` in Q0 for x in Q`integer_bits`."""
     x = np.asarray(x, np.int32)
-    # exp(-2|x|): the same bits read with one integer bit more stand for twice the value.
+    # exp(-2|x|): the same bits, read with one more integer bit, have twice the value.
     positive = _one_minus_over_one_plus(exp_on_negative_values(-np.abs(x), integer_bits + 1))
     return np.where(x == 0, 0, np.where(x > 0, positive, -positive)).astype(np.int32)
 
 
 def inverse_sqrt(x: Array) -> tuple[Array, Array]:
-    """``1 / sqrt(x)`` of positive int32 values as mantissas and shifts: ``mantissa * 2^(shift - 31)``.
+    """Return ``1 / sqrt(x)`` of positive int32 values as mantissas and shifts: ``mantissa * 2^(shift - 31)``.
 
-    Five Newton steps from 1 in Q3, on x scaled to [1, 4) by an even power of two.
+    It needs five Newton steps from 1 in Q3, on x scaled to [1, 4) by an even power of two.
     """
     mul = saturating_rounding_doubling_high_mul
     scaled = np.asarray(x, np.int64)
@@ -108,7 +108,7 @@ def inverse_sqrt(x: Array) -> tuple[Array, Array]:
         large = scaled >= 1 << 29
         scaled = np.where(large, scaled // 4, scaled)
         right = right + large
-    # Pairs of bits up to [2^27, 2^29).
+    # Scale up by an even number of bits, to [2^27, 2^29).
     pairs = np.where(scaled > 1, (31 - bit_length(scaled)) // 2 - 1, 0)
     right = right - pairs
     scaled = (scaled << (2 * pairs)).astype(np.int32)
@@ -127,10 +127,10 @@ def inverse_sqrt(x: Array) -> tuple[Array, Array]:
 
 
 def log(x: Array, integer_bits: int, out_integer_bits: int) -> Array:
-    """``log(x)`` in Q`out_integer_bits` for x >= 1 in Q`integer_bits`, int32.
+    """Return ``log(x)`` in Q`out_integer_bits` for x >= 1 in Q`integer_bits`, int32.
 
-    ``log(x) = k log(2) + log(r)`` with r near ``sqrt(sqrt(1/2))``, by a quotient of polynomials. Both ways to
-    split off a power of two are tried, half a power apart; the one with the smaller r wins.
+    ``log(x) = k log(2) + log(r)`` with r near ``sqrt(sqrt(1/2))``; log(r) is a quotient of polynomials.
+    There are two candidates for the power of two, half a power apart; the one with the smaller r is used.
     """
     mul = saturating_rounding_doubling_high_mul
     bits = out_integer_bits + 1  # of the exponents and of the sum
@@ -167,30 +167,30 @@ def log(x: Array, integer_bits: int, out_integer_bits: int) -> Array:
 
 
 def _shift_left_by(x: Array, bits: Array | int) -> Array:
-    """`saturating_shift_left` by a number of bits for each element."""
+    """Return `saturating_shift_left` by a separate number of bits for each element."""
     return np.clip(np.asarray(x, np.int64) << bits, -(1 << 31), INT32_MAX).astype(np.int32)
 
 
 def bit_length(x: Array) -> Array:
-    """Bits that non-negative values below 2^52 need."""
+    """Return the number of bits of non-negative values below 2^52."""
     return np.frexp(np.asarray(x, np.float64))[1].astype(np.int64)
 
 
 class Q4Parameters(NamedTuple):
-    """How centred int8 values become Q4; from `radius` on, the function has its limit value."""
+    """Conversion of centred int8 values to Q4. From `radius` on, the function has its limit value."""
 
     multiplier: Multiplier
     radius: int
 
 
 def q4_parameters(scale: float) -> Q4Parameters:
-    """Parameters of the int8 logistic and tanh."""
+    """Return the parameters of the int8 logistic and tanh for an input scale."""
     mantissa, shift = math.frexp(scale * (1 << 27))
     radius = math.floor(15 * (1 << 27) / 2.0**shift)
     return Q4Parameters(Multiplier(math.floor(mantissa * (1 << 31) + 0.5), shift), radius)
 
 
 def to_q4(centred: Array, parameters: Q4Parameters) -> Array:
-    """Centred int8 values in Q4; meaningless beyond the radius."""
+    """Return centred int8 values in Q4; the result has no meaning beyond the radius."""
     inside = np.clip(centred, -parameters.radius, parameters.radius)
     return multiply_by_quantized_multiplier(inside, *parameters.multiplier)

@@ -1,7 +1,7 @@
-"""Logistic and tanh in 16-bit fixed point, as LiteRT's integer LSTM computes them.
+"""Logistic and tanh in 16-bit fixed point, bit-exact with LiteRT's integer LSTM.
 
-The steps are those of `fixed_point`, by gemmlowp's operators on int16 (fixedpoint/fixedpoint.h): each product
-is rounded to 16 bits. ``Qm`` is a signed 16-bit fixed-point number with m integer bits.
+The algorithms are the same as in `fixed_point`, with gemmlowp's operators on int16 (fixedpoint/fixedpoint.h):
+each product is rounded to 16 bits. ``Qm`` is a signed 16-bit fixed-point number with m integer bits.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ EXP_OF_POWERS = (25520, 19875, 12055, 4435, 600, 11, 0)  # exp(-2^k) in Q0 for k
 EXP_MINUS_ONE_EIGHTH = 28918
 ONE_THIRD = 10923
 LARGEST_INTEGER_BITS = 6
-LARGEST_EXP_BITS = 5  # with more, exp is zero below -32
+LARGEST_EXP_BITS = 5  # with more integer bits, exp is zero below -32
 
 
 def high_mul(a: Array, b: Array | int) -> Array:
-    """``a * b / 2^15``, rounded half up; (-1) * (-1) saturates."""
+    """Return ``a * b / 2^15``, rounded half up; (-1) * (-1) saturates."""
     return np.minimum((a.astype(np.int64) * b + (1 << 14)) >> 15, MAX)
 
 
@@ -29,7 +29,7 @@ def _shift_left(x: Array, bits: int) -> Array:
 
 
 def exp_on_negative_values(x: Array, integer_bits: int) -> Array:
-    """``exp(x)`` in Q0 for x <= 0 in Q`integer_bits` (at most 7)."""
+    """Return ``exp(x)`` in Q0 for x <= 0 in Q`integer_bits` (at most 7)."""
     fraction_bits = 15 - integer_bits
     quarter = 1 << (fraction_bits - 2)
     x = np.asarray(x, np.int64)
@@ -45,7 +45,7 @@ def exp_on_negative_values(x: Array, integer_bits: int) -> Array:
 
 
 def _exp_small(x: Array) -> Array:
-    """``exp(x)`` in Q0 for x in [-1/4, 0) in Q0: Taylor around -1/8."""
+    """Return ``exp(x)`` in Q0 for x in [-1/4, 0) in Q0, by a Taylor polynomial around -1/8."""
     y = x + (1 << 12)
     y2 = high_mul(y, y)
     y3 = high_mul(y2, y)
@@ -55,7 +55,7 @@ def _exp_small(x: Array) -> Array:
 
 
 def _reciprocal(x: Array) -> Array:
-    """``1 / (1 + x)`` in Q1 for x in [0, 1) in Q0: three Newton steps."""
+    """Return ``1 / (1 + x)`` in Q1 for x in [0, 1) in Q0, by three Newton steps."""
     half_denominator = (x + MAX + 1) >> 1
     estimate = 23130 + high_mul(half_denominator, -15420)
     for _ in range(3):
@@ -65,16 +65,16 @@ def _reciprocal(x: Array) -> Array:
 
 
 def logistic(x: Array, integer_bits: int) -> Array:
-    """``1 / (1 + exp(-x))`` in Q0 for x in Q`integer_bits`, int64."""
+    """Return ``1 / (1 + exp(-x))`` in Q0 for x in Q`integer_bits`, int64."""
     x = np.asarray(x, np.int64)
     positive = _shift_left(_reciprocal(exp_on_negative_values(-np.abs(x), integer_bits)), 1)
     return np.where(x == 0, 1 << 14, np.where(x > 0, positive, MAX - positive))
 
 
 def tanh(x: Array, integer_bits: int) -> Array:
-    """``tanh(x)`` in Q0 for x in Q`integer_bits` (at most 6), int64."""
+    """Return ``tanh(x)`` in Q0 for x in Q`integer_bits` (at most 6), int64."""
     x = np.asarray(x, np.int64)
-    # exp(-2|x|): the same bits read with one integer bit more stand for twice the value.
+    # exp(-2|x|): the same bits, read with one more integer bit, have twice the value.
     exponential = exp_on_negative_values(-np.abs(x), integer_bits + 1)
     positive = _shift_left(_reciprocal(exponential) - (1 << 13), 2)
     return np.where(x == 0, 0, np.where(x > 0, positive, -positive))

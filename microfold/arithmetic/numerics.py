@@ -19,30 +19,30 @@ from microfold.ir.types import Array, DType, ElementType
 
 Int32Array = NDArray[np.int32]
 
-# Least real that is too large to multiply quantised values by: the references shift by at most 30 bits.
-# Shifted values that leave 32 bits wrap round, in both references and in the C.
+# Smallest real that is too large as a multiplier of quantised values: the references shift by at most 30
+# bits. Shifted values that overflow int32 wrap around, both in the references and in the generated C.
 MAX_MULTIPLIER = 1 << 30
-# Least real that is too large for kernels in which shifted 8-bit differences must fit 32 bits.
+# Smallest real that is too large for kernels in which shifted 8-bit differences must fit 32 bits.
 SMALL_MULTIPLIER = 1 << 24
 
 
 class Multiplier(NamedTuple):
-    """A real multiplier as ``mantissa * 2**(shift - 31)``; mantissa is 0 or in [2^30, 2^31)."""
+    """Real multiplier as ``mantissa * 2**(shift - 31)``; the mantissa is 0 or in [2^30, 2^31)."""
 
     mantissa: int
     shift: int
 
 
 def quantize_multiplier(real: float, limit: float = MAX_MULTIPLIER) -> Multiplier:
-    """The multiplier nearest to a non-negative real (computed in double, rounded half away from zero).
+    """Return the multiplier nearest to a non-negative real (in double, rounded half away from zero).
 
-    Exponents below -31 give zero.
+    Exponents below -31 yield zero.
 
     Args:
-        limit: what the real must be less than.
+        limit: exclusive upper bound of the real.
 
     Raises:
-        TypeRuleError: it is not.
+        TypeRuleError: the real is outside of [0, limit).
     """
     if not 0 <= real < limit:
         raise TypeRuleError(
@@ -61,51 +61,52 @@ def quantize_multiplier(real: float, limit: float = MAX_MULTIPLIER) -> Multiplie
 
 
 def effective_scale(factors: Sequence[float], divisor: float = 1.0) -> float:
-    """The product of real factors over a divisor, in double from the first step on.
+    """Return the product of real factors, divided by a divisor, in double from the first step on.
 
-    Every operator computes the real numbers behind its multipliers here: the reference's kernels go to double
-    before they multiply or divide scales, whatever their published source says (`docs/reference.md`).
+    Every operator computes the real value of its multipliers with this function. The reference's kernels
+    convert to double before they multiply or divide scales, whatever their published source says
+    (`docs/reference.md`).
     """
     return math.prod(map(float, factors)) / float(divisor)
 
 
 def litert_multiplier(scale: float, divisor: float) -> Multiplier:
-    """The multiplier where LiteRT's kernels decide that divide one scale by another in float32."""
+    """Return the multiplier of ``scale / divisor`` for LiteRT kernels that divide scales in float32."""
     return quantize_multiplier(float(np.float32(scale) / np.float32(divisor)))
 
 
 def effective_multiplier(
     factors: Sequence[float], divisor: float = 1.0, limit: float = MAX_MULTIPLIER
 ) -> Multiplier:
-    """`quantize_multiplier` of the `effective_scale`."""
+    """Return `quantize_multiplier` of the `effective_scale`."""
     return quantize_multiplier(effective_scale(factors, divisor), limit)
 
 
 def round_half_away(real: float) -> int:
-    """Nearest integer, ties away from zero (C's `round`)."""
+    """Return the nearest integer, ties away from zero (C's `round`)."""
     whole = int(real)
     return whole + (int(math.copysign(1, real)) if abs(real - whole) >= 0.5 else 0)
 
 
 def round_half_away_array(real: Array) -> Array:
-    """`round_half_away` of each element, in the array's own floating-point type."""
+    """Return `round_half_away` of each element, in the array's own floating-point type."""
     whole = np.trunc(real)
     return np.where(np.abs(real - whole) >= 0.5, whole + np.sign(real), whole)
 
 
 def saturating_rounding_doubling_high_mul(a: Array, b: Array | int) -> Int32Array:
-    """High half of ``2*a*b`` with rounding; ties go up in magnitude for positive products.
+    """Return the rounded high half of ``2*a*b``; ties go up in magnitude for positive products.
 
-    ``(a*b + (a*b >= 0 ? 2^30 : 1 - 2^30)) / 2^31``, the division truncating; saturates for
-    ``a == b == -2^31``. Of a negative dividend n, it gives ``floor((n + 2^31 - 1) / 2^31)``: in both cases
-    that is ``floor((a*b + 2^30) / 2^31)``.
+    The definition is ``(a*b + (a*b >= 0 ? 2^30 : 1 - 2^30)) / 2^31`` with truncating division, saturated for
+    ``a == b == -2^31``. Truncating division of a negative n is ``floor((n + 2^31 - 1) / 2^31)``. In both
+    cases, the result is therefore ``floor((a*b + 2^30) / 2^31)``.
     """
     product = np.asarray(a, np.int64) * np.asarray(b, np.int64)
     return np.minimum((product + (1 << 30)) >> 31, (1 << 31) - 1).astype(np.int32)
 
 
 def rounding_divide_by_pot(x: Array, exponent: Array | int) -> Int32Array:
-    """``x / 2^exponent`` rounded to nearest, ties away from zero; exponent in [0, 31]."""
+    """Return ``x / 2^exponent`` rounded to nearest, ties away from zero; exponent in [0, 31]."""
     x = np.asarray(x, np.int64)
     exponent = np.asarray(exponent, np.int64)
     mask = (np.int64(1) << exponent) - 1
@@ -115,9 +116,9 @@ def rounding_divide_by_pot(x: Array, exponent: Array | int) -> Int32Array:
 
 
 def multiply_by_quantized_multiplier(x: Array, mantissa: Array | int, shift: Array | int) -> Int32Array:
-    """``x * mantissa * 2^(shift - 31)`` as the reference computes it: two roundings, int32 left shift.
+    """Return ``x * mantissa * 2^(shift - 31)`` as the reference computes it: two roundings, int32 left shift.
 
-    `mantissa` and `shift` broadcast against `x` (one per channel in the last axis, say).
+    `mantissa` and `shift` broadcast against `x`, for example one per channel in the last axis.
     """
     shift = np.asarray(shift, np.int64)
     left = np.maximum(shift, 0)
@@ -127,7 +128,7 @@ def multiply_by_quantized_multiplier(x: Array, mantissa: Array | int, shift: Arr
 
 
 def multiply_int64_by_quantized_multiplier(x: Array, mantissa: Array | int, shift: Array | int) -> Int32Array:
-    """The reference's 64-bit form, used for int16 activations with 64-bit accumulators.
+    """Apply the reference's 64-bit multiplication, used for int16 activations with 64-bit accumulators.
 
     The mantissa is reduced to 16 bits, ``(mantissa + 2^15) >> 16`` (saturating at 0x7fff), and the product is
     rounded once: ``(x * reduced + 2^(14 - shift)) >> (15 - shift)``.
@@ -140,25 +141,25 @@ def multiply_int64_by_quantized_multiplier(x: Array, mantissa: Array | int, shif
 
 
 def quantize(real: float, element: ElementType) -> int:
-    """The integer that stands for a real, clamped to the type's range (float32 arithmetic as in C)."""
+    """Return the integer that represents a real, saturated to the type (float32 arithmetic as in C)."""
     assert element.quant is not None
     low, high = element.dtype.range
     with np.errstate(over="ignore"):
         scaled = float(np.float32(real) / np.float32(element.quant.scale))
-    # Beyond int32, it is clamped in any case.
+    # Values beyond int32 are saturated in any case.
     limited = min(max(scaled, -(2.0**31)), 2.0**31)
     return min(max(element.quant.zero_point + round_half_away(limited), low), high)
 
 
 def clamp(x: Array, low: int, high: int, dtype: DType) -> Array:
-    """Clamp and narrow."""
+    """Clamp to [low, high] and convert to the type."""
     return np.clip(x, low, high).astype(dtype.numpy)
 
 
 def requantize(
     x: Array, zero_point: int, multiplier: tuple[Array | int, Array | int], out: ElementType
 ) -> Array:
-    """``(x - zero_point) * multiplier`` in the integers of `out`, clamped to its range."""
+    """Return ``(x - zero_point) * multiplier`` in the integers of `out`, saturated to its range."""
     assert out.quant is not None
     centred = np.asarray(x, np.int64) - zero_point
     scaled = multiply_by_quantized_multiplier(centred, *multiplier).astype(np.int64)

@@ -1,9 +1,10 @@
-"""Hyperbolic tangent of float32 as LiteRT's GELU computes it: a rational function.
+"""Hyperbolic tangent of float32 as in LiteRT's GELU: a rational function.
 
-The quotient of an odd polynomial of degree 9 and an even one of degree 8, which Eigen publishes as
-``ptanh_float`` (https://gitlab.com/libeigen/eigen, Eigen/src/Core/MathFunctionsImpl.h). It is off by up to 5
-units in the last place, and -1 or 1 from `LIMIT` on. Where ``1 + tanh(x)`` cancels, these units decide.
-`mf_rational_tanh` is the same in C.
+It is the quotient of an odd polynomial of degree 9 and an even one of degree 8, which Eigen publishes as
+``ptanh_float`` (https://gitlab.com/libeigen/eigen, Eigen/src/Core/MathFunctionsImpl.h). The error is at most
+5
+units in the last place, and the result is -1 or 1 from `LIMIT` on. If ``1 + tanh(x)`` cancels, the result
+depends on these units. `mf_rational_tanh` is the same function in C.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def rational_tanh(x: Array) -> Array:
 
 
 def _polynomial(x: Array, coefficients: tuple[np.float32, ...]) -> Array:
-    """Return the polynomial by Horner's rule."""
+    """Return the polynomial's value by Horner's rule."""
     total = np.full_like(x, coefficients[0])
     for coefficient in coefficients[1:]:
         total = total * x + coefficient

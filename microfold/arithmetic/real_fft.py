@@ -1,12 +1,11 @@
-"""Fourier transforms of real samples as TensorFlow Lite for Microcontrollers computes them, bit for bit.
+"""Fourier transforms of real samples, bit-exact with TensorFlow Lite for Microcontrollers.
 
-A transform of n real samples is one of n / 2 complex numbers, whose real parts are the samples with even
-indices, and a last step that takes it apart. In fixed point each stage divides by its radix, rounded, before
-it multiplies; products are rounded to the type; sums wrap.
+A transform of n real samples is a transform of n / 2 complex numbers, followed by a step that separates the
+two halves. The samples with even indices are the real parts. In fixed point, each stage divides by its radix,
+rounded, before it multiplies. Products are rounded to the type; sums wrap around.
 
-Facts about it: https://github.com/mborgerding/kissfft/blob/v130/kiss_fft.c, _kiss_fft_guts.h (fixed point)
-and tools/kiss_fftr.c (real samples); which types:
-https://github.com/tensorflow/tflite-micro/tree/main/signal/src
+Sources: https://github.com/mborgerding/kissfft/blob/v130/kiss_fft.c, _kiss_fft_guts.h (fixed point) and
+tools/kiss_fftr.c (real samples). Types: https://github.com/tensorflow/tflite-micro/tree/main/signal/src
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from microfold.support.frozen import frozen
 
 DTYPES = (DType.INT16, DType.INT32, DType.FLOAT32)
 RADICES = (4, 2, 3, 5)
-MAX_LENGTH = 1 << 16  # places of its numbers fit 16 bits
+MAX_LENGTH = 1 << 16  # indices of its numbers fit 16 bits
 
 
 @frozen
 class Stage:
-    """One pass over all numbers: transforms of `size` numbers become transforms of `radix * size`.
+    """Pass over all numbers that combines transforms of `size` numbers to transforms of `radix * size`.
 
     Attributes:
-        stride: of the twiddle factors from one number of such a transform to the next.
+        stride: distance between the twiddle factors of neighbouring numbers of a transform.
     """
 
     radix: int
@@ -37,14 +36,14 @@ class Stage:
 
 
 def length_fault(length: int) -> str:
-    """Why there is no transform of so many real samples; empty if there is one."""
+    """Return the reason why there is no transform of `length` real samples, or "" if there is one."""
     if length % 2 or points_fault(length // 2):
         return f"must be twice a product of 2, 3 and 5, at most {MAX_LENGTH}; it is {length}"
     return ""
 
 
 def points_fault(points: int) -> str:
-    """Say why there is no transform of so many complex numbers; empty if there is one."""
+    """Return the reason why there is no transform of `points` complex numbers, or "" if there is one."""
     rest = points
     for radix in RADICES:
         while rest > 0 and rest % radix == 0:
@@ -55,7 +54,7 @@ def points_fault(points: int) -> str:
 
 
 def stages(points: int) -> tuple[Stage, ...]:
-    """Of a transform of so many complex numbers, in the order in which they are computed."""
+    """Return the stages of a transform of `points` complex numbers, in order of execution."""
     found: list[Stage] = []
     stride, rest = 1, points
     for radix in RADICES:
@@ -67,7 +66,7 @@ def stages(points: int) -> tuple[Stage, ...]:
 
 
 def order(points: int) -> Array:
-    """Which number the first stage finds at each place, int64 [points]."""
+    """Return the index of the number at each position of the first stage's input, int64 [points]."""
     result = np.zeros(1, np.int64)
     for stage in stages(points):
         result = (np.arange(stage.radix)[:, None] * stage.stride + result).reshape(-1)
@@ -75,24 +74,24 @@ def order(points: int) -> Array:
 
 
 def twiddles(points: int, inverse: bool, dtype: DType) -> Array:
-    """``exp(-2 pi i k / points)`` for k in [0, points), [points, 2] of the type.
+    """Return ``exp(-2 pi i k / points)`` for k in [0, points), as [points, 2] of the type.
 
     Args:
-        inverse: with the other sign.
+        inverse: use the opposite sign.
     """
     sign = 1 if inverse else -1
     return _units([sign * 2 * math.pi * k / points for k in range(points)], dtype)
 
 
 def last_twiddles(points: int, inverse: bool, dtype: DType) -> Array:
-    """``exp(-pi i (k / points + 1/2))`` for k in [1, points / 2]: those of the step for real samples."""
+    """Return ``exp(-pi i (k / points + 1/2))`` for k in [1, points / 2], used for real samples."""
     sign = 1 if inverse else -1
     angles = [sign * math.pi * ((k + 1) / points + 0.5) for k in range(points // 2)]
     return _units(angles, dtype)
 
 
 def _units(angles: list[float], dtype: DType) -> Array:
-    """Complex numbers of magnitude 1, [angles, 2]."""
+    """Return complex numbers of magnitude 1, [angles, 2]."""
     parts = np.array([(math.cos(angle), math.sin(angle)) for angle in angles]).reshape(-1, 2)
     if dtype.is_float:
         return parts.astype(np.float32)
@@ -100,7 +99,7 @@ def _units(angles: list[float], dtype: DType) -> Array:
 
 
 class _Fixed:
-    """Arithmetic of int16 or int32 in int64 arrays, whose last axis holds real and imaginary parts."""
+    """int16 or int32 arithmetic in int64 arrays, whose last axis holds real and imaginary parts."""
 
     def __init__(self, dtype: DType):
         self.dtype = dtype
@@ -110,14 +109,14 @@ class _Fixed:
         return x.astype(self.dtype.numpy).astype(np.int64)
 
     def rounded(self, x: Array) -> Array:
-        """A product with a number of as many fractional bits as the type has, in the type."""
+        """Return a product rounded to the type; one factor has as many fractional bits as the type."""
         return self.wrap((x + (1 << (self.bits - 1))) >> self.bits)
 
     def divide(self, x: Array, by: int) -> Array:
         return self.rounded(x * (self.dtype.range[1] // by))
 
     def half(self, x: Array) -> Array:
-        # Sums of two int16 have room; those of two int32 wrap.
+        # In C, the sum of two int16 fits an int, but the sum of two int32 wraps around.
         return (self.wrap(x) if self.dtype is DType.INT32 else x) >> 1
 
     def by_length(self, x: Array, length: int) -> Array:
@@ -126,7 +125,7 @@ class _Fixed:
 
 
 class _Float:
-    """The same of float32: nothing is scaled."""
+    """float32 arithmetic with the interface of `_Fixed`; without scaling."""
 
     def wrap(self, x: Array) -> Array:
         return x
@@ -157,14 +156,14 @@ def _wide(x: Array) -> Array:
 
 
 def _multiply(a: Array, b: Array, number: _Arithmetic) -> Array:
-    """Complex products; b has magnitude 1."""
+    """Return complex products; b has magnitude 1."""
     real = a[..., 0] * b[..., 0] - a[..., 1] * b[..., 1]
     imaginary = a[..., 0] * b[..., 1] + a[..., 1] * b[..., 0]
     return number.rounded(np.stack([real, imaginary], axis=-1))
 
 
 def _turned(x: Array) -> Array:
-    """Times -i."""
+    """Return x times -i."""
     return np.stack([x[..., 1], -x[..., 0]], axis=-1)
 
 
@@ -173,10 +172,10 @@ def _conjugate(x: Array, number: _Arithmetic) -> Array:
 
 
 def complex_fft(x: Array, inverse: bool, dtype: DType) -> Array:
-    """Compute transforms along the last but one axis.
+    """Compute transforms along the second-to-last axis.
 
     Args:
-        x: [..., points, 2], float32 or int64 that the type holds.
+        x: [..., points, 2], float32, or int64 with values that fit the type.
     """
     points = x.shape[-2]
     number, table = _arithmetic(dtype), _wide(twiddles(points, inverse, dtype))
@@ -186,7 +185,7 @@ def complex_fft(x: Array, inverse: bool, dtype: DType) -> Array:
         steps = np.arange(stage.radix)[:, None] * np.arange(stage.size) * stage.stride
         turned = _multiply(parts[..., 1:, :, :], table[steps[1:]], number)
         inner = [parts[..., 0, :, :], *np.moveaxis(turned, -3, 0)]
-        # The roots of unity of this radix.
+        # Roots of unity of this radix.
         roots = table[np.arange(stage.radix) * stage.size * stage.stride]
         outer = _BUTTERFLIES[stage.radix](inner, roots, inverse, number)
         x = number.wrap(np.stack(outer, axis=-3)).reshape(x.shape)
@@ -234,7 +233,7 @@ _BUTTERFLIES = {2: _radix_2, 3: _radix_3, 4: _radix_4, 5: _radix_5}
 
 
 def rfft(x: Array, length: int, dtype: DType) -> Array:
-    """Spectra of real samples, which zeros follow up to the transform's length.
+    """Return the spectra of real samples, padded with zeros to the transform's length.
 
     Args:
         x: [..., samples] of the type.
@@ -255,14 +254,14 @@ def rfft(x: Array, length: int, dtype: DType) -> Array:
     both = first + second
     turned = _multiply(first - second, _wide(last_twiddles(points, False, dtype)), number)
     result[..., low, :] = number.half(both + turned)
-    # Where both are the one in the middle, this is what counts.
+    # In the middle, both indices are equal and this value counts.
     result[..., points - low, 0] = number.half(both[..., 0] - turned[..., 0])
     result[..., points - low, 1] = number.half(turned[..., 1] - both[..., 1])
     return number.wrap(result).astype(dtype.numpy)
 
 
 def irfft(x: Array, length: int, dtype: DType) -> Array:
-    """Real samples of spectra.
+    """Return the real samples of spectra.
 
     Args:
         x: [..., length / 2 + 1, 2] of the type.

@@ -1,8 +1,8 @@
-"""Whether two ways from a sum to an output give the same integers: a proof, not a sample.
+"""Proof that two functions from a sum to an output are equal for all sums in an interval.
 
-An output of few bits is a staircase over the sums: it never falls when the sum grows, and has at most 255
-steps in int8. Two such functions, and all that is computed from either element by element, are constant
-between the steps of both: they are equal for every sum if they are at the lowest one and at each step.
+An output of few bits is a monotone step function of the sum, with at most 255 steps in int8. Two step
+functions, and everything computed from them element by element, are constant between the steps of both.
+Therefore they are equal for all sums if they are equal at the lowest sum and at each step.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ import numpy as np
 
 from microfold.ir.types import Array
 
-# Sums, int64 [points, channels], to outputs of the same shape.
+# Function from sums, int64 [points, channels], to outputs of the same shape.
 Function = Callable[[Array], Array]
 
 _SAMPLES = 64
-# How far from where they are expected steps are looked for first.
+# Half of the interval around the expected position in which a step is searched first.
 _NEAR = 4
 
 
 def steps(stairs: Function, low: Array, high: Array, expected: Function | None = None) -> Array:
-    """The sums at which each channel of a never falling function reaches each of its values.
+    """Return the sums at which each channel of a monotone step function reaches each of its values.
 
     Args:
-        low, high: int64 [channels]; the sums to look at.
-        expected: from values, int64 [steps, 1], to about where they are reached: it takes a few looks then,
-            where all of [low, high] takes as many as it has bits.
+        low, high: interval of sums to search, int64 [channels].
+        expected: function from values, int64 [steps, 1], to approximate sums at which they are reached. The
+            search then needs a few evaluations, instead of one for each bit of the interval's length.
 
     Returns:
         int64 [steps, channels]: for each value between the smallest and the largest of all channels, the
-        smallest sum in [low, high] that reaches it; `high` where none does.
+        smallest sum in [low, high] that reaches it; `high` if none does.
     """
     bottom, top = stairs(low[np.newaxis])[0], stairs(high[np.newaxis])[0]
     values = np.arange(int(bottom.min()) + 1, int(top.max()) + 1)[:, np.newaxis]
@@ -53,10 +53,10 @@ def steps(stairs: Function, low: Array, high: Array, expected: Function | None =
 def first_difference(
     first: Function, second: Function, stairs: tuple[Function, Function], low: Array, high: Array
 ) -> tuple[int, int] | None:
-    """A channel, and a sum in its [low, high], for which two functions differ; None if there is none.
+    """Return a channel, and a sum in its [low, high], for which two functions differ; None if there is none.
 
     Args:
-        stairs: never falling functions, one for each, that the two compute their results from.
+        stairs: monotone step functions from which `first` and `second` compute their results, one for each.
         low, high: int64 [channels].
     """
     samples = low + (high - low) * np.arange(_SAMPLES + 1)[:, np.newaxis] // _SAMPLES

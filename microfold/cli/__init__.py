@@ -1,7 +1,7 @@
-"""The command line.
+"""Command-line interface.
 
-Exit codes: 0 good, 1 a check failed, 2 bad input or usage, 3 a defect of microfold; 128 + N after signal N,
-as shells count: 130 after Ctrl-C.
+Exit codes: 0 success, 1 a check failed, 2 invalid input or usage, 3 internal error of microfold, 128 + N
+after signal N, as in shells: 130 after Ctrl-C.
 """
 
 import sys
@@ -10,9 +10,9 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Entry point of the console script and of `python -m microfold`.
+    """Run the console script and `python -m microfold`.
 
-    Nothing is imported before the first statement that can be interrupted: most of the start is imports.
+    Imports, which are most of the start-up time, are inside the `try`, so that Ctrl-C can interrupt them.
     """
     status = 130
     try:

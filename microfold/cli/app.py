@@ -1,4 +1,4 @@
-"""All commands in one application, and what becomes of its errors."""
+"""Application of all commands, and the conversion of errors to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from microfold.cli.values import PlainCommand, PlainGroup
 from microfold.errors import MicrofoldError, UnsupportedModelError
 from microfold.support.files import reason
 
-# Each is the function of its name, in a module of its name. It imports nothing heavy before that is called:
-# `--help` stays fast.
+# Each command is the function of this name in the module of this name. The modules import nothing heavy at
+# the top level, so that `--help` stays fast.
 COMMANDS = (
     "build",
     "export",
@@ -43,16 +43,16 @@ COMMANDS = (
     "targets",
 )
 
-# Set in the environment, it shows where an exception came from that should not have got here.
+# Environment variable that prints the traceback of an unexpected exception.
 TRACEBACK = "MICROFOLD_TRACEBACK"
 
 
 def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
-    """The command line with these commands."""
+    """Return the application with these commands."""
     app = typer.Typer(
         name="microfold",
         cls=PlainGroup,
-        help="Compile .tflite models, ahead of time, into plain C99 for microcontrollers.",
+        help="Ahead-of-time compiler from .tflite models to C99 for Arm Cortex-M.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
@@ -83,14 +83,17 @@ def _version(
 
 @cache
 def _parser(commands: Sequence[str]) -> Any:
-    """What reads command lines of these commands, which are made of the functions' signatures."""
+    """Return the parser of these commands, which is built from the functions' signatures."""
     return typer.main.get_command(application(commands))
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line; the exit code. Every error is a message, or, with ``--json``, a JSON object."""
+    """Run a command line and return its exit code.
+
+    Every error is printed as a message or, with ``--json``, as a JSON object.
+    """
     try:
-        # To make a command takes long: no other ones where the first word names one.
+        # Building a command is slow: if the first word names a command, build only that one.
         named = tuple(word for word in arguments[:1] if word in COMMANDS)
         parser = _parser(named or COMMANDS)
         status: Any = parser(list(arguments), prog_name="microfold", standalone_mode=False)
@@ -104,7 +107,7 @@ def run(arguments: Sequence[str]) -> int:
                 usage.show()
             return 2
         path = usage.ctx.command_path if usage.ctx is not None else "microfold"
-        message = f"{usage.format_message()} `{path} --help` says what there is."
+        message = f"{usage.format_message()} `{path} --help` shows the usage."
         return _fail(arguments, {"error": message, "problems": []}, "")
     except (OutputClosedError, BrokenPipeError):
         return CLOSED_OUTPUT
@@ -114,7 +117,7 @@ def run(arguments: Sequence[str]) -> int:
         where = error.filename or "a file or the output"
         return _fail_plainly(arguments, f"cannot read or write {where}: {reason(error)}")
     except MemoryError:
-        return _fail_plainly(arguments, "this needs more memory than there is; try a smaller model")
+        return _fail_plainly(arguments, "microfold ran out of memory; use a smaller model")
     except Exception as error:
         return _fail_by_defect(arguments, error)
     return status if isinstance(status, int) else 0
@@ -140,12 +143,12 @@ def _fail_plainly(arguments: Sequence[str], message: str, status: int = 2) -> in
 
 
 def _fail_by_defect(arguments: Sequence[str], error: Exception) -> int:
-    """An exception that nobody meant to be seen: where it came from, in a line, for a report."""
+    """Report an unexpected exception in one line, with the place where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     place = next((f for f in reversed(frames) if "microfold" in Path(f.filename).parts), frames[-1])
-    message = f"this is a defect of microfold, please report it with the model: {type(error).__name__} in "
+    message = f"internal error in microfold: {type(error).__name__} in "
     message += f"{Path(place.filename).name}:{place.lineno}: {str(error)[:200]}; "
-    message += f"{TRACEBACK}=1 in the environment shows the whole way"
+    message += f"please report it with the model ({TRACEBACK}=1 in the environment prints the traceback)"
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
     return _fail_plainly(arguments, message, 3)

@@ -27,27 +27,27 @@ def bench(
     every_model: Annotated[
         bool,
         typer.Option(
-            "--every-model", help="Of a suite: all models, not only those that others have figures for."
+            "--every-model", help="Include the models of a suite that have no figures of other runtimes."
         ),
     ] = False,
     target: TargetName = None,
     as_json: Json = False,
 ) -> None:
-    """Count instructions on a simulated core, per layer and in total; measure flash, RAM and stack.
+    """Count instructions per layer on a simulated core, and measure flash, RAM and stack.
 
-    Several models give one table with a row each. Of a suite, figures of other runtimes stand beside those of
-    the models that they are known for, and the default are all targets of theirs.
+    Several models are shown in one table, one row per model. With --suite, the table includes known figures
+    of other runtimes. Default target: cortex-m4; with --suite: all targets that have such figures.
     """
     if suite.suite is not None:
         if models:
-            raise InputError("a suite has its own models; give either --suite or models")
+            raise InputError("--suite cannot be combined with models; remove either of them")
         _bench_suite(suite.suite, suite, target, code, passes, every_model, as_json)
         return
     suite.check_unused()
     if every_model:
-        raise InputError("--every-model must come with --suite DIR")
+        raise InputError("--every-model requires --suite DIR")
     if not models:
-        raise InputError("bench needs a model, or --suite DIR")
+        raise InputError("bench requires a model, or --suite DIR")
     target = choose_target(target, CORE, as_json)
     single = len(models) == 1 and not as_json
     reports = [_measure(model, target, code, passes, as_json, single) for model in models]
@@ -97,14 +97,14 @@ def _bench_suite(
 
 
 def bench_piece(path: Path, piece: Piece) -> dict[str, Any]:
-    """The bench report of a part of a suite."""
+    """Return the bench report of one piece of a suite."""
     return _measure(path, piece.target, piece.code, piece.passes, as_json=True)
 
 
 def _measure(
     model: Path, target: str, code: CodeOptions, passes: PassOptions, as_json: bool, show: bool = False
 ) -> dict[str, Any]:
-    """The bench report of one model; printed in full if it is to be shown."""
+    """Return the bench report of one model, and print it in full if `show`."""
     program = compile_model(model, target, code, passes, as_json)
     from microfold.report.data import bench_report
     from microfold.report.terminal.bench import print_bench

@@ -20,12 +20,12 @@ def build(
     passes: PassOptions,
     target: TargetName = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", callback=named, help="Folder for the C files.")
+        Path, typer.Option("--output", "-o", callback=named, help="Folder for the generated files.")
     ] = Path("."),
     html: Html = False,
     as_json: Json = False,
 ) -> None:
-    """Compile a model to C and write a report; several ones share kernels and an arena."""
+    """Compile a model to C and write a report; several models share kernels and one arena."""
     target = choose_target(target, PORTABLE, as_json)
     if len(models) > 1:
         from microfold.cli.build_group import build_group

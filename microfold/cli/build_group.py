@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from microfold.options import Options
     from microfold.program import Program
 
-# What the common files are called if nothing else is said.
+# Default name of the files that the models share.
 NAME = "models"
-# What is of one model, and the option for it.
+# Options that apply to a single model, each with the start of its error message.
 _OF_ONE = {
-    "place": "--place names a layer of one model",
-    "place_code": "--place-code names a layer of one model",
-    "kernel": "--kernel names a layer of one model",
-    "labels": "--labels are those of one model",
-    "database": "--database is of one model's kernels",
-    "taps": "--taps are compared with one model",
+    "place": "--place applies to a layer of a single model",
+    "place_code": "--place-code applies to a layer of a single model",
+    "kernel": "--kernel applies to a layer of a single model",
+    "labels": "--labels applies to a single model",
+    "database": "--database applies to the kernels of a single model",
+    "taps": "--taps applies to a single model",
 }
 _OTHER_MEMORY = {
-    "context": "--memory context gives each model an arena of its own, and these share one",
-    "parts": "--memory parts is of one model",
+    "context": "--memory context uses one arena for each model, but several models share an arena",
+    "parts": "--memory parts applies to a single model",
 }
 
 
@@ -45,19 +45,19 @@ def build_group(
     html: bool,
     as_json: bool,
 ) -> None:
-    """Compile models that share kernels and an arena, and write a report of all of them.
+    """Compile models that share kernels and one arena, and write a report of all of them.
 
     Raises:
-        InputError: an option is for one model, or names are not apart.
+        InputError: an option applies to a single model, or two names are equal.
     """
     reasons = [reason for option, reason in _OF_ONE.items() if getattr(code, option)]
     if passes.signature is not None:
-        reasons.append("--signature is of one model")
+        reasons.append("--signature applies to a single model")
     reasons += [_OTHER_MEMORY[code.memory]] if code.memory in _OTHER_MEMORY else []
     if code.weights == "blob":
-        reasons.append("--weights blob would have to know of kernels that the models share")
+        reasons.append("--weights blob does not support kernels that several models share")
     if reasons:
-        raise InputError(f"{'; '.join(reasons)}: leave it away, or build the models one by one")
+        raise InputError(f"{'; '.join(reasons)}: remove the option, or build the models separately")
     say_name(code.name, as_json)
     compiled = _compile(models, target, replace(code, name="", memory="split"), passes, as_json)
     with working("measuring code size", as_json):
@@ -110,14 +110,14 @@ def build_group(
 def _compile(
     models: Sequence[Path], target: str, code: CodeOptions, passes: PassOptions, quiet: bool
 ) -> Sequence[Program]:
-    """The programs of models; limits are those of all of them together."""
+    """Return the programs of the models, within limits that apply to all of them together."""
     from microfold.lowering.group_budget import build_within
 
     watching = dict.fromkeys(models, passes)
 
     def build(model: Path, options: Options, explain: bool) -> Prepared:
         own = replace(code, ram=options.ram, flash=options.flash, io=options.io)
-        # Models may be built many times; one of these is seen.
+        # A model may be built several times; only the first build is instrumented.
         watched = watching.pop(model, passes.unwatched)
         return prepare_model(model, target, own, watched, quiet, explain)
 

@@ -1,4 +1,4 @@
-"""The command line that makes a build again, as generated files state it."""
+"""Command line that reproduces a build, as stated in the generated files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from microfold.cli.pass_options import WATCHING, PassOptions
 
 
 def build_command(models: Sequence[Path], target: str, code: CodeOptions, passes: PassOptions) -> str:
-    """`microfold build` with the options that differ from their defaults.
+    """Return the `microfold build` command with all options that differ from their defaults.
 
-    Files are named without folders, and what only shows or measures is left out: the same build has the same
-    text wherever it is made.
+    It names files without folders, and omits options that only show or measure. The same build therefore has
+    the same text on every machine.
     """
     words = ["microfold", "build", *(model.name for model in models), "--target", Path(target).name]
     return shlex.join([*words, *_given(code), *_given(passes)])
@@ -28,7 +28,7 @@ def _given(group: CodeOptions | PassOptions) -> Iterator[str]:
         value: Any = getattr(group, field.name)
         if value == field.default or field.name in WATCHING:
             continue
-        # Within Annotated, typer takes the first name for the default.
+        # Within `Annotated`, typer stores the first option name as the default.
         flag = hints[field.name].__metadata__[0].default
         for each in value if isinstance(value, list) else [value]:  # type: ignore[reportUnknownVariableType]
             text = each.name if isinstance(each, Path) else each

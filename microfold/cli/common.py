@@ -1,4 +1,4 @@
-"""What several commands do."""
+"""Functions that several commands share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def working(what: str, quiet: bool) -> Generator[None]:
-    """A spinner on the terminal while something takes long, the first imports included."""
+    """Show a spinner on the terminal during a long operation, including the first imports."""
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -43,10 +43,11 @@ def working(what: str, quiet: bool) -> Generator[None]:
 
 @contextmanager
 def progress_bar(what: str, quiet: bool) -> Generator[Callable[[int, int], None]]:
-    """Show a bar on the terminal; yields what is called with how many are done, and how many there are.
+    """Show a progress bar on the terminal, and yield its update function.
 
-    It moves all the time, and counts seconds: a single one may take minutes, and more may turn up. So where
-    all that are known of are done, the bar goes to and fro.
+    The function expects the number of finished tasks and the number of known tasks. A single task can take
+    minutes, so the bar is animated and counts seconds. More tasks can follow later, so the bar pulses while
+    all known tasks are finished.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -61,7 +62,7 @@ def progress_bar(what: str, quiet: bool) -> Generator[Callable[[int, int], None]
         task = bar.add_task(what, total=None, counts="")
 
         def update(done: int, total: int) -> None:
-            # Without a total the bar goes to and fro; `update` cannot take one away.
+            # Without a total the bar pulses; `Progress.update` cannot reset the total to None.
             bar.tasks[0].total = total if done < total else None
             bar.update(task, completed=done, counts=f"{done} of {total}")
 
@@ -69,11 +70,11 @@ def progress_bar(what: str, quiet: bool) -> Generator[Callable[[int, int], None]
 
 
 def _nothing(_done: int, _total: int) -> None:
-    """Progress that nobody sees."""
+    """Ignore the progress."""
 
 
 def to_json(data: Any) -> str:
-    """JSON text; numbers that JSON does not have are the strings ``inf``, ``-inf`` and ``nan``."""
+    """Return JSON text; numbers without a JSON form become the strings ``inf``, ``-inf`` and ``nan``."""
     return json.dumps(_finite(data), indent=2, allow_nan=False)
 
 
@@ -92,11 +93,11 @@ def print_json(data: Any) -> None:
 
 
 def report_files(name: str, report: Report, html: bool) -> dict[str, str]:
-    """The report of a build as files: name to content.
+    """Return the report files of a build: name to content.
 
     Args:
-        name: the model's.
-        html: whether there is to be a page, too.
+        name: name of the model.
+        html: whether to include the HTML page.
     """
     files = {f"{name}_report.json": to_json(report) + "\n"}
     if html:
@@ -108,17 +109,18 @@ def report_files(name: str, report: Report, html: bool) -> dict[str, str]:
 
 
 def print_decisions(explained: str, decisions: Sequence[Decision], as_json: bool) -> None:
-    """What a pass decided, a line for each place."""
+    """Print the decisions of a pass, one line for each match site."""
     if as_json:
         print_json([{"where": d.where, "fired": d.fired, "reason": d.reason} for d in decisions])
     else:
-        print("\n".join(map(str, decisions)) or f"{explained}: nothing to look at")
+        print("\n".join(map(str, decisions)) or f"{explained}: no match sites")
 
 
 def load_custom(files: Sequence[Path] | None) -> None:
-    """The custom operators of these files are known from here on.
+    """Register the custom operators that these files define.
 
-    A Python file is run: only what the user has named is handed in here, nothing that a file says.
+    Python files are executed. Callers must pass only files that the user has named, never a name that they
+    have read from a file.
     """
     if files:
         from microfold.frontend.custom import load
@@ -128,14 +130,14 @@ def load_custom(files: Sequence[Path] | None) -> None:
 
 
 def load_graph(model: Path, input_shapes: Sequence[str] = (), signature: str | None = None) -> Graph:
-    """The graph of a .tflite file, or of the text form (.mf).
+    """Return the graph of a .tflite file, or of a graph in text form (.mf).
 
     Args:
-        input_shapes: values of open dimensions of a .tflite file, each ``NAME=1,49,10,1``.
-        signature: whose subgraph of a .tflite file is taken; None: the first one.
+        input_shapes: shapes of inputs with open dimensions, for a .tflite file, each ``NAME=1,49,10,1``.
+        signature: signature whose subgraph of a .tflite file is imported; None: the first subgraph.
 
     Raises:
-        MicrofoldError: it cannot be read, is not well-formed or has parts that cannot be compiled.
+        MicrofoldError: the file cannot be read, is malformed or has parts that cannot be compiled.
     """
     return read_graph(model, input_shapes, signature)[0]
 
@@ -143,7 +145,7 @@ def load_graph(model: Path, input_shapes: Sequence[str] = (), signature: str | N
 def read_graph(
     model: Path, input_shapes: Sequence[str] = (), signature: str | None = None
 ) -> tuple[Graph, bytes]:
-    """`load_graph`, and the bytes of the file."""
+    """Return the graph as `load_graph` does, and the bytes of the file."""
     from microfold.frontend import text_form, tflite
     from microfold.frontend.bind_symbolic_vars import parse_shapes
 
@@ -152,16 +154,16 @@ def read_graph(
         shapes = parse_shapes(input_shapes)
         return tflite.import_model(data, model.stem, model.name, shapes, signature), data
     if signature is not None:
-        raise InputError("the text form has no signatures; give --signature with a .tflite file")
+        raise InputError("--signature requires a .tflite file; the text form has no signatures")
     if input_shapes:
-        raise InputError("the text form leaves no dimension open; give --input-shape with a .tflite file")
+        raise InputError("--input-shape requires a .tflite file; the text form has no open dimensions")
     return text_form.read_graph(model)
 
 
 def compile_model(
     model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool, explain: bool = True
 ) -> Program:
-    """Compile the model of a file for a target; `explain`: see `compile_graph`."""
+    """Compile the model in a file for a target; for `explain` see `compile_graph`."""
     say_name(code.name, quiet)
     found = prepare_model(model, target, code, passes, quiet, explain)
     with working(f"compiling {model.name}", quiet):
@@ -171,7 +173,7 @@ def compile_model(
 def prepare_model(
     model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool, explain: bool = True
 ) -> Prepared:
-    """Choose the kernels of the model of a file for a target; `explain`: see `compile_graph`."""
+    """Select the kernels of the model in a file for a target; for `explain` see `compile_graph`."""
     with working(f"compiling {model.name}", quiet):
         from microfold.cli.command_line import build_command
         from microfold.compiler import prepare
@@ -196,7 +198,7 @@ def prepare_model(
 
 
 def say_name(given: str, quiet: bool) -> None:
-    """Say on the standard error stream that names in C cannot begin as the user wants it."""
+    """Print a notice on standard error if C names cannot start with the given name."""
     if not given or quiet:
         return
     from microfold.codegen.names import model_identifier
@@ -204,8 +206,8 @@ def say_name(given: str, quiet: bool) -> None:
     name = model_identifier(given)
     if name != given:
         say(
-            f"names in C begin with {name}, not {given!r}: a name must be a lower-case identifier of at most "
-            "64 characters that is no keyword, no standard header and no name of microfold's own"
+            f"C names start with {name}, not {given!r}: a name must be a lower-case identifier of at most 64 "
+            "characters, but not a C keyword, a standard header or a name that microfold reserves"
         )
 
 
@@ -217,7 +219,7 @@ def explain_model(
     quiet: bool,
     dump_model: Path | None = None,
 ) -> list[ExplainedLayer]:
-    """Every layer of the model of a file, with every kernel considered for it on a target."""
+    """Return every layer of the model in a file, with all candidate kernels for a target."""
     with working(f"compiling {model.name}", quiet):
         from microfold.compiler import explain_kernels
 
@@ -228,16 +230,16 @@ def explain_model(
 
 
 def measured_costs(code: CodeOptions, target: Target, options: Options) -> MeasuredCosts | None:
-    """What the database of the options has for such a build; None if there is no database, or nothing in it.
+    """Return the measured costs for this build, or None without a database or applicable measurements.
 
-    That nothing in it applies is said on the standard error stream.
+    If no measurement of the database applies, a notice on standard error says so.
 
     Raises:
-        InputError: it cannot be read, or it is not clear which board is meant.
+        InputError: the database cannot be read, or the board is ambiguous.
     """
     if code.database is None:
         if code.board:
-            raise InputError("--board is of a database; give it with --database")
+            raise InputError("--board requires --database FILE")
         return None
     from microfold.tune.costs import load_costs, what_applies
 
@@ -250,10 +252,10 @@ def measured_costs(code: CodeOptions, target: Target, options: Options) -> Measu
 def measured_plan(
     code: CodeOptions, graph: Graph, target: Target, options: Options, context: PassContext
 ) -> Plan | None:
-    """The choices that the database has for a build of this model; None if there is no database.
+    """Return the database's choices for a build of this model, or None without a database.
 
     Raises:
-        InputError: as `measured_costs`.
+        InputError: the database cannot be read, or the board is ambiguous.
     """
     if code.database is None:
         return None
@@ -263,14 +265,14 @@ def measured_plan(
 
 
 def with_plan(context: PassContext, plan: Plan | None) -> PassContext:
-    """A context in which the choices of a plan are made."""
+    """Return the context with the choices of a plan."""
     from microfold.passes.choices import Choices
 
     return context if plan is None or not plan.trace else replace(context, choices=Choices(plan.trace))
 
 
 def with_measured_run(program: Program, plan: Plan) -> Program:
-    """A program with what its whole runs were measured to take, if they were."""
+    """Return the program with the measured cycles of a whole run, if the plan has them."""
     from microfold.tune.identity import code_digest
 
     return replace(program, measured_run=plan.cycles.get(code_digest(program)))
@@ -280,7 +282,7 @@ def with_measured_run(program: Program, plan: Plan) -> Program:
 def prepared(
     model: Path, target: str, code: CodeOptions, passes: PassOptions
 ) -> Generator[tuple[Graph, bytes, Target, Options, PassContext]]:
-    """What the options mean."""
+    """Yield the graph, the model file, the target, the options and the context of a command line."""
     from microfold import target as targets
 
     load_custom(code.custom)

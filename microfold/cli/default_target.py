@@ -1,30 +1,30 @@
-"""The target that a command takes where none is given."""
+"""Default target of commands without --target."""
 
 from __future__ import annotations
 
 from microfold.cli.notices import say
 
-# For C that is written or run. Every core can compile it.
+# For commands that write or run C: every core can compile this code.
 PORTABLE = "host"
-# For figures of a core: nothing is counted on this machine.
+# For commands that report figures of a core: on this machine, microfold counts no instructions.
 CORE = "cortex-m4"
 
 
 def choose_target(given: str | None, default: str, quiet: bool) -> str:
-    """Return the target that is given, or else the default one.
+    """Return the given target, or else the default.
 
-    A default is said on the standard error stream, as code and figures of another target are other ones.
+    A notice on standard error names the default, because code and figures depend on the target.
 
     Args:
         default: `PORTABLE` or `CORE`.
-        quiet: nothing is said, as the output is JSON, which names the target.
+        quiet: print no notice, because the output is JSON, which names the target.
     """
     if given is not None:
         return given
     if not quiet:
-        portable = " (portable C: a core runs C that is made for it faster)" if default == PORTABLE else ""
+        portable = " (portable C; code for a specific core is faster)" if default == PORTABLE else ""
         say(
-            f"no --target is given: {default} is taken{portable}; "
-            "choose another with --target, `microfold targets` lists them"
+            f"no --target given: using {default}{portable}; "
+            "choose a target with --target, `microfold targets` lists them"
         )
     return default

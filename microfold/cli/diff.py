@@ -23,19 +23,23 @@ def diff(
     passes: PassOptions,
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="DUMP", help="A file of what the device wrote.", show_default=False),
+        typer.Argument(metavar="DUMP", help="File with the recorded trace.", show_default=False),
     ] = None,
     target: TargetName = None,
     port: Annotated[
         str,
         typer.Option(
-            "--port", help="Instead of DUMP: read this serial port, or URL of pyserial.", show_default=False
+            "--port",
+            help="Read the trace from this serial port or pyserial URL instead of DUMP.",
+            show_default=False,
         ),
     ] = "",
-    baud: Annotated[int, typer.Option("--baud", min=1, help="Of the port.")] = 115_200,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Runs to wait for at the port.")] = 1,
+    baud: Annotated[int, typer.Option("--baud", min=1, help="Baud rate of --port.")] = 115_200,
+    runs: Annotated[
+        int, typer.Option("--runs", min=1, help="Number of complete runs to read from --port.")
+    ] = 1,
     wait: Annotated[
-        float, typer.Option("--wait", min=0.1, help="Seconds to wait for each record at the port.")
+        float, typer.Option("--wait", min=0.1, help="Time limit for each record from --port, in seconds.")
     ] = 30.0,
     output: Annotated[
         Path | None,
@@ -43,22 +47,22 @@ def diff(
             "--output",
             "-o",
             callback=named,
-            help="Keep what came over the port in this file.",
+            help="Save the received bytes in this file.",
             show_default=False,
         ),
     ] = None,
-    show_profile: Annotated[bool, typer.Option("--profile", help="Show how long each layer took.")] = False,
+    show_profile: Annotated[bool, typer.Option("--profile", help="Show the ticks of each layer.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare what a device wrote (build --taps) with the reference; exit 1 if a tensor is wrong.
+    """Compare a tensor trace from a device (build --taps) with the reference.
 
-    The options of the build need not be given: the device names them.
+    Exit code 1 if a tensor is wrong. The options of the build are optional: the trace contains them.
     """
     from microfold.support.files import read_file, write_file
     from microfold.verification.taps.dump import Dump
 
     if (file is None) == (not port):
-        raise InputError("diff compares a file or what comes over a port; give either DUMP or --port")
+        raise InputError("diff requires either DUMP or --port, and not both")
     if file is not None:
         data = read_file(file)
     else:
@@ -93,16 +97,16 @@ def diff(
 
 
 def _check(dump: Dump, name: str) -> None:
-    """There must be records that this version reads."""
+    """Raise InputError if the dump has no record that this version can read."""
     if dump.builds:
         return
     parser = dump.parser
     formats = ", ".join(map(str, sorted(parser.other_formats)))
-    found = f"{len(parser.damaged)} damaged ones" if parser.damaged else "none"
+    found = f"{len(parser.damaged)} damaged records" if parser.damaged else "no records"
     if formats:
-        found = f"some of format {formats}, which this version does not read"
+        found = f"records of format {formats}, which this version cannot read,"
     raise InputError(
-        f"a dump must have whole records of a build with --taps; {name} has {found} "
-        f"in {parser.total:,} bytes; write all bytes that the tap function gets, unchanged and in order"
+        f"a dump must contain complete records of a build with --taps; {name} has {found} "
+        f"in {parser.total:,} bytes; forward all bytes of the tap function unchanged and in order"
         + ("" if parser.total else ", and check that the model runs")
     )

@@ -1,3 +1,3 @@
-"""Exit codes that are not the command's own."""
+"""Exit codes that do not depend on the command."""
 
-CLOSED_OUTPUT = 141  # 128 + SIGPIPE: what other programs end with when nobody reads on
+CLOSED_OUTPUT = 141  # 128 + SIGPIPE: as of other programs whose output pipe was closed

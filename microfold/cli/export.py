@@ -41,21 +41,23 @@ def export(
             "--output",
             "-o",
             callback=named,
-            help="Folder of the package; default: its name.",
+            help="Folder for the package. [default: name of the package]",
             show_default=False,
         ),
     ] = None,
-    version: Annotated[str, typer.Option("--package-version", help="Version in the manifest.")] = "1.0.0",
+    version: Annotated[
+        str, typer.Option("--package-version", help="Version of the package in the manifest.")
+    ] = "1.0.0",
     author: Annotated[
-        str, typer.Option("--author", metavar="NAME", help="In the manifest: a name, or Name <mail>.")
+        str, typer.Option("--author", metavar="NAME", help="Author in the manifest: a name, or Name <mail>.")
     ] = "unknown",
     url: Annotated[
-        str, typer.Option("--url", help="In the manifest: where the package is at home.", show_default=False)
+        str, typer.Option("--url", help="Home page of the package in the manifest.", show_default=False)
     ] = "",
     html: Html = False,
     as_json: Json = False,
 ) -> None:
-    """Compile a model to a package that a firmware project adds: manifest, C files, example, README."""
+    """Compile a model to a package for PlatformIO, Arduino, Zephyr, ESP-IDF, CMSIS, CMake or Make."""
     from microfold.export.formats import find
     from microfold.export.names import package_name
     from microfold.export.package import About, check_exportable, make_package

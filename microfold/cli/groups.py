@@ -1,4 +1,4 @@
-"""Options that several commands share, as one parameter."""
+"""Option groups: options that several commands share, as one dataclass parameter."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, cast, get_type_hints
 
 import typer
 
-# Base of everything wrong with a command line. Older versions of typer take it from click, newer ones carry
-# a copy; of all its subclasses typer exports only this one.
+# Base class of all command-line errors. Older versions of typer take it from click, newer ones contain a
+# copy. typer exports only one of its subclasses, `BadParameter`.
 UsageError = cast("type[Exception]", typer.BadParameter.__base__)
 
 
 class OutputClosedError(Exception):
-    """Nobody reads the output any more, e.g. behind ``| head``."""
+    """Error if the reader of the output has closed it, e.g. ``| head``."""
 
 
 def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """A command as typer wants it: each parameter that is a dataclass replaced by the dataclass's fields.
+    """Return a command for typer, with the fields of each dataclass parameter as parameters of their own.
 
-    The command's own options come first, those of the groups behind them.
+    The command's other options come first, then the options of the groups.
 
     Args:
-        command: a function whose parameters are annotated for typer. Where one is of a dataclass, the fields
-            of that are annotated for typer and have defaults.
+        command: function whose parameters are annotated for typer. The fields of a dataclass parameter must
+            also be annotated for typer, and have defaults.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
@@ -43,7 +43,7 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
             arguments[name] = group(**given)
         try:
             command(**arguments)
-        except BrokenPipeError:  # click would exit as for a failed check
+        except BrokenPipeError:  # click would exit with 1, as for a failed check
             raise OutputClosedError from None
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Input sets from .npy files."""
+"""Reader of input sets from .npy files."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ if TYPE_CHECKING:
 
 
 def load_inputs(paths: list[Path], program: Program) -> list[tuple[Any, ...]]:
-    """Arrays from .npy files, one per model input, as one tuple per call.
+    """Return the arrays from .npy files, one per model input, as one tuple per call.
 
     Each file holds an array of the input's shape (one call), or several stacked along a new first axis.
 
     Raises:
-        InputError: a file cannot be read or does not fit its input, or the numbers of sets differ.
+        InputError: a file cannot be read or does not match its input, or the numbers of sets differ.
     """
     if len(paths) != len(program.inputs):
         raise InputError(
-            f"there must be a .npy file for each input, {len(program.inputs)} in all; {len(paths)} are given"
+            f"the model has {len(program.inputs)} inputs; got {len(paths)} .npy files: "
+            "pass one file per input"
         )
     columns = [_load(path, buffer) for path, buffer in zip(paths, program.inputs, strict=True)]
     if len({len(column) for column in columns}) > 1:
         raise InputError(
-            f"all inputs must have equally many sets; they have {[len(c) for c in columns]}: "
-            "stack as many in each"
+            f"all inputs must have the same number of sets; got {[len(c) for c in columns]}: "
+            "stack the same number in each file"
         )
     return list(zip(*columns, strict=True))
 
 
 def _load(path: Path, buffer: Buffer) -> list[Any]:
-    """The sets for one input."""
+    """Return the sets for one input."""
     import numpy as np
 
     shape, dtype = buffer.type.shape, buffer.type.dtype.numpy
@@ -53,8 +54,8 @@ def _load(path: Path, buffer: Buffer) -> list[Any]:
             warnings.simplefilter("ignore")  # files of Python 2
             found, fortran, found_dtype = read_header(file)
         if not all(type(extent) is int and extent >= 0 for extent in found):
-            raise ValueError(f"no shape: {found}")
-    except Exception:  # the header is parsed as Python: whatever that trips over
+            raise ValueError(f"not a shape: {found}")
+    except Exception:  # numpy parses the header as Python, which can raise any exception
         raise InputError(
             f"{path} is not a readable .npy file; save one array of numbers with numpy.save"
         ) from None
@@ -63,17 +64,16 @@ def _load(path: Path, buffer: Buffer) -> list[Any]:
             f"{path} is not a readable .npy file: it holds Python objects; {wanted}: save numbers"
         )
     stacked = (1, *found) if found == shape else found
-    # An element type's byte order is the file's affair.
+    # Files may have either byte order.
     if stacked[1:] != shape or found_dtype.newbyteorder("=") != dtype or not stacked[0]:
         raise InputError(
-            f"{wanted}; it holds {found_dtype}{list(found)}: "
-            "save it with that type and shape (astype, reshape)"
+            f"{wanted}; got {found_dtype}{list(found)}: convert it with astype and reshape, and save it again"
         )
     data = file.read()
     if len(data) != math.prod(found) * found_dtype.itemsize:
         raise InputError(
-            f"{path} is not a readable .npy file: its header tells of {found_dtype}{list(found)}, "
-            f"{math.prod(found) * found_dtype.itemsize:,} bytes; {len(data):,} follow; save it again"
+            f"{path} is not a readable .npy file: its header declares {found_dtype}{list(found)}, "
+            f"{math.prod(found) * found_dtype.itemsize:,} bytes; got {len(data):,}; save it again"
         )
     array = np.frombuffer(data, found_dtype).reshape(stacked, order="F" if fortran else "C")
     return list(np.ascontiguousarray(array, dtype))

@@ -13,12 +13,13 @@ from microfold.cli.options import Constants, Custom, External, Json, Model, Sign
 def ir(
     model: Model,
     after: Annotated[
-        str, typer.Option("--after", help="As this pass leaves it; 'all': after the whole pipeline.")
+        str,
+        typer.Option("--after", help="Print the graph after this pass; 'all': after the whole pipeline."),
     ] = "",
     explain: Annotated[
         str,
         typer.Option(
-            "--explain", help="Instead, list each place this pass looked at, and why it fired or not."
+            "--explain", help="List each match site of this pass instead, and why the pass fired or not."
         ),
     ] = "",
     custom: Custom = None,
@@ -27,7 +28,7 @@ def ir(
     constants: Constants = False,
     as_json: Json = False,
 ) -> None:
-    """Print the graph in its text form: as imported, or after a pass of the default pipeline."""
+    """Print the graph as text: as imported, or after a pass of the default pipeline."""
     with working(f"compiling {model.name}", as_json):
         from microfold.cli.passes_text import check_pass, explained_by
         from microfold.external.registry import resolve

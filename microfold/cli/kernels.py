@@ -24,12 +24,12 @@ def kernels(
         typer.Option(
             "--dump-model",
             metavar="FILE",
-            help="Write the integer program of the choice to a .lp or .mps file.",
+            help="Write the integer program of kernel selection to a .lp or .mps file.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Show all kernels considered for every layer, and their variants: what each takes, and why not."""
+    """List all candidate kernels of every layer with their cost, or the reason for rejection."""
     target = choose_target(target, CORE, as_json)
     explained = explain_model(model, target, code, passes, as_json, dump_model)
     from microfold.compiler import layer_names

@@ -1,4 +1,4 @@
-"""What commands say beside their output."""
+"""Notices of commands, separate from their output."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import sys
 
 
 def say(text: str) -> None:
-    """A line on the standard error stream; that nobody reads it there changes nothing."""
+    """Print a line on standard error; if that fails, ignore it."""
     with contextlib.suppress(OSError):
         print(f"microfold: {text}", file=sys.stderr)

@@ -25,7 +25,7 @@ def opt(
         typer.Option(
             "--passes",
             metavar="PASS{OPTION=VALUE,…},…",
-            help="The passes to run, in this order; 'default' stands for the default pipeline.",
+            help="Passes to run, in this order; 'default' is the default pipeline.",
         ),
     ] = "default",
     explain: Annotated[
@@ -33,12 +33,12 @@ def opt(
         typer.Option(
             "--explain",
             metavar="PASS",
-            help="Instead, list each place that this pass looked at, and why it fired or not.",
+            help="List each match site of this pass instead, and why the pass fired or not.",
         ),
     ] = "",
     target: TargetName = None,
     tree: Annotated[
-        bool, typer.Option("--tree", help="Print expressions as trees instead of one node a line.")
+        bool, typer.Option("--tree", help="Print expressions as trees instead of one node per line.")
     ] = False,
     constants: Constants = False,
     output: Annotated[
@@ -46,17 +46,17 @@ def opt(
         typer.Option(
             "--output",
             "-o",
-            help="Write the text to this file, or - for the standard output, with all constants.",
+            help="Write the text, with all constants, to this file; - is standard output.",
             show_default=False,
         ),
     ] = None,
     custom: Custom = None,
     as_json: Json = False,
 ) -> None:
-    """Run passes over a model, or over the text form of one, and print its text form.
+    """Run passes on a model or a graph in text form, and print the result.
 
-    Passes that are listed run whatever their level. Those that ask what kernels cost ask those of the
-    target, by default host.
+    Listed passes run at any --opt-level. Passes that need kernel costs use those of the target. Default
+    target: host.
     """
     check_one_text(output, {"--json": as_json, "--explain": explain})
     with working(f"compiling {model.name}", as_json):

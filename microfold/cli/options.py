@@ -1,4 +1,4 @@
-"""Arguments and options of several commands."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from microfold.options import Options
 
 Model = Annotated[
-    Path, typer.Argument(help="The model: a .tflite file, or its text form (.mf).", show_default=False)
+    Path, typer.Argument(help="A .tflite file, or a graph in text form (.mf).", show_default=False)
 ]
 Models = Annotated[
     list[Path],
     typer.Argument(
-        help="The model: a .tflite file, or its text form (.mf). Several ones share kernels and an arena.",
+        help="A .tflite file, or a graph in text form (.mf). Several models share kernels and one arena.",
         show_default=False,
         metavar="MODEL...",
     ),
 ]
-TfliteModel = Annotated[Path, typer.Argument(help="The model: a .tflite file.", show_default=False)]
+TfliteModel = Annotated[Path, typer.Argument(help="A .tflite file.", show_default=False)]
 
 
 def words(*words: str) -> Callable[[str], list[str]]:
-    """What a shell offers for an option of these values."""
+    """Return the shell completion of an option with these values."""
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
@@ -42,7 +42,7 @@ def _placement(name: str, part: str) -> OptionInfo:
     return typer.Option(
         name,
         metavar="LAYER=SECTION",
-        help=f"Linker section of a layer's {part}; may be given several times.",
+        help=f"Linker section for the {part} of one layer. Repeatable.",
         show_default=False,
     )
 
@@ -58,7 +58,8 @@ TargetName = Annotated[
     typer.Option(
         "--target",
         "-t",
-        help="A target's name, or a path to your own .toml; default: the command says which.",
+        help="Name of a target (see `microfold targets`), or path to a .toml file. [default: depends on the "
+        "command]",
         show_default=False,
         autocompletion=_targets,
     ),
@@ -67,9 +68,9 @@ Optimize = Annotated[
     str,
     typer.Option(
         "--optimize",
-        help="speed: the fastest there is; of equally fast ones the smallest. balanced: one percent of the "
-        "time is worth three percent of the flash, or three percent of the RAM; percents are of the least "
-        "possible for the model. size: a tenth of that price for time.",
+        help="speed: fewest cycles; among equally fast builds the smallest. balanced: one percent of the "
+        "time is worth three percent of the flash or of the RAM, relative to the minimum possible for the "
+        "model. size: as balanced, with a tenth of the price for time.",
         autocompletion=words(*OPTIMIZE),
     ),
 ]
@@ -79,8 +80,8 @@ Flash = Annotated[
         "--flash",
         parser=parse_size,
         metavar="SIZE",
-        help="Bytes (or K, M) that constants and code may take, the code by estimate; of several models "
-        "those of all together. Below the limit, flash has no price.",
+        help="Limit for constants and estimated code, in bytes (or K, M). For several models: the sum. Below "
+        "the limit, flash has no price.",
         show_default=False,
     ),
 ]
@@ -90,7 +91,7 @@ Ram = Annotated[
         "--ram",
         parser=parse_size,
         metavar="SIZE",
-        help="Bytes (or K, M) that arena and state may take; of several models the shared arena and all "
+        help="Limit for arena plus state, in bytes (or K, M). For several models: the shared arena and all "
         "states. Below the limit, RAM has no price.",
         show_default=False,
     ),
@@ -100,8 +101,8 @@ Objective = Annotated[
     typer.Option(
         "--objective",
         metavar="PRICES",
-        help="Prices of one percent of the time, the flash and the RAM in the place of those of --optimize, "
-        "e.g. cycles=3,flash=1,ram=1. Percents are of the least possible for the model.",
+        help="Prices of one percent of the time, the flash and the RAM, instead of those of --optimize, e.g. "
+        "cycles=3,flash=1,ram=1. Percentages are relative to the minimum possible for the model.",
         show_default=False,
     ),
 ]
@@ -109,7 +110,7 @@ External = Annotated[
     list[str] | None,
     typer.Option(
         "--external",
-        help="An external code generator to use, e.g. cmsis-nn; may be given several times.",
+        help="External code generator, e.g. cmsis-nn. Repeatable; the first one has priority.",
         show_default=False,
     ),
 ]
@@ -118,7 +119,7 @@ Custom = Annotated[
     typer.Option(
         "--custom",
         metavar="FILE",
-        help="Custom operators of yours: a .py file that defines them, or a .toml file of C functions.",
+        help="Custom operators: a .py file that defines them, or a .toml file of C functions. Repeatable.",
         show_default=False,
     ),
 ]
@@ -127,7 +128,7 @@ Database = Annotated[
     typer.Option(
         "--database",
         metavar="FILE",
-        help="Choose kernels by what `microfold tune` has measured, as far as it has.",
+        help="Rank kernels by the measurements of `microfold tune`; unmeasured kernels use estimates.",
         show_default=False,
     ),
 ]
@@ -136,14 +137,14 @@ Board = Annotated[
     typer.Option(
         "--board",
         metavar="NAME",
-        help="Of the database: what was measured on this board, if it has several.",
+        help="Board whose measurements are used, if the database has several.",
         show_default=False,
     ),
 ]
 Workers = Annotated[
     int,
     typer.Option(
-        "--workers", min=0, max=64, metavar="N", help="Processes at once; 0: as many as there are cores."
+        "--workers", min=0, max=64, metavar="N", help="Number of parallel processes; 0: one per core."
     ),
 ]
 Scheduler = Annotated[
@@ -151,22 +152,22 @@ Scheduler = Annotated[
     typer.Option(
         "--scheduler",
         metavar="ADDRESS",
-        help="Let the workers of this Dask scheduler do it, e.g. tcp://10.0.0.1:8786.",
+        help="Run on the workers of this Dask scheduler, e.g. tcp://10.0.0.1:8786.",
         show_default=False,
     ),
 ]
 Constants = Annotated[bool, typer.Option("--constants", help="Print large constants in full.")]
-Html = Annotated[
-    bool, typer.Option("--html", help="Also the report as a page, as `microfold report` makes it.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Html = Annotated[bool, typer.Option("--html", help="Also write the HTML page of `microfold report`.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result, and any error, as JSON.")]
 
 
 @frozen
 class CodeOptions:
-    """What the generated code is like: the options of every command that makes some."""
+    """Options of the generated code, for every command that generates code."""
 
-    name: Annotated[str, typer.Option("--name", help="Prefix of all C names; default: the file's name.")] = ""
+    name: Annotated[
+        str, typer.Option("--name", help="Prefix of all C names. [default: name of the model file]")
+    ] = ""
     optimize: Optimize = "balanced"
     flash: Flash = None
     ram: Ram = None
@@ -177,8 +178,8 @@ class CodeOptions:
         str,
         typer.Option(
             "--io",
-            help="Inputs and outputs live in the arena, or the caller hands them in; with rows, the input is "
-            "handed in row by row.",
+            help="arena: inputs and outputs are in the arena; caller: the caller passes their buffers; rows: "
+            "the caller passes the input row by row.",
             autocompletion=words(*IO),
         ),
     ] = "arena"
@@ -186,8 +187,8 @@ class CodeOptions:
         str,
         typer.Option(
             "--rows",
-            help="auto: within a run, layers are computed row by row where that pays; never: all compute "
-            "whole tensors.",
+            help="auto: stream layers through line buffers within a run if that is profitable; never: "
+            "compute whole tensors.",
             autocompletion=words(*BY_ROWS),
         ),
     ] = BY_ROWS[0]
@@ -196,8 +197,8 @@ class CodeOptions:
         typer.Option(
             "--align",
             metavar="N",
-            help="For DMA and caches: arena, inputs and outputs start at multiples of N bytes, 8 to 64, and "
-            "share no such line.",
+            help="Alignment of arena, inputs and outputs in bytes, for DMA and caches: 8, 16, 32 or 64. No "
+            "two of them share an aligned block.",
             autocompletion=words(*map(str, ALIGN)),
         ),
     ] = ALIGN[0]
@@ -205,9 +206,9 @@ class CodeOptions:
         str | None,
         typer.Option(
             "--memory",
-            help="The arena is part of the context; or split: it is handed in with each run, so that models "
-            "can share one; or parts: also in several objects, for memories of the target. Default: context; "
-            "of several models split.",
+            help="context: the arena is part of the context; split: the caller passes the arena to each run, "
+            "so that models can share it; parts: as split, but with several objects for the memories of the "
+            "target. [default: context; for several models: split]",
             autocompletion=words(*MEMORY),
             show_default=False,
         ),
@@ -217,7 +218,7 @@ class CodeOptions:
         typer.Option(
             "--io-layout",
             metavar="LAYOUT",
-            help="The layout in which images are handed in and out, e.g. NHWC; model: as the model has them.",
+            help="Layout of image inputs and outputs, e.g. NHWC; model: the layout of the model.",
         ),
     ] = "model"
     sliding: Annotated[
@@ -226,8 +227,8 @@ class CodeOptions:
             "--sliding",
             min=0,
             metavar="AXIS",
-            help="The axis of the input along which frames come: a run takes new ones only, and keeps what "
-            "it computed of the others.",
+            help="Frame axis of the input: a run reads only new frames, and reuses the results of earlier "
+            "ones.",
             show_default=False,
         ),
     ] = None
@@ -237,21 +238,21 @@ class CodeOptions:
             "--sliding-step",
             min=1,
             metavar="FRAMES",
-            help="How many frames such a run takes; default: the fewest that the network's strides allow.",
+            help="New frames per run. [default: the minimum that the strides allow]",
             show_default=False,
         ),
     ] = None
-    single_file: Annotated[bool, typer.Option("--single-file", help="Weights and code in one .c file.")] = (
-        False
-    )
+    single_file: Annotated[
+        bool, typer.Option("--single-file", help="Write weights and code to one .c file.")
+    ] = False
     weights_section: Annotated[
-        str, typer.Option("--weights-section", help="Linker section of the weights.")
+        str, typer.Option("--weights-section", help="Linker section of all constants.")
     ] = ""
     weights: Annotated[
         str,
         typer.Option(
             "--weights",
-            help="arrays: constants are in the C; blob: in a binary file that init is handed.",
+            help="arrays: constants are C arrays; blob: constants are in a binary file, passed to init.",
             autocompletion=words(*WEIGHTS),
         ),
     ] = "arrays"
@@ -261,15 +262,15 @@ class CodeOptions:
     ] = None
     place_code: Annotated[
         list[str] | None,
-        _placement("--place-code", "kernel"),
+        _placement("--place-code", "kernel code"),
     ] = None
     kernel: Annotated[
         list[str] | None,
         typer.Option(
             "--kernel",
             metavar="LAYER=KERNEL",
-            help="Compute a layer (its name or number), or an operator, by this kernel only; may be given "
-            "several times. `microfold kernels` lists them.",
+            help="Compute a layer (its name or number) or an operator only with this kernel; `microfold "
+            "kernels` lists them. Repeatable.",
             show_default=False,
         ),
     ] = None
@@ -279,22 +280,29 @@ class CodeOptions:
             "--max-iterations",
             min=1,
             metavar="N",
-            help="How often loops may run whose number of runs nothing else bounds.",
+            help="Maximum number of iterations of loops that have no other bound.",
             show_default=False,
         ),
     ] = None
     step: Annotated[
-        bool, typer.Option("--step", help="Also a function that runs one layer, e.g. for a scheduler.")
+        bool,
+        typer.Option(
+            "--step", help="Also generate a function that runs a single layer, e.g. for a scheduler."
+        ),
     ] = False
     taps: Annotated[
-        bool, typer.Option("--taps", help="Every run writes its tensors to the firmware, for diff.")
+        bool,
+        typer.Option(
+            "--taps", help="Send the tensors of every layer to a firmware function, for `microfold diff`."
+        ),
     ] = False
     license: Annotated[
         str,
         typer.Option(
             "--license",
             metavar="SPDX",
-            help="What the generated files carry as their license, e.g. MIT; default: they are yours.",
+            help="SPDX license expression for the generated files, e.g. MIT. [default: "
+            "LicenseRef-microfold-output: the files are yours]",
             show_default=False,
         ),
     ] = OWN_LICENSE
@@ -303,7 +311,7 @@ class CodeOptions:
         typer.Option(
             "--labels",
             metavar="FILE",
-            help="Names of the classes, one on a line; default: those in the model's metadata.",
+            help="Class names, one per line. [default: the labels in the model's metadata]",
             show_default=False,
         ),
     ] = None
@@ -313,15 +321,16 @@ class CodeOptions:
         str,
         typer.Option(
             "--external-flags",
-            help="Compiler and linker arguments that find its library, where code is compiled here.",
+            help="Compiler and linker flags to find the library of --external; used for measuring, verify "
+            "and bench.",
         ),
     ] = ""
 
     def options(self) -> Options:
-        """The compiler's options.
+        """Return the compiler's options.
 
         Raises:
-            InputError: a value is not admitted.
+            InputError: a value is invalid.
         """
         from microfold.options import Options
 
@@ -356,21 +365,21 @@ class CodeOptions:
             return shlex.split(self.external_flags)
         except ValueError as error:
             raise InputError(
-                f"--external-flags must be written as for a shell; they are {self.external_flags!r}: {error}"
+                f"--external-flags must use shell syntax; got {self.external_flags!r}: {error}"
             ) from None
 
 
 @frozen
 class SuiteOptions:
-    """Many models, targets and levels at once: the options of commands that can do that."""
+    """Options of commands that can process many models, targets and levels."""
 
     suite: Annotated[
         Path | None,
         typer.Option(
             "--suite",
             metavar="DIR",
-            help="Instead of a model: those of this folder and of the folders in it. --target may be several "
-            "then, separated by commas.",
+            help="Use all models in this folder and its subfolders. --target may then be a comma-separated "
+            "list.",
             show_default=False,
         ),
     ] = None
@@ -379,7 +388,7 @@ class SuiteOptions:
         typer.Option(
             "--levels",
             metavar="LEVEL,…",
-            help="Of a suite: levels of optimisation; default: that of --optimize.",
+            help="Comma-separated --optimize levels of a suite. [default: --optimize]",
             show_default=False,
         ),
     ] = ""
@@ -390,30 +399,32 @@ class SuiteOptions:
         typer.Option(
             "--cache",
             metavar="DIR",
-            help="Of a suite: keep results here, and take those of the same files and options.",
+            help="Folder that caches the results of a suite by files and options.",
             show_default=False,
         ),
     ] = None
 
     def check_unused(self) -> None:
-        """Raises InputError if options of a suite are given without one."""
+        """Raise InputError if options of a suite are given without --suite."""
         options = (("--levels", self.levels), ("--workers", self.workers))
         options = (*options, ("--scheduler", self.scheduler), ("--cache", self.cache))
         given = [name for name, value in options if value]
         if given:
-            raise InputError(f"{', '.join(given)} must come with --suite DIR; there is none")
+            raise InputError(f"{', '.join(given)} can only be used with --suite DIR")
 
 
 Signature = Annotated[
     str | None,
     typer.Option(
-        "--signature", metavar="NAME", help="Take the subgraph of this signature; else the first one."
+        "--signature",
+        metavar="NAME",
+        help="Compile the subgraph of this signature. [default: the first subgraph]",
     ),
 ]
 
 
 def _absolute(flag: str) -> str:
-    """A path, or a flag with one, that means the same in another folder."""
+    """Return a flag or a path with relative paths made absolute."""
     for prefix in ("-isystem", "-I", "-L"):
         if flag.startswith(prefix):
             return prefix + os.path.abspath(flag.removeprefix(prefix))

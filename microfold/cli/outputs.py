@@ -1,4 +1,4 @@
-"""Options for outputs: names of files and folders, or ``-`` for the standard output."""
+"""Output options: names of files and folders, or ``-`` for standard output."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ STANDARD_OUTPUT = Path("-")
 
 
 def named(path: Path | None) -> Path | None:
-    """Return the path of an output that must have a name, as it is no text, or several files.
+    """Return the path of an output that is binary or consists of several files, and so needs a name.
 
     Raises:
-        BadParameter: it is ``-``.
+        BadParameter: the path is ``-``.
     """
     if path == STANDARD_OUTPUT:
-        raise typer.BadParameter("this output cannot go to the standard output ('-'); give it a name")
+        raise typer.BadParameter("this output cannot be written to standard output ('-'); pass a name")
     return path
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text to a file, or to the standard output."""
+    """Write a text to a file or to standard output."""
     from microfold.support.files import write_file
 
     if path == STANDARD_OUTPUT:
@@ -35,16 +35,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def check_one_text(path: Path | None, others: Mapping[str, object]) -> None:
-    """Check that the standard output gets one text only.
+    """Check that only one option writes to standard output.
 
     Args:
-        others: options that write to it, too, where they are given.
+        others: other options that write to standard output, with their values.
 
     Raises:
-        InputError: several would write to it.
+        InputError: several options would write to it.
     """
     given = [name for name, value in others.items() if value]
     if path == STANDARD_OUTPUT and given:
-        raise InputError(
-            f"--output - and {given[0]} would both write to the standard output; give one of them"
-        )
+        raise InputError(f"--output - and {given[0]} would both write to standard output; remove one of them")

@@ -20,42 +20,46 @@ if TYPE_CHECKING:
 
 Names = list[str] | None
 
-# Options of passes that do not change what is compiled.
+# Options that only observe the passes: the compiled code does not depend on them.
 WATCHING = frozenset({"print_after", "print_after_all", "dump", "timing", "verify_each"})
 
 
 @frozen
 class PassOptions:
-    """What is imported, which passes run, what is seen of them: the options of commands that run passes."""
+    """Options of import, passes and their instruments, for every command that runs passes."""
 
     input_shape: Annotated[
         Names,
         typer.Option(
             "--input-shape",
             metavar="NAME=SHAPE",
-            help="The shape of an input whose dimensions the file leaves open (-1), e.g. x=4,49,10,1; may be "
-            "given several times.",
+            help="Shape of an input with open dimensions (-1), e.g. x=4,49,10,1. Repeatable.",
         ),
     ] = None
     signature: Signature = None
     opt_level: Annotated[
-        int, typer.Option("--opt-level", min=0, max=4, help="Leave out passes of a higher level.")
+        int, typer.Option("--opt-level", min=0, max=4, help="Skip passes above this level.")
     ] = 3
     numerics: Annotated[
         str,
         typer.Option(
             "--numerics",
-            help="exact: only what keeps every bit; or relaxed.",
+            help="exact: bit-exact rewrites only; relaxed: also rewrites that may change low bits.",
             autocompletion=words(*NUMERICS),
         ),
     ] = "exact"
     disable: Annotated[
         Names,
-        typer.Option("--disable-pass", "--disable", metavar="PASS,…", help="Leave these passes out."),
+        typer.Option("--disable-pass", "--disable", metavar="PASS,…", help="Skip these passes. Repeatable."),
     ] = None
     require: Annotated[
         Names,
-        typer.Option("--require-pass", "--require", metavar="PASS,…", help="Run these whatever their level."),
+        typer.Option(
+            "--require-pass",
+            "--require",
+            metavar="PASS,…",
+            help="Run these passes regardless of --opt-level. Repeatable.",
+        ),
     ] = None
     print_after: Annotated[
         Names,
@@ -66,25 +70,30 @@ class PassOptions:
     ] = False
     dump: Annotated[
         Path | None,
-        typer.Option("--dump-ir", metavar="DIR", help="Write the graph after each change to numbered files."),
+        typer.Option(
+            "--dump-ir", metavar="DIR", help="Write the graph to a numbered file after each change."
+        ),
     ] = None
-    timing: Annotated[bool, typer.Option("--timing", help="Print the time that each pass took.")] = False
+    timing: Annotated[bool, typer.Option("--timing", help="Print the run time of each pass.")] = False
     verify_each: Annotated[
-        bool, typer.Option("--verify-each", help="Check the graph after every pass; name one that breaks it.")
+        bool,
+        typer.Option(
+            "--verify-each", help="Verify the graph after every pass, and report the pass that breaks it."
+        ),
     ] = False
 
     @property
     def unwatched(self) -> PassOptions:
-        """The same passes, which nothing watches."""
+        """Options of the same passes without instruments."""
         defaults: dict[str, Any] = {f.name: f.default for f in fields(self) if f.name in WATCHING}
         return replace(self, **defaults)
 
     @contextmanager
     def context(self) -> Generator[PassContext]:
-        """The context for running passes; what was measured is printed to stderr behind them.
+        """Yield the context for running passes; with --timing, print the times to stderr afterwards.
 
         Raises:
-            InputError: a name is that of no pass, or a value is not admitted.
+            InputError: a pass is unknown, or a value is invalid.
         """
         from microfold.cli.passes_text import check_pass, known_passes
         from microfold.passes.context import Instrument, PassContext
@@ -103,7 +112,7 @@ class PassOptions:
         timing = Timing()
         if self.timing:
             instruments.append(timing)
-        if self.verify_each:  # last: it is the first to see a result
+        if self.verify_each:  # the last instrument sees each result first
             instruments.append(Verify())
         yield PassContext(
             opt_level=self.opt_level,
@@ -117,5 +126,5 @@ class PassOptions:
 
 
 def _split(names: Names) -> list[str]:
-    """Options may be repeated, and each may give several names."""
+    """Return the names of a repeatable option, whose values may each list several names."""
     return [name.strip() for text in names or () for name in text.split(",") if name.strip()]

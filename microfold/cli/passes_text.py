@@ -1,4 +1,4 @@
-"""Lists of passes, as the command line spells them: ``fold_constant,fuse_ops{option=1}``."""
+"""Parser of pass lists on the command line: ``fold_constant,fuse_ops{option=1}``."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ DEFAULT = "default"
 
 
 def known_passes() -> set[str]:
-    """Every name that an option may give."""
+    """Return every pass name that an option may contain."""
     return default_pipeline().names() | set(available())
 
 
 def check_pass(name: str, known: Collection[str]) -> None:
-    """Refuse a name that is none of these, with the one that was probably meant.
+    """Reject an unknown pass name, and suggest the most similar known one.
 
     Raises:
-        InputError: it is none.
+        InputError: the name is unknown.
     """
     if name not in known:
         close = get_close_matches(name, known, 1)
-        meant = f"did you mean {close[0]}? " if close else ""
-        raise InputError(f"there is no pass {name!r}; {meant}Passes are {', '.join(sorted(known))}")
+        meant = f" (did you mean {close[0]}?)" if close else ""
+        raise InputError(f"unknown pass {name!r}{meant}; passes: {', '.join(sorted(known))}")
 
 
 def parse_passes(text: str) -> list[Pass]:
-    """The passes of a list; ``default`` stands for the default pipeline.
+    """Parse a list of passes, in which ``default`` is the default pipeline.
 
     Raises:
         InputError: a pass or an option is unknown, or an option is missing.
-        TextFormError: the list is not well-formed, or a value is not of its option's type.
+        TextFormError: the list is malformed, or a value does not have its option's type.
     """
     return _Parser(text, "passes").passes()
 
 
 def listed_names(step: Pass) -> set[str]:
-    """The names that an element of a list stands for; the default pipeline's are not listed one by one."""
+    """Return the names of the passes that a list element names; none for the default pipeline."""
     if not isinstance(step, Sequential):
         return {step.name}
     return set() if step.name == default_pipeline().name else {step.name, *step.names()}
 
 
 def options_of(item: Pass | PassFactory[Any]) -> dict[str, Any]:
-    """The options that a pass takes, each with its type."""
+    """Return the options of a pass, each with its type."""
     if isinstance(item, Pass):
         return {}
     form: Any = item.form
@@ -61,15 +61,15 @@ def options_of(item: Pass | PassFactory[Any]) -> dict[str, Any]:
 
 
 def describe_options(item: Pass | PassFactory[Any]) -> str:
-    """Names and types of a pass's options for people, e.g. ``size: int, layout: str``."""
+    """Return names and types of a pass's options as text, e.g. ``size: int, layout: str``."""
     return ", ".join(f"{name}: {_type_name(hint)}" for name, hint in options_of(item).items())
 
 
 def explained_by(name: str, passes: Iterable[Pass]) -> set[str]:
-    """The passes whose decisions are those of a pass: itself, or all that a sequence of this name runs.
+    """Return the passes whose decisions explain a pass: itself, or all passes of a sequence of this name.
 
     Raises:
-        InputError: it is not among these passes.
+        InputError: `passes` do not run it.
     """
     pending = list(passes)
     ran: set[str] = set()
@@ -80,7 +80,7 @@ def explained_by(name: str, passes: Iterable[Pass]) -> set[str]:
         ran.add(step.name)
         pending += [*step.required_passes(), *(step.passes if isinstance(step, Sequential) else ())]
     check_pass(name, known_passes())
-    raise InputError(f"{name} is not among the passes that run; these are {', '.join(sorted(ran))}")
+    raise InputError(f"pass {name} does not run here; passes that run: {', '.join(sorted(ran))}")
 
 
 class _Parser(LiteralCursor):
@@ -108,7 +108,7 @@ class _Parser(LiteralCursor):
             if field.name not in options and field.default is field.default_factory is MISSING
         ]
         if missing:
-            raise InputError(f"{name} needs {', '.join(missing)}: {name}{{{missing[0]}=…}}")
+            raise InputError(f"{name} requires {', '.join(missing)}: {name}{{{missing[0]}=…}}")
         return item(**options)
 
     def options(self, item: Pass | PassFactory[Any]) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class _Parser(LiteralCursor):
         return given
 
     def text_literal(self) -> str:
-        # A shell takes quotes away; a plain word needs none.
+        # A shell removes quotes, so accept a plain word without them.
         return self.take().text if self.next.kind == "word" else super().text_literal()
 
 

@@ -1,4 +1,4 @@
-"""The process around the commands: its streams, its signals and its exit code."""
+"""Process of the command line: streams, signals and exit code."""
 
 from __future__ import annotations
 
@@ -13,42 +13,50 @@ from microfold.cli.exit_codes import CLOSED_OUTPUT
 from microfold.cli.notices import say
 from microfold.support.signals import ignore_signals, raise_on_signals, received
 
-# How many more objects there may be before Python looks for cycles among them. Searches keep what they find,
-# and make few cycles: to look through all of it every 700 objects takes a seventh of their time. A build of a
-# small model makes fewer than these.
+# Number of new objects after which Python collects reference cycles. Compiler searches keep most objects and
+# create few cycles: a collection every 700 objects takes a seventh of their time. A build of a small model
+# creates fewer objects than this.
 COLLECTED_AFTER = 300_000
-# Threads of numpy's products: to start more takes longer than all products of a small model do.
+# Environment variables that limit numpy's matrix products to one thread. Starting more threads takes longer
+# than all products of a small model.
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def run_process(arguments: Sequence[str]) -> int:
-    """Run a command line, whatever the streams are; the exit code. After a signal the process ends here."""
+    """Run a command line, even with closed streams, and return its exit code.
+
+    After a signal the process ends in this function.
+    """
     try:
         raise_on_signals()
         gc.set_threshold(COLLECTED_AFTER)
         for threads in _ONE_THREAD:
             os.environ.setdefault(threads, "1")
         _open_streams()
-        from microfold.cli.app import run  # takes most of the time of a short command
+        from microfold.cli.app import run  # most of the run time of a short command
 
         status = run(arguments)
         status = _flush(status)
-        gc.freeze()  # what is left need not be searched for cycles when the process ends
+        gc.freeze()  # skip the collection of cycles at exit
     except BaseException:
-        # What a signal interrupts may turn its exception into another one.
+        # Interrupted code may replace the signal's exception by another one.
         if not received:
             raise
         status = 0
     ignore_signals()
     if received:
-        # Python ends as if by Ctrl-C if an exec() was interrupted, e.g. of a dataclass, whatever is returned.
+        # If an exec() was interrupted, e.g. in `dataclass`, Python would ignore the status and exit as after
+        # Ctrl-C. Therefore end the process here.
         atexit._run_exitfuncs()  # type: ignore[reportPrivateUsage]
         os._exit(128 + received[0])
     return status
 
 
 def _open_streams() -> None:
-    """Nothing else may get the numbers of standard streams that are closed; no character is unprintable."""
+    """Open closed standard streams, and escape unprintable characters.
+
+    Otherwise the next file that is opened would get the number of a closed stream.
+    """
     for number in range(3):
         try:
             os.fstat(number)
@@ -65,7 +73,7 @@ def _open_streams() -> None:
 
 
 def _flush(status: int) -> int:
-    """Write what is left to be written; the exit code if that fails."""
+    """Flush the streams, and return the exit code, which changes if that fails."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -73,7 +81,7 @@ def _flush(status: int) -> int:
             status = CLOSED_OUTPUT
             _discard(stream)
         except OSError as error:
-            # A command that failed has said why; it may have been this.
+            # A failed command has printed its reason already, which may be this error.
             if stream is sys.stdout and status < 2:
                 from microfold.support.files import reason
 
@@ -84,7 +92,7 @@ def _flush(status: int) -> int:
 
 
 def _discard(stream: TextIO) -> None:
-    """What cannot be written must not be tried again when the process ends."""
+    """Redirect a broken stream to the null device, so that Python does not flush it again at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)

@@ -1,4 +1,4 @@
-"""The program that a device's records are of, made again from the model and what the records say."""
+"""Rebuild of the program that recorded a trace, from the model and the command in the trace."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 def rebuild(
     dump: Dump, model: Path, target: str | None, code: CodeOptions, passes: PassOptions, quiet: bool
 ) -> tuple[Program, int]:
-    """The program, and its build among those of the dump.
+    """Return the program and its build id, which is one of the builds in the dump.
 
     Args:
-        target, code, passes: of the build; as they are without options: what the dump says.
+        target, code, passes: options of the build; if all have their defaults, those in the dump are used.
 
     Raises:
-        InputError: the dump is not of this model, these options or this version; says which.
+        InputError: the dump was recorded with another model, other options or another version.
         MicrofoldError: the model cannot be compiled.
     """
     given = target is not None or code != CodeOptions() or passes != PassOptions()
@@ -45,49 +45,49 @@ def rebuild(
         build = _build_id(program)
         if build not in dump.builds:
             raise InputError(
-                f"the dump must be of {model.name} with these options and microfold {__version__}, build "
-                f"{_text(build)}; {_described(dump)}; give the options of the build that is flashed, or none"
+                f"the trace must be from {model.name} with these options and microfold {__version__}, build "
+                f"{_text(build)}; {_described(dump)}: pass the options of the flashed build, or none"
             )
         return program, build
     return _by_its_text(dump, model, quiet)
 
 
 def _by_its_text(dump: Dump, model: Path, quiet: bool) -> tuple[Program, int]:
-    """What the first records of runs say of the build."""
+    """Return program and build id, by the build command in the first record of a run."""
     sha256 = hashlib.sha256(read_file(model)).hexdigest()
     texts = {build: found.text for build, found in dump.builds.items() if found.text is not None}
     if not texts:
         raise InputError(
-            "a dump must have the first record of a run, which says what the build is, or the options must; "
-            f"{_described(dump)}; give --target and the other options of the build"
+            "the trace must contain the first record of a run, which has the options of the build; "
+            f"{_described(dump)}: pass --target and the other options of the build"
         )
     own = {build: text for build, text in texts.items() if text.sha256 == sha256}
     if not own:
         raise InputError(
-            f"the dump must be of {model.name}, whose SHA-256 is {sha256}; {_described(dump)}; "
-            "give the model that was compiled, or compile and flash this one"
+            f"the trace must be from {model.name}, whose SHA-256 is {sha256}; {_described(dump)}: "
+            "pass the model that was compiled, or compile and flash this one"
         )
     if len(own) > 1:
         raise InputError(
-            f"one build of {model.name} is compared at a time; {_described(dump)}; "
-            "give the options of one of them"
+            f"only one build of {model.name} can be compared at a time; {_described(dump)}: "
+            "pass the options of one of them"
         )
     ((build, text),) = own.items()
     program = compile_as(text, model, quiet)
     if _build_id(program) != build:
         raise InputError(
-            f"the dump must be of a build that can be made again; it is of build {_text(build)}, made by "
-            f"microfold {text.version} with `{text.command}`, and microfold {__version__} makes build "
-            f"{_text(_build_id(program))} of that: use the version that was used, with the same labels and "
-            "target beside the model, or compile and flash it anew"
+            f"the build of this trace cannot be reproduced: microfold {text.version} made build "
+            f"{_text(build)} with `{text.command}`, but microfold {__version__} makes build "
+            f"{_text(_build_id(program))}; use microfold {text.version} with the same labels and target "
+            "file, or rebuild and flash the firmware"
         )
     return program, build
 
 
 def compile_as(text: BuildText, model: Path, quiet: bool) -> Program:
-    """The model compiled by the command of a dump, and said to come from the file that this one names.
+    """Compile the model with the command of a dump, and set the origin that the dump names.
 
-    Only what changes the C is taken from it: a dump writes no files and chooses no arguments of compilers.
+    Only options that change the C are used: a dump must not write files or choose compiler arguments.
     """
     target, code, passes = parse_command(text.command)
     code = replace(
@@ -95,7 +95,7 @@ def compile_as(text: BuildText, model: Path, quiet: bool) -> Program:
         name=code.name or Path(text.file).stem,
         labels=_beside(model, code.labels) if code.labels is not None else None,
         external_flags="",
-        custom=None,  # what it names would be run
+        custom=None,  # a dump must not run Python files
         taps=True,
     )
     passes = passes.unwatched
@@ -107,13 +107,13 @@ def compile_as(text: BuildText, model: Path, quiet: bool) -> Program:
 
 
 def _beside(model: Path, named: Path) -> Path:
-    """A file that is named without its folder: here, or where the model is."""
+    """Return the path of a file without its folder: in the current folder, else in the model's."""
     here = Path(named.name)
     return here if here.is_file() else model.parent / here
 
 
 def parse_command(command: str) -> tuple[str, CodeOptions, PassOptions]:
-    """Target and options of a build's command line."""
+    """Return the target and the options of a build's command line."""
     found: list[tuple[str, CodeOptions, PassOptions]] = []
 
     def build(_model: Model, code: CodeOptions, passes: PassOptions, target: TargetName = None) -> None:
@@ -130,8 +130,8 @@ def parse_command(command: str) -> tuple[str, CodeOptions, PassOptions]:
         pass
     if not found:
         raise InputError(
-            "a dump must name the command line of its build, or the options must; it names "
-            f"{command!r}; give --target and the other options of the build"
+            "the trace must contain the `microfold build` command of its build; got "
+            f"{command!r}: pass --target and the other options of the build"
         )
     return found[0]
 
@@ -149,10 +149,10 @@ def _text(build: int) -> str:
 
 
 def _described(dump: Dump) -> str:
-    """The builds of a dump."""
+    """Return a description of the builds in a dump, as a clause of an error message."""
     found: Sequence[str] = [
         f"build {_text(build)}"
         + (f" of {each.text.file}, SHA-256 {each.text.sha256}: `{each.text.command}`" if each.text else "")
         for build, each in dump.builds.items()
     ]
-    return f"it is of {'; '.join(found)}"
+    return f"it is from {'; '.join(found)}"

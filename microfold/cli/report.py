@@ -25,7 +25,7 @@ def report(
     model: Annotated[
         Path,
         typer.Argument(
-            help="The model: a .tflite file, or its text form (.mf); or the .json that build or bench wrote.",
+            help="A .tflite file, a graph in text form (.mf), or the .json report of build or bench.",
             show_default=False,
         ),
     ],
@@ -33,14 +33,14 @@ def report(
     passes: PassOptions,
     target: TargetName = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The HTML file; - for the standard output.")
+        Path, typer.Option("--output", "-o", help="HTML file to write; - is standard output.")
     ] = Path("report.html"),
     compare: Annotated[
         Path | None,
         typer.Option(
             "--compare",
             metavar="REPORT.json",
-            help="The report of another build: show what differs.",
+            help="Report of another build to compare with.",
             show_default=False,
         ),
     ] = None,
@@ -49,23 +49,25 @@ def report(
         typer.Option(
             "--profile",
             metavar="FILE.json",
-            help="Ticks of layers as a device measured them: show them beside the estimate.",
+            help="Measured ticks of each layer, shown next to the estimates.",
             show_default=False,
         ),
     ] = None,
     what_if: Annotated[
         bool,
-        typer.Option("--what-if", help="Also compile for all cores and levels, which takes a while."),
+        typer.Option("--what-if", help="Also compile for all cores and levels (slow)."),
     ] = False,
     tradeoffs: Annotated[
         bool,
-        typer.Option("--tradeoffs", help="Also find the fastest kernels within less and less RAM and flash."),
+        typer.Option(
+            "--tradeoffs", help="Also find the Pareto-optimal builds, as `microfold tradeoffs` does."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show a build as a page: memory over time, layers, graph, proofs, and why each kernel was chosen.
+    """Write an HTML page about a build: memory over time, layers, graph, proofs, kernel selection.
 
-    The page is one HTML file that loads nothing.
+    The page is one self-contained HTML file.
     """
     check_one_text(output, {"--json": as_json})
     stored = model.suffix == ".json"
@@ -73,8 +75,8 @@ def report(
         target is not None or what_if or tradeoffs or code != CodeOptions() or passes != PassOptions()
     ):
         raise InputError(
-            f"{model} is the report of a build, whose options are what they are; give options of the "
-            "compiler, --what-if and --tradeoffs with a model"
+            f"compiler options, --what-if and --tradeoffs require a model; {model} is the report of a "
+            "finished build: remove them, or pass the model"
         )
     core = CORE if stored else choose_target(target, CORE, as_json)
     from microfold.report.decode import read_json
@@ -82,7 +84,7 @@ def report(
     from microfold.report.profile import read_profile
     from microfold.report.stored import load_report, read_report
 
-    # What is wrong with files is said before the model is compiled.
+    # Read all files first, so that their errors are reported before the model is compiled.
     other = (compare.name, load_report(compare)) if compare is not None else None
     ticks = read_json(profile) if profile is not None else None
     data = read_json(model) if stored else _compile(model, core, code, passes, as_json)
@@ -102,7 +104,7 @@ def report(
 
 
 def _compile(model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool) -> dict[str, Any]:
-    """The report of a build that writes no C."""
+    """Return the report of a build, without writing C files."""
     program = compile_model(model, target, code, passes, quiet)
     with working("measuring code size", quiet):
         from microfold.report.data import build_report
@@ -114,7 +116,7 @@ def _compile(model: Path, target: str, code: CodeOptions, passes: PassOptions, q
 def _tradeoffs(
     model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool
 ) -> list[Tradeoff]:
-    """What less RAM, flash or time costs of the others, whatever level and budgets the page's build has."""
+    """Return the Pareto-optimal builds, regardless of the level and limits of the page's build."""
     from microfold.cli.tradeoffs import front_of
 
     free = replace(code, optimize=CodeOptions().optimize, flash=None, ram=None)
@@ -125,7 +127,7 @@ def _tradeoffs(
 def _try_alternatives(
     model: Path, code: CodeOptions, passes: PassOptions, quiet: bool
 ) -> Iterator[Alternative]:
-    """What the model takes on other cores and at other levels."""
+    """Yield the figures of the model on other cores and at other levels."""
     from microfold.report.what_if import alternative, alternatives, impossible
     from microfold.verification.measure import measure
 

@@ -18,18 +18,19 @@ from microfold.cli.pass_options import PassOptions
 def run(
     model: Model,
     inputs: Annotated[
-        list[Path], typer.Option("--input", help="A .npy per model input.", show_default=False)
+        list[Path],
+        typer.Option("--input", help="One .npy file per model input. Repeatable.", show_default=False),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", callback=named, help="Write the outputs to this .npz.", show_default=False
+            "--output", "-o", callback=named, help="Write the outputs to this .npz file.", show_default=False
         ),
     ] = None,
     custom: Custom = None,
     as_json: Json = False,
 ) -> None:
-    """Run a model on this machine, one call per input set, and print its outputs."""
+    """Run a model on this machine, once per input set, and print the outputs."""
     program = compile_model(model, "host", CodeOptions(custom=custom), PassOptions(), as_json)
     import numpy as np
 
@@ -47,7 +48,7 @@ def run(
         }
         archive = BytesIO()
         np.savez(archive, **stacked)
-        # As numpy names its archives.
+        # Add the suffix as numpy does.
         named = (
             output if output.suffix == ".npz" or not output.name else output.with_name(f"{output.name}.npz")
         )

@@ -1,4 +1,4 @@
-"""Suites: a command over many models, targets and levels, on many processes; results are kept by content."""
+"""Suites: one command for many models, targets and levels, on several processes, with cached results."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ from microfold.workers.executor import open_executor
 
 Report = dict[str, Any]
 
-# Files that are left out: so many are named.
+# Maximum number of skipped files that a notice names.
 _SHOWN = 5
-# Letters of a problem in a table.
+# Maximum length of a problem in a table, in characters.
 _LETTERS = 120
 
 
 @frozen
 class Piece:
-    """One model for one target at one level.
+    """One model for one target at one level: a task for a worker.
 
     Attributes:
-        name: of the model's file.
-        file: its path in the suite.
-        data: what is in it.
-        runs: input sets.
-        key: a digest of all that decides the result.
+        name: name of the model's file.
+        file: path of the file in the suite.
+        data: content of the file.
+        runs: number of input sets.
+        key: digest of everything that determines the result.
     """
 
     name: str
@@ -62,20 +62,20 @@ class Piece:
 
 
 def models_of(folder: Path) -> list[Path]:
-    """All models of a folder, and of the folders in it; models in another form are named as left out.
+    """Return all .tflite models in a folder and its subfolders; print a notice of models in text form.
 
     Raises:
-        InputError: there are none.
+        InputError: the folder contains no models.
     """
     if not folder.is_dir():
-        raise InputError(f"the suite must be a folder of models; {folder} is not a folder")
+        raise InputError(f"--suite must be a folder of models; {folder} is not a folder")
     found = sorted(folder.rglob("*.tflite"))
     if not found:
-        raise InputError(f"the suite needs models (.tflite); {folder} has none")
+        raise InputError(f"--suite must contain .tflite models; {folder} has none")
     others = [str(path.relative_to(folder)) for path in sorted(folder.rglob(f"*{SUFFIX}"))]
     if others:
         shown = ", ".join(others[:_SHOWN]) + (", …" if others[_SHOWN:] else "")
-        say(f"left out of the suite, whose models are .tflite: {shown}")
+        say(f"a suite uses only .tflite models; skipped: {shown}")
     return found
 
 
@@ -90,29 +90,31 @@ def run_suite(
     runs: int = 1,
     quiet: bool = False,
 ) -> list[Report]:
-    """A report of each model, target and level, in this order.
+    """Return a report of each model, target and level, in this order.
 
-    Those that cannot be compiled or run have the model, the target, the level and an ``error``, and whether
-    microfold has ``refused`` the model: the others may do another time, and are not kept.
+    If a model cannot be compiled or run, its report has the model, the target, the level, an ``error`` and
+    ``refused``: whether microfold does not support the model. Other errors may be temporary, so they are not
+    cached.
 
     Args:
-        function: gives a report of a model's file; of a module, since processes are handed it by name.
-        runs: input sets for each.
-        quiet: no bar on the terminal.
+        function: returns the report of a model file. It must be a function of a module, because worker
+            processes find it by name.
+        runs: number of input sets for each model.
+        quiet: show no progress bar.
 
     Raises:
-        InputError: there is no target or level, a level is unknown, or `open_executor` refuses.
+        InputError: no target or level is given, a level is unknown, or `open_executor` raises it.
         TargetError: a target cannot be read.
     """
     levels = split_words(suite.levels) if suite.levels else [code.optimize]
     for name, given in (("--target", targets), ("--levels", levels)):
         if not given:
-            raise InputError(f"{name} must have at least one word between its commas; it has none")
+            raise InputError(f"{name} must list at least one value, separated by commas; got none")
     for target in targets:
         load(target)
     for level in levels:
         if level not in OPTIMIZE:
-            raise InputError(f"levels are {', '.join(OPTIMIZE)}; one of the suite's is {level!r}")
+            raise InputError(f"--levels may contain {', '.join(OPTIMIZE)}; got {level!r}")
     files = [(model, _relative(model, suite.suite)) for model in models]
     pieces = [
         _piece(
@@ -133,7 +135,7 @@ def run_suite(
     total = len(found) + len(missing)
     if missing:
         executor = open_executor(suite.workers, suite.scheduler)
-        with progress_bar("of the suite", quiet) as progress, closing(executor):
+        with progress_bar("suite", quiet) as progress, closing(executor):
             progress(len(found), total)
             lanes = [f"worker {number}" for number in range(executor.lanes)]
             work: Dispatcher[Piece, Report] = Dispatcher(executor, partial(_do, function), lanes)
@@ -153,7 +155,7 @@ def _relative(model: Path, folder: Path | None) -> str:
 
 
 def rows(reports: Sequence[Report]) -> list[Report]:
-    """Reports for a table: models of one name are called by their files, and errors are one line."""
+    """Return the reports as table rows: models with equal names are named by file, errors have one line."""
     files: dict[str, set[str]] = {}
     for report in reports:
         files.setdefault(report["model"], set()).add(report["file"])
@@ -166,7 +168,7 @@ def rows(reports: Sequence[Report]) -> list[Report]:
 
 
 def _in_short(error: str) -> str:
-    """The first of the problems that a message lists, and how many others there are."""
+    """Return the first problem that a message lists, and the number of the others."""
     problems = [line for line in error.splitlines() if line.startswith(PROBLEM)]
     if not problems:
         return error.splitlines()[0]
@@ -175,7 +177,7 @@ def _in_short(error: str) -> str:
 
 
 def split_words(text: str) -> list[str]:
-    """What stands between commas."""
+    """Return the words of a comma-separated list."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
@@ -186,7 +188,7 @@ def _do(function: Callable[[Path, Piece], Report], piece: Piece, _lane: str) -> 
         path = folder / piece.name
         path.write_bytes(piece.data)
         try:
-            # As it is stored: the same whether it was or not.
+            # Round-trip through JSON, so that new and cached reports are equal.
             return json.loads(to_json(function(path, piece)))
         except (ModelFormatError, TypeRuleError, UnsupportedModelError) as error:
             return _failed(piece, str(error), refused=True)
@@ -199,7 +201,7 @@ def _failed(piece: Piece, problem: str, *, refused: bool = False) -> Report:
 
 
 def all_well(reports: Sequence[Report]) -> bool:
-    """Whether nothing failed, but models that microfold refuses, and nothing differs."""
+    """Return whether all models are exact or unsupported, without any other error."""
     return all(report["refused"] if "error" in report else report.get("exact", True) for report in reports)
 
 
@@ -220,7 +222,7 @@ def _piece(
 
 @cache
 def _own_digest() -> str:
-    """Of microfold's own files, and of the tools that it measures with."""
+    """Return a digest of microfold's own files and of the tools that it measures with."""
     from microfold.support import resources
     from microfold.support.tools import run_tool
 
@@ -239,7 +241,7 @@ def _own_digest() -> str:
 
 
 def _stored(cache_folder: Path | None, key: str) -> Report | None:
-    """A result that is kept; None if there is none, or it is damaged."""
+    """Return a cached result, or None if it is missing or damaged."""
     if cache_folder is None:
         return None
     try:

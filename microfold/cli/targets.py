@@ -7,7 +7,7 @@ from microfold.cli.options import Json
 
 
 def targets(as_json: Json = False) -> None:
-    """List the targets that ship with microfold."""
+    """List the built-in targets."""
     from microfold import target as descriptions
     from microfold.report.terminal.targets import print_targets
 

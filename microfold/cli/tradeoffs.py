@@ -23,16 +23,16 @@ def tradeoffs(
     target: TargetName = None,
     as_json: Json = False,
 ) -> None:
-    """Show what less RAM, flash or time costs of the others: the fastest kernels within many limits."""
+    """List the Pareto-optimal builds: RAM, flash, cycles, and the options for each."""
     free = CodeOptions()
     given = (code.optimize, code.flash, code.ram, code.objective)
     if given != (free.optimize, free.flash, free.ram, free.objective):
         raise InputError(
-            "tradeoffs tries all levels and many limits; it was given --optimize, --flash, --ram or "
-            "--objective: leave them away, or use `microfold build`"
+            "tradeoffs tries all levels and many limits; it cannot be combined with --optimize, --flash, "
+            "--ram or --objective: remove them, or use `microfold build`"
         )
     target = choose_target(target, CORE, as_json)
-    with working(f"choosing kernels of {model.name} within many limits", as_json):
+    with working(f"selecting kernels of {model.name} for many limits", as_json):
         from microfold.report.terminal.lists import print_tradeoffs
         from microfold.target import load
 
@@ -44,7 +44,7 @@ def tradeoffs(
 
 
 def front_of(model: Path, target: str, code: CodeOptions, passes: PassOptions) -> list[Tradeoff]:
-    """Return the ways to compile the model of a file that no other beats."""
+    """Return the Pareto-optimal builds of the model in a file."""
     from microfold.report.tradeoffs import tradeoffs as find_tradeoffs
 
     with prepared(model, target, code, passes) as (graph, _, core, options, context):

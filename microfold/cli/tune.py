@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from microfold.tune.space import Subject
 
 DATABASE = Path("microfold-tune.db")
-# Why programs could not be measured, of each level: so many are shown where none could.
+# Maximum number of reasons shown for each level if no program could be measured.
 _REASONS = 3
 
 
@@ -31,12 +31,16 @@ def tune(
     passes: PassOptions,
     model: Annotated[
         Path | None,
-        typer.Argument(help="The model: a .tflite file, or its text form (.mf).", show_default=False),
+        typer.Argument(help="A .tflite file, or a graph in text form (.mf).", show_default=False),
     ] = None,
     target: TargetName = None,
     candidates: Annotated[
         int,
-        typer.Option("--candidates", min=1, help="Variants of a layer, and other ways, to measure at most."),
+        typer.Option(
+            "--candidates",
+            min=1,
+            help="Maximum number of variants per layer, and of whole-program alternatives, to measure.",
+        ),
     ] = 8,
     max_trials: Annotated[
         int | None,
@@ -44,8 +48,8 @@ def tune(
             "--max-trials",
             min=1,
             metavar="N",
-            help="Variants and other ways to measure at most, over all layers and levels; the most promising "
-            "come first.",
+            help="Maximum number of variants and alternatives to measure, over all layers and levels; the "
+            "most promising are first.",
             show_default=False,
         ),
     ] = None,
@@ -54,20 +58,20 @@ def tune(
         typer.Option(
             "--layers",
             metavar="LAYER,…",
-            help="Tune only these layers, given by name or number, or all of an operator.",
+            help="Tune only these layers, by name or number, or all layers of an operator.",
             show_default=False,
         ),
     ] = None,
     all_levels: Annotated[
-        bool, typer.Option("--all-levels", help="Tune for size, balanced and speed, and compare them.")
+        bool, typer.Option("--all-levels", help="Tune for all --optimize levels, and compare them.")
     ] = False,
     runner_command: Annotated[
         list[str] | None,
         typer.Option(
             "--runner-command",
             metavar="COMMAND",
-            help="Measure on a board: the command flashes {elf} and prints what it answers; given several "
-            "times, on as many equal boards.",
+            help="Command that flashes {elf} to a board and prints the board's output. Repeat it for several "
+            "identical boards.",
             show_default=False,
         ),
     ] = None,
@@ -76,45 +80,50 @@ def tune(
         typer.Option(
             "--runner",
             metavar="FILE.py:FUNCTION",
-            help="The same by a Python function, from an image's path to what the board answers.",
+            help="Python function that does the same: it receives the path of the image, and returns the "
+            "board's output.",
             show_default=False,
         ),
     ] = None,
     board_file: Annotated[
         Path | None,
         typer.Option(
-            "--board-file", metavar="FILE", help="What the board is like (.toml).", show_default=False
+            "--board-file",
+            metavar="FILE",
+            help="Description of the board (.toml), see docs/tuning.md.",
+            show_default=False,
         ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, help="Seconds that a board may take for an answer.")
+        float,
+        typer.Option("--timeout", min=0.1, help="Time limit for the output of a board, in seconds."),
     ] = 120.0,
     retry: Annotated[
-        bool, typer.Option("--retry", help="Measure what has failed in earlier runs, too.")
+        bool, typer.Option("--retry", help="Also repeat measurements that failed in earlier runs.")
     ] = False,
     workers: Workers = 0,
     scheduler: Scheduler = "",
     export: Annotated[
-        bool, typer.Option("--export", help="Print what the database has as text; no model then.")
+        bool, typer.Option("--export", help="Print the database as text; without a model.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure the kernels of a model's layers and the ways to run it, and keep the figures for later builds.
+    """Measure candidate kernels on a simulated core or a board, and store the results for later builds.
 
-    They are measured on a simulated core, by the model of its cycles, or on boards of yours. What the
-    database has is not measured again, so a command that was interrupted goes on where it was.
+    A simulated core uses its cycle model. Results in the database are not measured again, so an interrupted
+    command continues where it stopped.
     """
     from microfold.tune.database import Database
 
     path = code.database or DATABASE
     if export:
         if model is not None:
-            raise InputError("tune --export prints a database; give either a model or --export")
+            raise InputError("tune --export prints a database; remove either the model or --export")
         with Database(path) as database:
             print(database.export(), end="")
         return
     if model is None:
-        raise InputError("tune needs a model, or --export")
+        raise InputError("tune requires a model, or --export")
     target = choose_target(target, CORE, as_json)
     from microfold.cli.suite import split_words
     from microfold.tune.text import print_tuning
@@ -147,17 +156,17 @@ def tune(
             found = [tuner.tune(subject) for subject in subjects]
         except ExecutorLost as error:
             raise ToolError(
-                f"{error}; what was measured is in {path}: the same command goes on from there"
+                f"{error}; {path} has the measurements so far: repeat the command to continue"
             ) from None
         except KeyboardInterrupt:
-            say(f"what was measured is in {path}; the same command goes on")
+            say(f"{path} has the measurements so far; repeat the command to continue")
             raise
         finally:
             executor.close()
     if not any(each.programs or each.total_after is not None for each in found):
         every = (reason for each in found for reason in [*each.left_out, *each.failed_before][:_REASONS])
         reasons = "; ".join(dict.fromkeys(every))
-        raise ToolError(f"tuning must measure something; nothing could be measured: {reasons}")
+        raise ToolError(f"tuning must measure at least one program; all measurements failed: {reasons}")
     if as_json:
         print_json([asdict(each) for each in found])
     else:
@@ -167,7 +176,7 @@ def tune(
 def _runner(
     commands: Sequence[str], functions: Sequence[str], board_file: Path | None, timeout: float
 ) -> tuple[Runner, list[str]]:
-    """What measures, and the commands of boards, if it is these."""
+    """Return the runner that measures, and the commands of the boards, if any."""
     from microfold.tune.board import load_board
     from microfold.tune.board_runner import BoardRunner, check_command, entry_command
     from microfold.tune.entry import check_entry
@@ -176,12 +185,12 @@ def _runner(
     boards = [*commands, *map(entry_command, functions)]
     if board_file is None:
         if boards:
-            raise InputError("a board is described by a file: give it with --board-file, see docs/tuning.md")
+            raise InputError("measuring on a board requires --board-file, see docs/tuning.md")
         return SimulatedRunner(), []
     if not boards:
-        raise InputError("--board-file needs what flashes the board: --runner-command or --runner")
+        raise InputError("--board-file requires --runner-command or --runner, which flashes the board")
     if len(set(boards)) < len(boards):
-        raise InputError("each of several boards must have a command of its own; two are the same")
+        raise InputError("every board must have its own command; two commands are equal")
     for command in boards:
         check_command(command)
     for function in functions:
@@ -190,7 +199,7 @@ def _runner(
 
 
 def _subject(model: Path, target: str, code: CodeOptions, passes: PassOptions) -> Subject:
-    """The model with its options, as workers are handed it."""
+    """Return the model with its options, in the form that workers receive."""
     with working(f"reading {model.name}", True):
         from microfold import target as targets
         from microfold.cli.common import load_custom

@@ -1,4 +1,4 @@
-"""What the words of a command line stand for."""
+"""Conversion of command-line words to values, without pydantic for simple types."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class PlainCommand(TyperCommand):
-    """A command whose parameters take what is plainly of their types as it is.
+    """Command that converts simple values itself.
 
-    Newer versions of typer validate each one's value with pydantic, also where nothing is given. To import
-    and prepare that takes longer than many a command. It still does whatever is not plain, with its messages.
+    Newer versions of typer validate every value with pydantic, even if no value is given. Importing and
+    preparing pydantic takes longer than many commands. It still validates all other values, with its own
+    messages.
     """
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -25,7 +26,7 @@ class PlainCommand(TyperCommand):
 
 
 class PlainGroup(TyperGroup):
-    """Likewise a group of commands."""
+    """Group of commands that converts simple values itself, as `PlainCommand` does."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _plain(super().get_params(ctx))
@@ -40,7 +41,7 @@ def _plain(parameters: list[Any]) -> list[Any]:
 
 
 class _Plain:
-    """As typer's own, what makes values of a parameter."""
+    """Converter of a parameter's values, in place of typer's own."""
 
     def __init__(self, validated: Any):
         self.validated = validated
@@ -60,7 +61,7 @@ class _Plain:
 
 
 def _plainly(value: Any, kind: Any, info: Any) -> Any:
-    """A value of a parameter of some kind; None where that is not plain."""
+    """Return the value converted to `kind`, or None if it is not simple, or invalid."""
     if kind is Path and isinstance(value, str | Path):
         return Path(value) if not os.path.exists(value) or os.access(value, os.R_OK) else None
     if kind is int and isinstance(value, str) and _NUMBER.fullmatch(value):

@@ -24,34 +24,38 @@ def verify(
     suite: SuiteOptions,
     model: Annotated[
         Path | None,
-        typer.Argument(help="The model: a .tflite file, or its text form (.mf).", show_default=False),
+        typer.Argument(help="A .tflite file, or a graph in text form (.mf).", show_default=False),
     ] = None,
     target: TargetName = None,
     inputs: Annotated[
         list[Path] | None,
         typer.Option(
-            "--inputs", help="A .npy per model input: one input set, or several stacked.", show_default=False
+            "--inputs",
+            help="One .npy file per model input, with one input set or several stacked. Repeatable.",
+            show_default=False,
         ),
     ] = None,
-    runs: Annotated[int, typer.Option("--runs", min=1, max=10_000, help="Input sets to make up.")] = 8,
-    layers: Annotated[bool, typer.Option("--layers", help="List every differing layer.")] = False,
+    runs: Annotated[
+        int, typer.Option("--runs", min=1, max=10_000, help="Number of generated input sets.")
+    ] = 8,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="List all layers that differ, not only the first.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run the generated C and compare every tensor with the reference; exit 1 if any bit differs.
+    """Run the generated C and compare every tensor with the reference. Exit code 1 if any bit differs.
 
-    Of a suite, models that microfold refuses are listed; whatever else fails leads to exit 1, too.
+    With --suite, unsupported models are listed but are not errors; any other failure gives exit code 1.
     """
     target = choose_target(target, PORTABLE, as_json)
     if suite.suite is not None:
         if model is not None or inputs:
-            raise InputError(
-                "a suite has its own models, and inputs are made up; give either --suite or those"
-            )
+            raise InputError("--suite cannot be combined with a model or --inputs; remove either of them")
         _verify_suite(suite.suite, suite, target, code, passes, runs, as_json)
         return
     suite.check_unused()
     if model is None:
-        raise InputError("verify needs a model, or --suite DIR")
+        raise InputError("verify requires a model, or --suite DIR")
     program = compile_model(model, target, code, passes, as_json)
     from microfold.report.data import verify_report
     from microfold.report.terminal.verify import print_verification
@@ -96,7 +100,7 @@ def _verify_suite(
 
 
 def verify_piece(path: Path, piece: Piece) -> dict[str, Any]:
-    """The verification of a part of a suite."""
+    """Return the verification report of one piece of a suite."""
     from microfold.report.data import verify_report
     from microfold.verification.verify import input_sets
     from microfold.verification.verify import verify as run_verify

@@ -1,7 +1,7 @@
-"""All constants of a model in one binary file, which can be replaced without its code.
+"""Weights blob: all constants of a model in one binary file, which can be replaced without the code.
 
-The file begins with a header of 32-bit words, little-endian: magic, format, layout (two words), size, build,
-zero, CRC. Then the arrays, each at a multiple of the alignment.
+The file starts with a header of 32-bit words, little-endian: magic, format, layout (two words), size, build,
+zero, CRC. The arrays follow, each at a multiple of the alignment.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ MAGIC = 0x4257464D  # "MFWB"
 FORMAT = 1
 HEADER_SIZE = 32
 BUILD_OFFSET = 20
-# What the widest elements and the cores' loads of words ask for; constants may ask for more.
+# Minimum alignment in bytes, for the widest elements and for word loads; constants may require more.
 ALIGNMENT = 8
 
 
 def layout_id(model: str, texts: Mapping[str, str]) -> int:
-    """64 bits that differ between generated files which do not do the same with the same constants.
+    """Return a 64-bit hash of the generated code: equal hashes mean that the code uses constants in one way.
 
     Args:
-        model: the name that private names begin with, see `names`. What follows does not count.
-        texts: the generated files, without what says where they come from. Comments do not count.
+        model: prefix of private names, see `names`. The rest of a private name does not change the hash.
+        texts: generated files without their provenance. Comments do not change the hash.
     """
     code = without_comments("\n".join(text for _, text in sorted(texts.items())))
     numbers: dict[str, str] = {}
@@ -39,13 +39,13 @@ def layout_id(model: str, texts: Mapping[str, str]) -> int:
 
 
 def pack(placed: Iterable[tuple[int, Array]], size: int, layout: int, build: int) -> bytes:
-    """The file.
+    """Return the bytes of the file.
 
     Args:
-        placed: each array with its offset from the file's beginning.
-        size: of the file.
+        placed: each array with its offset from the start of the file, in bytes.
+        size: size of the file, in bytes.
         layout: see `layout_id`.
-        build: the identity of the build, for people and tools; the code does not look at it.
+        build: build id, for people and tools; the code does not read it.
     """
     blob = bytearray(size)
     for offset, array in placed:

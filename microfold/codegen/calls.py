@@ -1,4 +1,4 @@
-"""The layers of a program as calls of functions, with what they are handed."""
+"""Layers of a program as C function calls, with their arguments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from microfold.program import Block, BranchPlan, Layer, LoopPlan, Move, Program,
 
 
 class CallWriter:
-    """Writes what the templates print of layers."""
+    """Generator of the texts that the templates print for layers."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class CallWriter:
         namer: Namer,
         own: Callable[[str], str],
     ):
-        """`own`: types of the templates as those of the model."""
+        """Initialise the generator; `own` replaces types of the templates by types of the model."""
         self.program = program
         self.functions = functions
         self.places = places
@@ -41,7 +41,7 @@ class CallWriter:
         self._inner = {layer: index for index, layer in enumerate(program.inner_layers)}
 
     def call(self, layer: Layer, depth: int = 0) -> CallText:
-        """A layer; `depth`: how many loops are around it."""
+        """Return the text of a layer; `depth` is the number of loops around it."""
         comment = _comment(layer, self.places.numbers[layer])
         index = self._inner.get(layer, layer.index)
         if layer.control is not None:
@@ -57,7 +57,7 @@ class CallWriter:
         fields = _field_values(function.structs, values)
         description = "description" if local else self._namer.claim(layer.name, "_layer") if fields else ""
         if layer.rows is not None:
-            # Where rows lie is the stream's.
+            # `StreamWriter` adds the addresses of the rows.
             arguments = (f"&{description}",) if fields else ()
             return CallText(index, description, function.name, fields, local, arguments, comment)
         addresses = [self.places.address(buffer) for buffer in (*layer.inputs, *layer.outputs)]
@@ -97,7 +97,7 @@ class CallWriter:
         return MoveText(self.places.address(copy.target), source, copy.target.type.nbytes)
 
     def _field(self, layer: Layer, value: Parameter) -> str:
-        """What a field holds, in C."""
+        """Return the value of a field as a C expression."""
         if isinstance(value, Constant):
             what = f"Layer {self.places.numbers[layer]}, {layer.name}"
             section = self._data_sections.get(layer.name, "")
@@ -108,7 +108,7 @@ class CallWriter:
         return "0" if value is None else literal(value)
 
     def copies(self, layer: Layer) -> list[MoveText]:
-        """Of a layer's constants into the arena."""
+        """Return the copies of a layer's constants into the arena."""
         if layer not in self.places.fetched:
             return []
         offsets = fetched_offsets(self.program, layer)
@@ -121,7 +121,7 @@ class CallWriter:
 def _field_values(
     structs: Sequence[Struct], values: Mapping[str, str], prefix: str = ""
 ) -> tuple[FieldValue, ...]:
-    """The values of the last struct's members, in their order; those before are types of members."""
+    """Return the values of the last struct's members, in order; earlier structs are types of its members."""
     inner = {struct.name: struct for struct in structs[:-1]}
     return tuple(
         FieldValue(m.name, "", _field_values([inner[m.type]], values, f"{prefix}{m.name}."))
@@ -133,7 +133,7 @@ def _field_values(
 
 
 def _member_types(structs: Sequence[Struct]) -> dict[str, str]:
-    """Types of the last struct's fields, by the names of parameters; those before are types of members."""
+    """Return the types of the last struct's fields by parameter; earlier structs are types of its members."""
     inner = {struct.name: struct for struct in structs[:-1]}
     types: dict[str, str] = {}
     for member in (member for struct in structs[-1:] for member in struct.members):
@@ -144,19 +144,19 @@ def _member_types(structs: Sequence[Struct]) -> dict[str, str]:
 
 
 def address_argument(parameter: str, address: str) -> str:
-    """An address of the context as C++ wants it for a parameter: C converts a pointer to void itself."""
+    """Return an address as an argument; it needs a cast in C++, which does not convert void pointers."""
     if "(" not in address or parameter.startswith(("void", "const void")):
         return address
     return f"({parameter}){address}"
 
 
 def _comment(layer: Layer, number: str) -> tuple[str, ...]:
-    """The lines that introduce a layer: what it computes, then the model's name for it."""
+    """Return the comment of a layer: its computation, then the model's name for it."""
     reads = ", ".join(str(v.type) for i, v in enumerate(layer.node.inputs) if v is not None and i < 2)
     results = ", ".join(str(v.type) for v in layer.node.outputs)
     work = f"; {layer.macs} MACs" if layer.macs else ""
     if isinstance(layer.control, LoopPlan):
-        work = f", {layer.control.runs} runs{' at most' if layer.control.condition else ''}{work}"
+        work = f", {'at most ' if layer.control.condition else ''}{layer.control.runs} iterations{work}"
     return (
         f"Layer {number}: {' + '.join(layer.operators)}, {reads} -> {results}{work}",
         label_text(layer.label),
@@ -164,7 +164,7 @@ def _comment(layer: Layer, number: str) -> tuple[str, ...]:
 
 
 def numbered(layers: Sequence[Layer], around: str = "") -> Iterator[tuple[Layer, str]]:
-    """All layers with their numbers: 3 runs 3.0, 3.1 and so on."""
+    """Yield all layers with their numbers: layers 3.0, 3.1 and so on are inside layer 3."""
     for index, layer in enumerate(layers):
         number = f"{around}{index}"
         yield layer, number

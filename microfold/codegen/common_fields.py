@@ -1,6 +1,6 @@
-"""Numbers that are the same in all calls of a function: they are in its code rather than in the layers.
+"""Constant propagation: layer fields that have equal values in all calls become literals in the function.
 
-Of a function with a single call they stay in its layer, which compilers put into the code themselves.
+A function with a single call keeps its fields, because C compilers propagate them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ _COMMENT = r"/\*.*?\*/"
 
 
 def common_fields(name: str, calls: Sequence[KernelCall], code: str) -> dict[str, int]:
-    """The fields that the code can do without, and the value that each has in all calls.
+    """Return the fields that become literals, each with its value in all calls.
 
-    Those with a declared type stay, as do all fields of functions that write to layers or hand parts of them
-    on. Some field is left, since C has no empty structs.
+    Fields with a declared type stay, and so do fields whose address is taken. All fields stay if the function
+    copies its layer struct or uses it by another name. At least one field stays, because C has no empty
+    structs.
 
     Args:
-        name: of the function in C.
+        name: C name of the function.
         calls: all calls of the function.
-        code: the function.
+        code: C code of the function.
     """
     parameters = calls[0].parameters
     if len(calls) < 2 or any("." in field for field in parameters) or _named_otherwise(name, code):
@@ -43,13 +44,13 @@ def common_fields(name: str, calls: Sequence[KernelCall], code: str) -> dict[str
 
 
 def _named_otherwise(name: str, code: str) -> bool:
-    """Whether there are layers that are not called so, or copies of them."""
+    """Return whether the code copies a layer struct, or uses one by another name than ``layer``."""
     variables = set(re.findall(rf"\b{name}_layer\b[ *]*(\w+)", code))
     return variables != {"layer"} or "(*layer)" in code or "= *layer;" in code
 
 
 def without_fields(calls: Sequence[KernelCall], common: Mapping[str, int]) -> list[KernelCall]:
-    """The calls as their layers are."""
+    """Return the calls without the fields that become literals."""
     return [
         replace(call, parameters={f: v for f, v in call.parameters.items() if f not in common})
         for call in calls
@@ -57,7 +58,7 @@ def without_fields(calls: Sequence[KernelCall], common: Mapping[str, int]) -> li
 
 
 def put_in_code(code: str, common: Mapping[str, int]) -> str:
-    """The code with numbers where it read fields; functions that read nothing else of a layer say so."""
+    """Return the code with literals in place of the fields, and unused layer parameters marked as such."""
     if not common:
         return code
 

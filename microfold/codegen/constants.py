@@ -1,4 +1,4 @@
-"""A program's constants as arrays of the generated C, or as parts of a blob."""
+"""Constants of a program, as arrays of the generated C or as parts of a blob."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from microfold.program import ConstantKey, Program, constant_key
 
 
 def constant_headers(arrays: Iterable[ConstantArray]) -> frozenset[str]:
-    """Standard headers for the elements of constants."""
+    """Return the standard headers for the elements of constants."""
     # float16 elements are printed as their bits.
     floats = [a.array for a in arrays if a.array.dtype == np.float32]
     return literal_headers(extreme for array in floats for extreme in (array.min(), array.max()))
 
 
 class ConstantArrays:
-    """Constants in flash; equal ones are there once.
+    """Constants in flash; equal constants are stored once.
 
     Attributes:
-        blob: they are parts of a binary file.
-        by_key: in the order in which they were added; without those that several programs share.
+        blob: whether the constants are parts of a binary file.
+        by_key: constants in the order in which they were added, without those shared by several programs.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class ConstantArrays:
         own: Callable[[str], str],
         shared: Mapping[ConstantKey, ConstantArray] | None = None,
     ):
-        """`own`: types of the templates as those of the model."""
+        """Initialise an empty set; `own` replaces types of the templates by types of the model."""
         self._shared = shared or {}
         self.blob = program.options.weights == "blob"
         self.by_key: dict[ConstantKey, ConstantArray] = {}
@@ -49,11 +49,11 @@ class ConstantArrays:
         self._own = own
 
     def add(self, constant: Constant, comment: str, section: str = "") -> str:
-        """What C calls the constant.
+        """Add a constant, and return the C expression of its address.
 
         Args:
-            comment: a line for people.
-            section: of the linker; empty for that of all constants.
+            comment: comment line in the generated C.
+            section: linker section; empty for the section of all constants.
         """
         array, record = constant.array, constant.record
         key = constant_key(array, record)
@@ -73,7 +73,7 @@ class ConstantArrays:
         return place_of(self._name, "weights", name) if self.blob else name
 
     def put_in(self, regions: Regions) -> None:
-        """The constants in the memories that are planned for them."""
+        """Move the constants to the sections of the memories that are planned for them."""
         for key, memory in regions.constants.items():
             self.by_key[key] = replace(self.by_key[key], section=memory.section("constants"))
 
@@ -83,17 +83,17 @@ class ConstantArrays:
 
     @property
     def headers(self) -> frozenset[str]:
-        """Standard headers for their elements."""
+        """Standard headers for the elements of the constants."""
         return constant_headers(self.arrays)
 
     @cached_property
     def blob_alignment(self) -> int:
-        """Of the address of a blob."""
+        """Alignment of the address of a blob, in bytes."""
         return max([blob.ALIGNMENT, *(array.alignment for array in self.arrays)])
 
     @cached_property
     def blob_places(self) -> list[NamedOffset]:
-        """Where the constants lie in a blob."""
+        """Offsets of the constants in a blob."""
         offset, places = blob.HEADER_SIZE, list[NamedOffset]()
         for array in self.arrays:
             offset = align(offset, self.blob_alignment)
@@ -103,6 +103,6 @@ class ConstantArrays:
 
     @property
     def blob_size(self) -> int:
-        """Bytes of a blob."""
+        """Size of a blob, in bytes."""
         ends = (p.offset + a.array.nbytes for p, a in zip(self.blob_places, self.arrays, strict=True))
         return max(ends, default=blob.HEADER_SIZE)

@@ -1,7 +1,7 @@
-"""What a template says that its C needs: ``{% uses "string.h" %}``, where and as long as it needs it.
+"""Jinja2 tag for the headers that a template's C code needs: ``{% uses "string.h" %}``.
 
-The tag leaves marks in the rendered text, so that it works in macros, loops and blocks alike; `split` takes
-them out again.
+The tag leaves marks in the rendered text, so that it works in macros, loops and blocks. `split` removes the
+marks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from jinja2.parser import Parser
 
 from microfold.support.frozen import frozen
 
-# No C has it, and nothing that trims text takes it away.
+# Character that does not occur in C code, and that trimming does not remove.
 _MARK = "\x01"
 
 
@@ -21,7 +21,7 @@ class Rendered:
     """A rendered template.
 
     Attributes:
-        uses: what it says that it needs.
+        uses: names that it declares to use, e.g. headers.
     """
 
     text: str
@@ -29,7 +29,7 @@ class Rendered:
 
 
 class Uses(Extension):
-    """The tag: expressions, separated by commas; empty strings say nothing."""
+    """Implementation of the tag, for expressions separated by commas; empty strings are ignored."""
 
     tags = {"uses"}
 
@@ -45,13 +45,13 @@ class Uses(Extension):
 
 
 def trim(text: str) -> str:
-    """Jinja's filter of that name, for text with marks: these are kept, in front."""
+    """Trim a text as Jinja's filter `trim` does, and keep its marks, in front."""
     parts = text.split(_MARK)
     marks = "".join(f"{_MARK}{name}{_MARK}" for name in parts[1::2])
     return marks + "".join(parts[::2]).strip()
 
 
 def split(text: str) -> Rendered:
-    """The text without marks, and what they say."""
+    """Return the text without marks, and the names in the marks."""
     parts = text.split(_MARK)
     return Rendered("".join(parts[::2]), frozenset(parts[1::2]))

@@ -1,4 +1,4 @@
-"""Program to C text."""
+"""Emitter of the C files of a program."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from microfold.target.memories import Memory
 
 
 def emit(program: Program) -> dict[str, str]:
-    """The C files of a program: file name to text. Equal programs give equal bytes."""
+    """Return the C files of a program: file name to text. Equal programs have equal bytes."""
     return dict(emit_build(program).files)
 
 
 def emit_build(program: Program) -> Build:
-    """The C files of a program, and the identity that they share."""
+    """Return the C files of a program, with their common build id."""
     model = Model(program)
     parts = model_parts(model)
     around = {f"{program.name}_helpers.h": _helpers(model, parts)}
@@ -36,14 +36,14 @@ def emit_build(program: Program) -> Build:
 
 
 def emit_model(program: Program, shared: Shared) -> dict[str, str]:
-    """The files of one of several programs, its identity left open."""
+    """Return the files of one of several programs, with a placeholder for the build id."""
     model = Model(program, shared)
     parts = model_parts(model)
     return _own_files(model, parts) | {f"{program.name}_helpers.h": _helpers(model, parts)}
 
 
 def model_parts(model: Model) -> dict[str, object]:
-    """What the templates of a model's files print."""
+    """Return the variables for the templates of a model's files."""
     program, shared = model.program, model.shared
     functions = [function.text for function in model.own_functions.values()]
     records = requirements.helpers(sorted({array.record for array in model.arrays if array.record}))
@@ -51,7 +51,7 @@ def model_parts(model: Model) -> dict[str, object]:
     copies += ["mf_copy_bytes"] if program.stream is not None and program.stream.copies_within else []
     copies += ["mf_noinline"] if any(_is_apart(model, function) for function in model.own_functions) else []
     helpers = requirements.helpers([*functions, *(record.text for record in records), *copies])
-    if shared is not None:  # types of constants are where all models find them
+    if shared is not None:  # record types are in the header of the shared kernels
         types = requirements.helpers(sorted(shared.types))
         helpers, records = [h for h in helpers if h not in types], []
     preludes = [
@@ -67,7 +67,7 @@ def model_parts(model: Model) -> dict[str, object]:
         "preludes": [prelude.text.strip() for prelude in preludes],
         "functions": [model.own(_placed(model, function)) for function in model.own_functions],
         "records": [model.own(record.text) for record in records],
-        # With weights in a file of their own, its header defines the record types.
+        # If weights have a separate file, its header defines the record types.
         "helpers": [
             model.own(in_section(h.text, f"{model.macro}_CODE_SECTION"))
             for h in helpers
@@ -94,7 +94,7 @@ def _helpers(model: Model, parts: Mapping[str, object]) -> str:
 
 
 def _own_files(model: Model, parts: Mapping[str, object]) -> dict[str, str]:
-    """Code and constants."""
+    """Return the files with the code and the constants."""
     name = model.name
     files = _code(name, parts)
     if not model.options.single_file:
@@ -104,7 +104,7 @@ def _own_files(model: Model, parts: Mapping[str, object]) -> dict[str, str]:
 
 
 def linker_fragment(memories: Sequence[Memory], parts: Mapping[str, object]) -> str:
-    """What a linker needs to know of the target's memories."""
+    """Return the linker script fragment for the target's memories."""
     variables = {
         "memories": memories,
         "regions": {memory.name: memory.region for memory in memories},
@@ -121,12 +121,12 @@ def _code(name: str, parts: Mapping[str, object]) -> dict[str, str]:
 
 
 def _emit_blob(model: Model, parts: Mapping[str, object], around: Mapping[str, str]) -> Build:
-    """The files without constants, and the blob that has them.
+    """Return the files without constants, and the blob with the constants.
 
     Args:
-        around: files that do not matter to what the code does with the constants.
+        around: files that do not affect how the code uses the constants.
     """
-    # Taps and the stack do not matter either.
+    # Provenance, taps and the stack size must not change the layout id.
     nameless = {"origin": None, "version": "", "license": "", "port_names": False, "stack_size": ""}
     nameless |= {"model": Model(model.program.untapped)}
     layout = blob.layout_id(model.name, _code(model.name, {**parts, **nameless}))
@@ -140,7 +140,7 @@ def _emit_blob(model: Model, parts: Mapping[str, object], around: Mapping[str, s
 
 
 def _placed(model: Model, function: CFunction) -> str:
-    """A function in its section: that of the model's code, or its own."""
+    """Return a function with the attribute of its section: its own, or the section of the model's code."""
     name, text = model.functions[function].name, model.functions[function].text
     own = model.code_sections.get(function)
     text = in_section(text, f'{model.macro}_PLACED("{own}")' if own else f"{model.macro}_CODE_SECTION")
@@ -148,14 +148,14 @@ def _placed(model: Model, function: CFunction) -> str:
 
 
 def _is_apart(model: Model, function: CFunction) -> bool:
-    """Not to become part of the run function: for its section, or as stack frames would add up there."""
+    """Return whether a function must not be inlined: it has a section, or its stack frame would add up."""
     return function in model.code_sections or function.only_layer is not None
 
 
 def stand_ins(program: Program) -> dict[str, str]:
-    """Files that take the place of libraries where the code is only tried out: file name to text.
+    """Return substitutes for firmware and libraries, to compile the code on its own: file name to text.
 
-    None for libraries if the options say where these are.
+    If `external_flags` are set, the real libraries are used instead.
     """
     found: dict[str, str] = {}
     if any(fetched_bytes(program, layer) for layer in program.layers):
@@ -170,6 +170,6 @@ def stand_ins(program: Program) -> dict[str, str]:
 
 
 def render_file(template: str, parts: Mapping[str, object]) -> str:
-    """A file of C."""
+    """Render a C file, and break its long lines."""
     text = render(template, parts).text
     return wrap_code(few_blank_lines(text.strip() + "\n"))

@@ -1,4 +1,4 @@
-"""The Jinja2 environment of all templates."""
+"""Jinja2 environment of all templates."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from microfold.support import resources
 
 
 class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
-    """Compiled templates, kept as Python keeps its modules'; none where that fails."""
+    """Cache of compiled templates in files; errors of the file system disable it."""
 
     def load_bytecode(self, bucket: Bucket) -> None:
         try:
             super().load_bytecode(bucket)
-        except Exception:  # whatever reading a damaged file may raise
+        except Exception:  # a damaged file can raise any exception
             bucket.reset()
 
     def dump_bytecode(self, bucket: Bucket) -> None:
@@ -36,10 +36,10 @@ class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
 
 @cache
 def environment(folder: Path | None = None) -> jinja2.Environment:
-    """Strict: an undefined name in a template is an error, never an empty string.
+    """Return a strict environment, in which an undefined name is an error and not an empty string.
 
     Args:
-        folder: where templates are looked for first, e.g. those of a plug-in.
+        folder: folder that is searched first, e.g. the templates of a plug-in.
     """
     folders = [resources.template_dir()] if folder is None else [folder, resources.template_dir()]
     compiled = _compiled_folder()
@@ -60,11 +60,11 @@ def environment(folder: Path | None = None) -> jinja2.Environment:
 
 
 def _compiled_folder() -> Path | None:
-    """Return the folder of compiled templates; None if there is no place for one.
+    """Return the folder of compiled templates, or None if no folder is available.
 
-    It is beside the texts. Where nothing can be written there, or Python must not write bytecode, it is in
-    the user's cache folder. A user without a home folder, as in a container with any user id, has no cache
-    folder. Templates are then compiled in every process, which takes as long as a model.
+    The folder is next to the templates. If it is not writable, or Python must not write bytecode, it is the
+    user's cache folder. A user without a home folder, e.g. with an arbitrary user id in a container, has no
+    cache folder. Every process then compiles the templates, which takes as long as compiling a model.
     """
     beside = resources.template_dir()
     if os.access(beside, os.W_OK) and not sys.dont_write_bytecode:
@@ -73,15 +73,15 @@ def _compiled_folder() -> Path | None:
         cache_folder = platformdirs.user_cache_path("microfold", appauthor=False)
     except (RuntimeError, OSError, KeyError):  # versions of platformdirs differ
         return None
-    # Older versions leave `~` in the path of a user without a home folder.
+    # Older versions keep `~` in the path if the user has no home folder.
     return cache_folder / "templates" if cache_folder.is_absolute() else None
 
 
 def render(template: str, variables: Mapping[str, object], folder: Path | None = None) -> Rendered:
-    """A template rendered in the environment of a folder, and what it declares to use."""
+    """Render a template in the environment of a folder."""
     return split(environment(folder).get_template(template).render(**variables))
 
 
 def template_source(path: str) -> str:
-    """The text of a template."""
+    """Return the text of a template."""
     return (resources.template_dir() / path).read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Constants that are copied into the arena before their layer runs: where each lies there.
+"""Prefetched constants: their layout in the part of the arena into which they are copied.
 
-While a layer computes, the firmware copies the constants of the next one, by DMA, say. So those of two layers
-are in the arena at a time: a double buffer, whose parts the planner places like scratch.
+While a layer computes, the firmware copies the constants of the next layer, for example by DMA. The arena
+then holds the constants of two layers: a double buffer, whose parts the planner places like scratch memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from microfold.program import ConstantKey, Layer, Program, constant_key
 
 
 def fetched_offsets(program: Program, layer: Layer) -> Mapping[ConstantKey, tuple[int, int]]:
-    """Where a layer's constants lie in its part of the arena, and their bytes; only those that are copied."""
+    """Return offset and size in bytes of each prefetched constant in the layer's part of the arena."""
     regions = program.regions
     if regions is None:
         return {}
@@ -29,6 +29,6 @@ def fetched_offsets(program: Program, layer: Layer) -> Mapping[ConstantKey, tupl
 
 
 def fetched_bytes(program: Program, layer: Layer) -> int:
-    """Bytes of these in all."""
+    """Return the size in the arena of a layer's prefetched constants, in bytes."""
     offsets = fetched_offsets(program, layer).values()
     return max((align(offset + size, program.options.align) for offset, size in offsets), default=0)

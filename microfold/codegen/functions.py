@@ -1,4 +1,4 @@
-"""The C functions of a program's kernels."""
+"""C functions of a program's kernels."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from microfold.support.frozen import frozen
 
 @frozen
 class RenderedFunction:
-    """A kernel function as C.
+    """A kernel function in C.
 
     Attributes:
-        name: its C name.
-        code: the function.
-        headers: standard headers that it needs.
-        structs: the layer struct, behind those of its members that are structs; empty if it has none.
-        parameters: the types of its parameters, without the layer.
+        name: C name.
+        code: definition of the function.
+        headers: standard headers that the code needs.
+        structs: structs of members, then the layer struct; empty if the function has no layer struct.
+        parameters: types of the parameters, without the layer struct.
     """
 
     name: str
@@ -34,19 +34,19 @@ class RenderedFunction:
 
     @property
     def text(self) -> str:
-        """The layer struct, if it has one, and the function."""
+        """Definitions of the layer struct, if any, and of the function."""
         return f"{definitions(self.structs)}\n\n{self.code}".strip()
 
 
 def render_functions(
     program: Program, elsewhere: Collection[CFunction] = ()
 ) -> dict[CFunction, RenderedFunction]:
-    """Every distinct function of the program, in order of its first use.
+    """Return every distinct function of the program, in order of first use.
 
-    Its name is the model's and the kernel's, numbered where functions of one kernel differ.
+    Names consist of the model's and the kernel's name, and a number if a kernel has several functions.
 
     Args:
-        elsewhere: functions that are not the program's own.
+        elsewhere: functions that other files define.
     """
     calls = [layer.call for layer in program.calls if layer.call.function not in elsewhere]
     return render_named(program.name, program.name.upper(), calls, narrow=program.options.optimize != "speed")
@@ -55,12 +55,12 @@ def render_functions(
 def render_named(
     prefix: str, macro: str, calls: Iterable[KernelCall], *, narrow: bool
 ) -> dict[CFunction, RenderedFunction]:
-    """The functions of calls, in order of their first use.
+    """Return the functions of calls, in order of first use.
 
     Args:
-        prefix: of their names.
-        macro: prefix of macros.
-        narrow: see `layer_structs`; not of functions that call libraries.
+        prefix: prefix of the names.
+        macro: prefix of the macros.
+        narrow: see `layer_structs`; ignored for functions that call libraries.
     """
     numbers: dict[str, list[CFunction]] = {}
     by_function: dict[CFunction, list[KernelCall]] = {}
@@ -80,7 +80,7 @@ def render_named(
 def render_function(
     name: str, macro: str, calls: Sequence[KernelCall], *, narrow: bool = False
 ) -> RenderedFunction:
-    """One function.
+    """Render one function.
 
     Args:
         macro: prefix of the model's macros.

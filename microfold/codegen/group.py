@@ -1,4 +1,4 @@
-"""Several programs to C text: files of each, kernel functions of them all, the arena that they share."""
+"""Emitter of several programs: the C files of each, and their shared kernels, constants and arena."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from microfold.errors import InputError
 from microfold.plan.overlap import align
 from microfold.program import Program
 
-# Bytes that say which program has the arena.
+# Size of the word that names the owner of the arena, in bytes.
 WORD = 4
 
 
 def arena_size(programs: Sequence[Program]) -> int:
-    """sizeof the arena that programs share: that of the largest, and a word that says who has it."""
+    """Return the size of the shared arena in bytes: the largest program's arena and the owner word."""
     models = [Model(program) for program in programs]
     unit = models[0].alignment
     return align(max(model.arena_bytes for model in models) + WORD, unit)
 
 
 def arena_room(size: int, unit: int) -> int:
-    """Bytes that the arena of each program may have so that the one they share takes no more than a size.
+    """Return the limit for each program's arena if the shared arena is limited to `size`, in bytes.
 
     Args:
-        unit: bytes at whose multiples it starts.
+        unit: alignment of the arena, in bytes.
     """
     return max(size // unit * unit - align(WORD, unit), 0)
 
 
 def emit_group(shared: Shared) -> Build:
-    """The C files of programs with the arena apart, for one target, with the same options.
+    """Return the C files of programs for one target, with the same options and a split arena.
 
     Raises:
-        InputError: names are not apart.
+        InputError: names collide.
     """
     name, programs = shared.name, shared.programs
     _check_names(name, [program.name for program in programs])
@@ -53,7 +53,7 @@ def emit_group(shared: Shared) -> Build:
         "macro": shared.macro,
         "shared": shared,
         "models": models,
-        "model": models[0],  # for what depends on the target alone
+        "model": models[0],  # for templates that depend only on the target
         "arena_memory": regions.arenas[0] if regions is not None else None,
     }
     files[f"{name}.h"] = render_file("group/arena.h.j2", parts)
@@ -64,10 +64,10 @@ def emit_group(shared: Shared) -> Build:
 
 
 def _kernels(shared: Shared, parts: dict[str, object]) -> dict[str, str]:
-    """The functions that several programs call, the constants that several read, and what declares both."""
+    """Return the files that define and declare the shared functions and constants."""
     codes = [each.code for each in shared.functions.values()]
     types = requirements.helpers(sorted(shared.types))
-    # Types may need helpers that the definitions of functions need, too: the header has those.
+    # The header defines the helpers that types need, even if function definitions also need them.
     helpers = [h for h in requirements.helpers([*codes, *(t.text for t in types)]) if h not in types]
     layers = [layer for program in shared.programs for layer in program.calls]
     features = [
@@ -83,7 +83,7 @@ def _kernels(shared: Shared, parts: dict[str, object]) -> dict[str, str]:
         "type_headers": sorted({header for helper in types for header in helper.uses}),
         "headers": sorted(headers),
         "arrays": arrays,
-        # As the macros of models see it.
+        # Same attributes as a `Model`, for the templates' macros.
         "constants": {
             "macro": shared.macro,
             "options": shared.programs[0].options,
@@ -103,16 +103,16 @@ def _kernels(shared: Shared, parts: dict[str, object]) -> dict[str, str]:
 
 
 def _check_names(name: str, models: Sequence[str]) -> None:
-    """Names of a program's begin with its own, and so do the group's."""
+    """Check that names cannot collide. Programs and the group use their own names as prefixes."""
     twice = sorted({each for each in models if models.count(each) > 1})
     if twice:
         raise InputError(
-            f"models of one build must have different names; {', '.join(twice)} is that of several: "
+            f"models of one build must have different names; several are named {', '.join(twice)}: "
             "rename a file"
         )
     clashing = [each for each in models if each == name or each.startswith(f"{name}_")]
     if clashing:
         raise InputError(
-            f"no model's name may begin with that of their common files; {', '.join(clashing)} does, with "
-            f"{name}: choose another --name"
+            f"no model's name may start with the name of the common files, {name}; "
+            f"{', '.join(clashing)} does: choose another --name"
         )

@@ -1,7 +1,7 @@
-"""Heads of the functions that a template defines: their sections, and what they take.
+"""Heads of the functions in rendered templates: names, parameter types and section attributes.
 
-Templates write a head from the beginning of a line, ``static …``, and the brace of its body on a line of its
-own.
+Templates write a head at the beginning of a line, ``static …``, and the opening brace of the body on a
+separate line.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _STATIC = "static "
 
 @frozen
 class Head:
-    """What stands before the body of a function.
+    """Text of a function definition before its body.
 
     Attributes:
-        start: where, in the code.
+        start: position in the code.
     """
 
     start: int
@@ -37,7 +37,7 @@ class Head:
 
 
 def heads(code: str) -> Iterator[Head]:
-    """The functions that the code defines. A constant's braces stand behind an equals sign."""
+    """Yield the heads of the functions that the code defines. Constants are skipped by their equals sign."""
     start = code.find(_STATIC)
     while start >= 0:
         if start == 0 or code[start - 1] == "\n":
@@ -48,22 +48,22 @@ def heads(code: str) -> Iterator[Head]:
 
 
 def parameter_types(code: str, name: str) -> tuple[str, ...]:
-    """Types of the parameters of a function that is defined in the code.
+    """Return the parameter types of a function that the code defines.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the code does not define it.
     """
     for head in heads(code):
         if head.name == name:
             return head.parameter_types
-    raise ValueError(f"a template must define the function that it is given the name of; {name} is not")
+    raise ValueError(f"a template must define the function that `name` names; {name} is not defined")
 
 
 def in_section(code: str, section: str) -> str:
-    """The code with an attribute of every function that it defines, on a line of its own.
+    """Return the code with an attribute line before every function definition.
 
     Args:
-        section: what gives a function its section, e.g. a macro.
+        section: attribute that sets a function's section, e.g. a macro.
     """
     parts: list[str] = []
     done = 0
@@ -74,10 +74,10 @@ def in_section(code: str, section: str) -> str:
 
 
 def exported(code: str, name: str, section: str) -> tuple[str, str]:
-    """A declaration of a function that other files call, and the code that defines it for them.
+    """Return a prototype of a function for other files, and the code with the function not static.
 
     Args:
-        section: what gives each function that the code defines its section, see `in_section`.
+        section: attribute that sets a function's section, see `in_section`.
 
     Raises:
         ValueError: the code does not define it.
@@ -88,11 +88,11 @@ def exported(code: str, name: str, section: str) -> tuple[str, str]:
             return f"{text};", in_section(code, section).replace(
                 f"{section}\n{head.text}", f"{section}\n{text}"
             )
-    raise ValueError(f"a template must define the function that it is given the name of; {name} is not")
+    raise ValueError(f"a template must define the function that `name` names; {name} is not defined")
 
 
 def kept_apart(code: str, name: str, attribute: str) -> str:
-    """The code with an attribute that keeps a function from being made part of its callers."""
+    """Return the code with an attribute that prevents inlining of a function."""
     marked = f"{_STATIC}{attribute} "
     for head in heads(code):
         if head.name == name:

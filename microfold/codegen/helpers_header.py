@@ -1,4 +1,4 @@
-"""What `<model>_helpers.h` offers for each input and output, worked out for its templates."""
+"""Template data of `<model>_helpers.h`: the helpers for each input and output."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from microfold.codegen.parts import Port
 from microfold.ir.types import DType
 from microfold.support.frozen import frozen
 
-# Their steps from the zero point are exact in float32.
+# Types whose distances from the zero point are exact in float32.
 _REAL = (DType.INT8, DType.UINT8, DType.INT16)
-# Those that a pixel's 256 values fill.
+# Types with 256 values, as a pixel has.
 _PIXEL = (DType.INT8, DType.UINT8)
-# Channels of an image, and the formats of one that is handed in.
+# Pixel formats of the caller's images, by the number of channels of the input.
 _FORMATS = {1: ("grey8",), 3: ("rgb888", "rgb565")}
-# Real values of the darkest and the brightest pixel that networks are usually trained on.
+# Real values of the darkest and the brightest pixel in usual training data.
 _PIXEL_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 255.0))
-# Part of such a range by which its ends may be off: pictures of a calibration need not reach them.
+# Tolerance at both ends, as a fraction of the range: calibration images need not reach the ends.
 _RANGE_TOLERANCE = 1 / 16
 
 
 @frozen
 class PortHelpers:
-    """The helpers of one input or output.
+    """Helpers of one input or output.
 
     Attributes:
-        labels: what the classes are called; empty if nothing says.
+        labels: names of the classes; empty if they are unknown.
     """
 
     port: Port
@@ -37,7 +37,7 @@ class PortHelpers:
 
     @property
     def has_real_values(self) -> bool:
-        """Its elements are integers that stand for real numbers."""
+        """Whether its elements are integers that represent real numbers."""
         return self.port.quantized and self.port.type.dtype in _REAL
 
     @property
@@ -50,7 +50,7 @@ class PortHelpers:
 
     @property
     def fewest_steps(self) -> str:
-        """From the zero point to the lowest element, as a float."""
+        """Distance of the lowest element from the zero point, as a float literal."""
         return literal(float(self.port.range[0] - self._zero_point))
 
     @property
@@ -59,10 +59,10 @@ class PortHelpers:
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """Formats of images that fill it; none if it is not an image with channels last.
+        """Pixel formats of images for this input; empty if it is not an image with channels last.
 
-        One channel may also be a spectrogram. It counts as an image if it is square, or if its real values
-        are those of pixels.
+        An input with one channel can also be a spectrogram. It counts as an image if it is square, or if its
+        real values have a usual pixel range.
         """
         shape, dtype = self.port.type.shape, self.port.type.dtype
         if not self.is_input or len(shape) != 4 or shape[0] != 1:
@@ -86,15 +86,15 @@ class PortHelpers:
 
     @property
     def image_size(self) -> str:
-        """Width and height, for people."""
+        """Width and height, as text."""
         _, height, width, _ = self.port.type.shape
         return f"{width} x {height}"
 
     @property
     def takes_pixels(self) -> bool:
-        """Whether a pixel's value and an offset make an element.
+        """Whether an element is a pixel value plus an offset.
 
-        For one channel, this needs real values that show it; for colors, the comment in the header warns.
+        For one channel, the range of real values must show it. For colours, a comment in the header warns.
         """
         if self.port.type.dtype not in _PIXEL:
             return False
@@ -102,12 +102,12 @@ class PortHelpers:
 
     @property
     def pixel_offset(self) -> int:
-        """What is added to a pixel to make an element."""
+        """Offset between a pixel value and its element."""
         return self.port.range[0]
 
     @property
     def darkest(self) -> str:
-        """The real value that a pixel of 0 becomes, for people."""
+        """Real value of a pixel of 0, as text."""
         return f"{self._real(self.port.range[0]):.6g}"
 
     @property
@@ -116,12 +116,12 @@ class PortHelpers:
 
     @property
     def takes_normalized(self) -> bool:
-        """It is made from a pixel's real value."""
+        """Whether an element is computed from a pixel's real value."""
         return self.has_real_values or self.port.type.dtype is DType.FLOAT32
 
     @property
     def is_class_vector(self) -> bool:
-        """It has a score for each of some classes; the bits of halves do not compare as numbers."""
+        """Whether it has a score for each class; float16 is excluded, because its bits do not compare."""
         return bool(self.port.type.class_count) and self.port.type.dtype is not DType.FLOAT16
 
     @property
@@ -144,7 +144,7 @@ class PortHelpers:
 
 
 def variables(model: Model) -> dict[str, object]:
-    """What the template of the header sees besides what all files of a build do."""
+    """Return the additional variables of the helpers header's template."""
     program = model.program
     labels = program.labels or ((),) * len(model.outputs)
     outputs = [PortHelpers(port, names) for port, names in zip(model.outputs, labels, strict=True)]

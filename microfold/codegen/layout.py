@@ -1,4 +1,4 @@
-"""The shape of generated text: comments, and lines of limited width."""
+"""Layout of generated text: comments, and lines of limited width."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LABEL_WIDTH = 76
 
 
 def comment_text(text: str) -> str:
-    """Text that is safe inside a C comment: printable ASCII, and no comment delimiters or trigraphs."""
+    """Return text that is safe in a C comment: printable ASCII, without comment delimiters or trigraphs."""
     plain = "".join(c if " " <= c <= "~" else "?" for c in text)
     while "??" in plain:
         plain = plain.replace("??", "?")
@@ -21,12 +21,12 @@ def comment_text(text: str) -> str:
 
 
 def string_text(text: str) -> str:
-    """Text that is safe between double quotes in C, wherever its line is broken."""
+    """Return text that is safe between double quotes in C, even if its line is broken."""
     return comment_text(text).replace("\\", "/").replace('"', "'")
 
 
 def label_text(text: str) -> str:
-    """A model's name for something, quoted, with its middle left out if it is long."""
+    """Return a name from the model, quoted; the middle of a long name is omitted."""
     plain = comment_text(text)
     if len(plain) > LABEL_WIDTH:
         half = (LABEL_WIDTH - 5) // 2
@@ -35,9 +35,9 @@ def label_text(text: str) -> str:
 
 
 def comment_block(lines: Iterable[str]) -> str:
-    """A C comment with each of the lines beginning on a line of its own.
+    """Return a C comment in which each of the lines starts a new line.
 
-    The lines are already safe (`comment_text`); the block can be indented by up to 8 columns.
+    The lines must be safe already (`comment_text`); the block can be indented by up to 8 columns.
     """
     wrapped = [
         part
@@ -50,20 +50,20 @@ def comment_block(lines: Iterable[str]) -> str:
 
 
 def few_blank_lines(text: str) -> str:
-    """The text with one blank line where there are more."""
+    """Return the text with consecutive blank lines reduced to one."""
     while "\n\n\n" in text:
         text = text.replace("\n\n\n", "\n\n")
     return text
 
 
 def without_comments(code: str) -> str:
-    """C code with a blank for each comment."""
+    """Return C code with a blank in place of each comment."""
     first, *rest = code.split("/*")
     return " ".join([first, *(part.partition("*/")[2] for part in rest)])
 
 
 def unspaced(code: str) -> str:
-    """C code on one line, with no more blanks than keep words apart."""
+    """Return C code on one line, with blanks only between words."""
     parts: list[str] = []
     last = ""
     for part in code.split():
@@ -75,18 +75,18 @@ def unspaced(code: str) -> str:
 
 
 def wrap_code(text: str) -> str:
-    """C code with its long lines broken: code behind commas, aligned behind the open parenthesis.
+    """Return C code with long lines broken: code after commas, aligned after the open parenthesis.
 
-    A comment is filled anew from a long line to the end of its paragraph. Behind code that alone is short
-    enough, it moves to a line of its own before it.
+    A comment is refilled from a long line to the end of its paragraph. A comment after code that is short
+    enough without it moves to a separate line before the code.
 
-    Names that are put into templates make lines longer than the templates' authors see them.
+    Lines get too long because names in templates are shorter than the names that replace them.
     """
     return "\n".join(part for line in _filled(text.split("\n")) for part in _broken(line))
 
 
 def _filled(lines: Iterable[str]) -> Iterator[str]:
-    """Lines of which those of a comment behind a long one are joined to it."""
+    """Yield the lines, with the rest of a comment's paragraph joined to a line that is too long."""
     paragraph = ""
     for line in lines:
         goes_on = (bool(paragraph) or len(line) > LINE_WIDTH) and _is_text(line)
@@ -105,7 +105,7 @@ def _filled(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _is_text(line: str) -> bool:
-    """Whether a line goes on with a comment's text, one blank behind its star; lists are indented further."""
+    """Return whether a line continues a comment's paragraph: one blank after the star; lists have more."""
     star, _, text = line.lstrip(" ").partition(" ")
     return star == "*" and text[:1] not in ("", " ") and not line.endswith("*/")
 
@@ -127,7 +127,7 @@ def _broken(line: str) -> Iterator[str]:
 
 
 def _split_remark(line: str) -> tuple[str, str]:
-    """A statement or a struct's field, and the comment behind it; empty if there is none."""
+    """Return a statement or struct field, and the comment after it; empty if the line has none."""
     statement, mark, remark = line.rpartition("/*")
     code = statement.rstrip(" ")
     behind = mark and code != statement and code.endswith(";")
@@ -136,9 +136,10 @@ def _split_remark(line: str) -> tuple[str, str]:
 
 
 def _broken_code(line: str, indent: int) -> list[str]:
-    """The lines of a long one; `indent` is that of continuations which have no room to be aligned.
+    """Break a long line; `indent` is the indentation of continuation lines without room for alignment.
 
-    Where one has none, all go there: what follows it would be read as if it were outside of the parenthesis.
+    If one continuation line has no room, all of them use `indent`. Otherwise the lines after it would look as
+    if they were outside the parenthesis.
     """
     code = _blanked(line)
     aligned = list(_filled_lines(line, code, indent))
@@ -153,10 +154,10 @@ def _broken_code(line: str, indent: int) -> list[str]:
 
 
 def _filled_lines(line: str, code: str, indent: int, opened: tuple[int, ...] = ()) -> Iterator[str]:
-    """Lines as long as they may be; `opened`: columns of the parentheses that are open where they begin."""
+    """Yield lines of at most `LINE_WIDTH`; `opened`: columns of the parentheses open at the first of them."""
     while len(line) > LINE_WIDTH:
         breaks = list(_breaks(code, opened))
-        # The last comma, && or || in the fewest parentheses; failing that, the outermost parenthesis.
+        # The last comma, && or || in the fewest parentheses, else the outermost parenthesis.
         between = [found for found in breaks if line[found[0] - 1] != "("]
         if not breaks:
             break
@@ -173,7 +174,7 @@ def _filled_lines(line: str, code: str, indent: int, opened: tuple[int, ...] = (
 
 
 def _blanked(line: str) -> str:
-    """A line in which comments and strings are nothing but underscores."""
+    """Return a line with comments and strings replaced by underscores."""
     parts: list[str] = []
     done = 0
     while True:
@@ -183,7 +184,7 @@ def _blanked(line: str) -> str:
             return "".join([*parts, line[done:]])
         begin, finish = ('"', '"') if line[start] == '"' else ("/*", "*/")
         end = line.find(finish, start + len(begin)) + len(finish)
-        if end < len(finish):  # it has no end: the first character is nothing but that
+        if end < len(finish):  # without an end it is no string or comment: skip one character
             end = start + 1
             parts.append(line[done:end])
         else:
@@ -192,9 +193,9 @@ def _blanked(line: str) -> str:
 
 
 def _breaks(code: str, opened: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Positions behind commas, parentheses, && and ||, with the columns of the parentheses open there.
+    """Yield positions after commas, parentheses, && and ||, with the columns of the parentheses open there.
 
-    Only those that a line has room for.
+    Positions beyond the line width are omitted.
     """
     end = len(code.rstrip(" )"))
     for position, character in enumerate(code[:LINE_WIDTH]):

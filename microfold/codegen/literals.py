@@ -40,12 +40,12 @@ _NUMPY_C_TYPES = {
 
 
 def c_type(array: Array) -> str:
-    """Element type of an array in C."""
+    """Return the C type of an array's elements."""
     return _NUMPY_C_TYPES[array.dtype]
 
 
 def float_literal(value: float) -> str:
-    """A float constant that reads back to the same float32."""
+    """Return a float literal that reads back as the same float32."""
     if math.isinf(value):
         return "-INFINITY" if value < 0 else "INFINITY"
     if math.isnan(value):
@@ -57,7 +57,7 @@ def float_literal(value: float) -> str:
 
 
 def integer_literal(value: int) -> str:
-    """An integer constant; the smallest int32 and int64 have no literal of their own in C."""
+    """Return an integer constant; the smallest int32 and int64 are expressions, since C has no literals."""
     if value == -(1 << 31):
         return "(-2147483647 - 1)"
     if value == -(1 << 63):
@@ -70,15 +70,15 @@ def integer_literal(value: int) -> str:
 
 
 def literal(value: float | np.floating[Any]) -> str:
-    """A number as C has it."""
+    """Return a number as a C literal."""
     if isinstance(value, (float, np.floating)):
         return float_literal(float(value))
     return integer_literal(int(value))
 
 
 def string_literal(text: str) -> str:
-    """A string constant of the text in UTF-8; what C would take for something else is in octal."""
-    # Question marks could be trigraphs. Octal escapes end after three digits; hexadecimal ones do not end.
+    """Return a string literal of the text in UTF-8, with octal escapes for special characters."""
+    # Question marks could form trigraphs. Octal escapes end after three digits; hexadecimal ones have no end.
     return '"' + "".join(c if _plain(c) else _octal(c) for c in text) + '"'
 
 
@@ -91,13 +91,13 @@ def _octal(character: str) -> str:
 
 
 def literal_headers(values: Iterable[float | np.floating[Any]]) -> frozenset[str]:
-    """The standard header for the literals of numbers: that of infinity, if it is one of them."""
+    """Return the standard headers for the literals of numbers: ``math.h`` if one of them is not finite."""
     floats = (float(value) for value in values if isinstance(value, (float, np.floating)))
     return frozenset() if all(map(math.isfinite, floats)) else frozenset({"math.h"})
 
 
 def array_lines(array: Array) -> Iterator[str]:
-    """The elements of an array, comma-separated, in lines of limited width; halves as their bits."""
+    """Yield the elements of an array, comma-separated, in lines of limited width; float16 as bits."""
     if array.dtype == np.float16:
         array = array.view(np.uint16)
     floating = array.dtype.kind == "f"

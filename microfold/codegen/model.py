@@ -1,4 +1,4 @@
-"""What the model templates print, worked out beforehand: names, places, arguments, comments."""
+"""Data of the model templates, computed in advance: names, offsets, arguments, comments."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Model:
     """A program as the templates see it.
 
     Attributes:
-        shared: what the program has in common with others of the same build; None: nothing.
-        functions: every distinct kernel function, shared ones included.
-        own_functions: those that only this program calls.
-        places: names of all that lies in the arena and in the state.
+        shared: functions and constants shared with other programs of the build; None: no other programs.
+        functions: every distinct kernel function, including shared ones.
+        own_functions: functions that only this program calls.
+        places: named offsets in the arena and in the state.
         constants: arrays in flash, or parts of a blob.
     """
 
@@ -53,20 +53,20 @@ class Model:
         self.macro = program.name.upper()
         self.options = program.options
         self.target = program.target
-        # The core and the flags that select it, if the target has any.
+        # Name of the core, and the compiler flags that select it, if any.
         self.build_target = ", ".join(filter(None, [program.target.name, " ".join(program.target.cpu_flags)]))
         self.blob = program.options.weights == "blob"
-        # Whether rows of the input are handed in one by one.
+        # Whether the caller passes the input row by row.
         self.pushes = program.options.io == "rows"
         self.inputs = [Port("input", i, b) for i, b in enumerate(program.inputs)]
         self.outputs = [Port("output", i, b) for i, b in enumerate(program.outputs)]
         self.ports = [*self.inputs, *self.outputs]
-        # What the caller hands in with each run, or gets back where it is.
+        # Buffers that the caller passes to each run.
         self.given_outputs = program.options.io == "caller"
         pushed = {port.index for port in self.inputs if self.pushes and port.buffer.region == "input"}
         self.given_inputs = [p for p in self.inputs if self.given_outputs or p.index in pushed]
         self.given = [*self.given_inputs, *(self.outputs if self.given_outputs else ())]
-        # What it writes into the arena before.
+        # Inputs that the caller writes into the arena before a run.
         self.written_inputs = [port for port in self.inputs if port not in self.given_inputs]
         self.own_functions = render_functions(program, shared.functions if shared is not None else ())
         self.functions = dict(self.own_functions)
@@ -80,7 +80,8 @@ class Model:
         self.places = NamedPlaces(program, self.ports, numbers, namer, self.constants)
         writer = CallWriter(program, self.functions, self.places, self.constants, namer, self.own)
         self.calls = [writer.call(layer) for layer in program.layers]
-        # What is copied before each layer, for the next one; and before the first one, for itself.
+        # Copies of each layer's prefetched constants. They start before the layer in front of it; for the
+        # first layer, right before itself.
         self.copies = [writer.copies(layer) for layer in program.layers]
         self.slots = [self._slot(index) for index in range(len(program.state))]
         self.taps = self._taps() if program.options.taps else None
@@ -91,84 +92,84 @@ class Model:
             self.constants.put_in(self.regions)
 
     def own(self, code: str) -> str:
-        """The code with the helpers of the templates as those of this model, or of the whole build."""
+        """Return the code with the templates' helpers renamed for this model, or for the whole build."""
         return own_helpers(self.name, code) if self.shared is None else self.shared.own(code, self.name)
 
     @cached_property
     def arena_bytes(self) -> int:
-        """Size of the arena's member; C has no empty arrays."""
+        """Size of the arena's member, in bytes; at least 1, because C has no empty arrays."""
         return self.arena_sizes[0]
 
     @property
     def alignment(self) -> int:
-        """Bytes at whose multiples the arena starts, and all that lies in it."""
+        """Alignment of the arena and of everything in it, in bytes."""
         return self.options.align
 
     @property
     def aligned(self) -> bool:
-        """Whether that is more than C's own types ask for."""
+        """Whether the alignment is larger than the alignment of C types."""
         return self.alignment > ALIGNMENT
 
     def aligned_size(self, port: Port) -> int:
-        """Bytes of an input or output that nothing else shares a line with."""
+        """Return the size of an input or output in bytes, rounded up to whole aligned blocks."""
         return align(port.type.nbytes, self.alignment)
 
     @cached_property
     def state_bytes(self) -> int:
-        """Size of the state's member; 0 if there is none."""
+        """Size of the state's member, in bytes; 0 if the program has no state."""
         return align(self.program.state_size)
 
     @property
     def split(self) -> bool:
-        """Whether the arena is apart from the context."""
+        """Whether the arena is separate from the context."""
         return self.options.split
 
     @property
     def kept_bytes(self) -> int:
-        """Size of the context's members besides the arena: they are unions with a uint64_t."""
+        """Size of the context's members except the arena, in bytes: each is a union with a uint64_t."""
         stream = self.stream.context_bytes if self.stream is not None else 0
         return self.state_bytes + stream + 8 * (self.blob + self.program.may_stop + self.options.taps)
 
     @property
     def context_size(self) -> int:
-        """sizeof the context struct; C has no empty ones."""
+        """Size of the context struct, in bytes; at least 1, because C has no empty structs."""
         if self.split:
             return max(self.kept_bytes, 1)
         return align(self.arena_bytes + self.kept_bytes, self.alignment)
 
     def base(self, region: str) -> str:
-        """Where a region begins, in C."""
+        """Return the start address of a region, as a C expression."""
         return f"{region}->bytes" if self.split and region in self.arenas else f"context->{region}.bytes"
 
     @property
     def arena_sizes(self) -> tuple[int, ...]:
-        """Of the objects that the arena consists of."""
+        """Sizes of the objects that the arena consists of, in bytes."""
         return self.program.arena_parts
 
     @property
     def arenas(self) -> Mapping[str, Sequence[NamedOffset]]:
-        """Places by name, in the order of the schedule, for each part of the arena."""
+        """Named offsets, in the order of the schedule, for each part of the arena."""
         return self.places.arenas
 
     @property
     def state(self) -> Sequence[NamedOffset]:
-        """The same of the state."""
+        """Named offsets in the state, in the order of the schedule."""
         return self.places.state
 
     def holder_of(self, port: Port) -> str:
-        """What an input or output lies in: ``context``, or a part of the arena."""
+        """Return the object that contains an input or output: ``context``, or a part of the arena."""
         return self.place(port).region if self.split else "context"
 
     @property
     def all_calls(self) -> list[CallText]:
-        """Of functions, also those in loops."""
+        """Calls of functions, including those in loops and branches."""
         return [inner for call in self.calls for inner in call.all_calls]
 
     @property
     def unused_parameters(self) -> list[str]:
-        """Parameters of the run function that nothing reads."""
+        """Unused parameters of the run function."""
         if self.taps:
-            # Taps read what calls do not.
+            # Taps read all buffers, even if no call does.
             return [*self.arenas] if self.split else []
         addresses = {argument for call in self.all_calls for argument in call.arguments}
         addresses |= {slot.next for slot in self.slots}
@@ -197,7 +198,7 @@ class Model:
 
     @property
     def arrays(self) -> list[ConstantArray]:
-        """Constants in flash; equal ones are there once."""
+        """Constants in flash; equal constants are stored once."""
         return self.constants.arrays
 
     @property
@@ -208,18 +209,18 @@ class Model:
 
     @property
     def placed(self) -> bool:
-        """Whether single constants have sections."""
+        """Whether some constants have sections of their own."""
         return bool(self.options.place) or (self.regions is not None and bool(self.regions.constants))
 
     @cached_property
     def code_sections(self) -> dict[CFunction, str]:
-        """Sections of kernels that have one of their own."""
+        """Kernels with sections of their own, and these sections."""
         sections = self.options.code_sections
         layers = [layer for layer in self.program.calls if layer.name in sections]
         return {layer.call.function: sections[layer.name] for layer in layers}
 
     def place(self, port: Port) -> NamedOffset:
-        """Where an input or output lies in the arena."""
+        """Return the named offset of an input or output in the arena."""
         return self.places.of(port.buffer)
 
     def _stream(self, memory: StreamMemory) -> StreamTexts:
@@ -238,7 +239,7 @@ class Model:
             return replace(text, comment=text.comment[:1], arguments=(*text.arguments, *arguments))
 
         def address_type(index: int) -> str:
-            """What the table in the place of the first input holds."""
+            """Return the C type of the addresses in the indirection buffer, the call's first argument."""
             function = self.functions[self.program.layers[index].call.function]
             return function.parameters[0].removesuffix("const *").strip()
 

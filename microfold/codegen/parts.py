@@ -1,4 +1,4 @@
-"""The parts of a model as the templates see them: constants, places, layers, inputs and outputs."""
+"""Parts of a model as the templates see them: constants, offsets, layers, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class ConstantArray:
     """A constant array of the generated C.
 
     Attributes:
-        type: of an element, or of a record, in C.
-        record: the helper that is the struct type of one row; empty for plain elements.
-        comment: a line for people.
+        type: C type of an element or of a record.
+        record: helper that defines the struct type of one row; empty for plain elements.
+        comment: comment line in the generated C.
         members: see `Constant`.
-        alignment: its address is a multiple of this many bytes; 1: what the elements need.
-        section: of the linker; empty for that of all constants.
+        alignment: alignment of the address, in bytes; 1: alignment of the elements.
+        section: linker section; empty for the section of all constants.
     """
 
     name: str
@@ -36,19 +36,19 @@ class ConstantArray:
 
     @property
     def length(self) -> int:
-        """Elements, or records."""
+        """Number of elements or records."""
         return self.array.shape[0] if self.record else self.array.size
 
     @property
     def rows(self) -> list[str]:
-        """The lines between the braces."""
+        """Lines of the initialiser, between the braces."""
         if self.record:
             rows = self.array.reshape(self.length, -1).tolist()
             return [_braced(self._by_members([*map(literal, row)])) + "," for row in rows]
         return list(array_lines(self.array))
 
     def _by_members(self, row: list[str]) -> list[str]:
-        """What initialises each member of a record."""
+        """Return the initialiser of each member of a record."""
         if not self.members:
             return row
         ends = [*accumulate(self.members)]
@@ -65,7 +65,7 @@ class NamedOffset:
     """A named offset in a part of the arena or in the state.
 
     Attributes:
-        region: which of these.
+        region: name of the part of the arena, or ``state``.
     """
 
     name: str
@@ -79,11 +79,11 @@ class NamedOffset:
 
 @frozen
 class FieldValue:
-    """What initialises a field of a layer's description.
+    """Initialiser of a field of a layer struct.
 
     Attributes:
-        text: empty for a struct.
-        fields: those of a struct, in order.
+        text: C expression; empty for a struct.
+        fields: initialisers of a struct's fields, in order.
     """
 
     name: str
@@ -93,11 +93,11 @@ class FieldValue:
 
 @frozen
 class CallText:
-    """What the templates print for one layer.
+    """Template data of one layer.
 
     Attributes:
-        index: among the model's layers, or among those that others run.
-        local: the description points into a blob, whose address is known when the layer runs.
+        index: position among the model's layers, or among the layers inside other layers.
+        local: whether the layer struct is a local variable, because its addresses are known only at run time.
     """
 
     index: int
@@ -111,7 +111,7 @@ class CallText:
 
     @property
     def all_calls(self) -> Iterator[CallText]:
-        """The calls of functions: itself, or those that it runs."""
+        """Calls of functions: this call, or the calls inside a loop or branch."""
         if self.control is None:
             yield self
         else:
@@ -121,10 +121,10 @@ class CallText:
 
 @frozen
 class MoveText:
-    """What the templates print for a copy.
+    """Template data of a copy.
 
     Attributes:
-        source: an address; empty for zeros.
+        source: address; empty to fill with zeros.
     """
 
     target: str
@@ -134,11 +134,11 @@ class MoveText:
 
 @frozen
 class LoopText:
-    """What the templates print for a layer that repeats others.
+    """Template data of a loop.
 
     Attributes:
-        counter: a variable of its own.
-        decision: address of what the condition computes; empty if there is none.
+        counter: C variable of the loop.
+        decision: address of the condition's result; empty if the loop has no condition.
     """
 
     counter: str
@@ -152,18 +152,18 @@ class LoopText:
 
     @property
     def calls(self) -> tuple[CallText, ...]:
-        """All layers."""
+        """Layers of the condition and of the body."""
         return (*self.condition, *self.body)
 
     @property
     def addresses(self) -> Iterator[str]:
-        """What copies and the decision read and write."""
+        """Addresses that the copies and the decision read and write."""
         return _addresses(self.decision, (*self.begin, *self.moves), self.calls)
 
 
 @frozen
 class BlockText:
-    """What the templates print for a branch: layers, and copies behind them."""
+    """Template data of one branch: layers, then copies."""
 
     calls: tuple[CallText, ...]
     moves: tuple[MoveText, ...]
@@ -171,10 +171,10 @@ class BlockText:
 
 @frozen
 class BranchText:
-    """What the templates print for a layer that runs one of two branches.
+    """Template data of a layer that runs one of two branches.
 
     Attributes:
-        decision: address of what chooses.
+        decision: address of the condition.
     """
 
     decision: str
@@ -183,12 +183,12 @@ class BranchText:
 
     @property
     def calls(self) -> tuple[CallText, ...]:
-        """All layers."""
+        """Layers of both branches."""
         return (*self.then.calls, *self.otherwise.calls)
 
     @property
     def addresses(self) -> Iterator[str]:
-        """What copies and the decision read and write."""
+        """Addresses that the copies and the decision read and write."""
         return _addresses(self.decision, (*self.then.moves, *self.otherwise.moves), self.calls)
 
 
@@ -203,7 +203,7 @@ def _addresses(decision: str, moves: Sequence[MoveText], calls: Sequence[CallTex
 
 @frozen
 class Port:
-    """An input or output as the header describes it."""
+    """Input or output, as the header describes it."""
 
     direction: str
     index: int
@@ -227,7 +227,7 @@ class Port:
 
     @property
     def name_literal(self) -> str:
-        """The model's name for it, as a C string."""
+        """Name in the model, as a C string."""
         return string_literal(self.buffer.value.name)
 
     @property
@@ -236,7 +236,7 @@ class Port:
 
     @property
     def quantized(self) -> bool:
-        """It has one scale and zero point."""
+        """Whether it has one scale and zero point for the whole tensor."""
         return self.type.quant is not None and self.type.quant.axis is None
 
     @property
@@ -257,14 +257,14 @@ class Port:
 
 @frozen
 class StateText:
-    """What the templates print for a value that lives from run to run.
+    """Template data of a state: a value that is kept between runs.
 
     Attributes:
-        copy_address: where copy i of the constant lies.
-        initial: name of the constant that it begins as copies of; empty if that is a single byte.
-        part: bytes of the constant.
-        byte: that single byte.
-        next: address of its content in the next run; empty if it is there already, or never changes.
+        copy_address: address of copy `i` of the initial constant.
+        initial: name of the constant whose copies are the initial content; empty if it is a single byte.
+        part: size of the constant, in bytes.
+        byte: first byte of the constant.
+        next: address of the content for the next run; empty if it is in place already, or never changes.
     """
 
     label: str
@@ -278,17 +278,17 @@ class StateText:
 
     @property
     def copies(self) -> int:
-        """How often the constant is in it."""
+        """Number of copies of the constant."""
         return self.size // self.part
 
 
 @frozen
 class TapText:
-    """What the templates print for a tensor that a tap writes.
+    """Template data of a traced tensor.
 
     Attributes:
-        role: its name in C, without the prefix.
-        size: bytes.
+        role: C name of the role, without the prefix.
+        size: size in bytes.
     """
 
     role: str
@@ -300,14 +300,14 @@ class TapText:
 
 @frozen
 class TapTexts:
-    """All taps of a run, and the format of their records: see `taps`.
+    """Tensor trace of a run, and the format of its records: see `taps`.
 
     Attributes:
-        begin, end: around all layers.
-        before, after: around each layer.
-        text: C strings that say which build it is.
-        roles: names and values.
-        build_offset: where a blob names its build.
+        begin, end: tensors written before and after all layers.
+        before, after: tensors written before and after each layer.
+        text: C strings that identify the build.
+        roles: names and values of the roles.
+        build_offset: offset of the build id in a blob, in bytes.
     """
 
     begin: Sequence[TapText]

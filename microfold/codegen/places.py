@@ -1,4 +1,4 @@
-"""Where a program's values lie, by names: enumerators of offsets in the arena and in the state."""
+"""Named offsets of a program's values in the arena and in the state: enumerators in C."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from microfold.plan.stream.operations import Spot
 from microfold.plan.stream.row_node import pitch
 from microfold.program import Buffer, Layer, Program
 
-# A root, and which of its bytes: where they begin, and how many.
+# Root value, and a range of its bytes: offset and size.
 _Bytes = tuple[Value, int, int]
 
 
 class NamedPlaces:
-    """Names of all that lies in the arena and in the state.
+    """Named offsets in the arena and in the state.
 
     Attributes:
-        arenas: places by name, in the order of the schedule, for each part of the arena.
-        state: the same.
-        scratch, fetched: of layers.
+        arenas: offsets for each part of the arena, in the order of the schedule.
+        state: offsets in the state.
+        scratch, fetched: offsets of each layer's scratch memory and prefetched constants.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class NamedPlaces:
         namer: Namer,
         constants: ConstantArrays,
     ):
-        """Names every place.
+        """Name every offset.
 
         Args:
             ports: inputs and outputs.
-            numbers: of all layers.
+            numbers: numbers of all layers.
         """
         self.program = program
         self.numbers = numbers
@@ -62,15 +62,15 @@ class NamedPlaces:
         self._name_everything(inputs, outputs)
 
     def at(self, region: str, offset: str) -> str:
-        """An address in a region, in C."""
+        """Return an address in a region, as a C expression."""
         return place_of(self.program.name, region, offset)
 
     def of(self, buffer: Buffer) -> NamedOffset:
-        """Where a buffer lies in the arena or in the state."""
+        """Return the offset of a buffer in the arena or in the state."""
         return self._places[self._bytes(buffer)]
 
     def address(self, buffer: Buffer) -> str:
-        """A buffer's address, in C."""
+        """Return the address of a buffer, as a C expression."""
         if buffer.region in self._regions:
             place = self.of(buffer)
             return self.at(place.region, place.name)
@@ -81,17 +81,17 @@ class NamedPlaces:
         return f"{buffer.region}_{buffer.offset}"
 
     def scratch_of(self, layer: Layer) -> str:
-        """The address of a layer's scratch, in C."""
+        """Return the address of a layer's scratch memory, as a C expression."""
         place = self.scratch[layer]
         return self.at(place.region, place.name)
 
     def fetched_at(self, layer: Layer, offset: int) -> str:
-        """Where a constant of a layer is copied to, in C."""
+        """Return the address to which a layer's constant is copied, as a C expression."""
         place = self.fetched[layer]
         return self.at(place.region, f"{place.name} + {offset}" if offset else place.name)
 
     def spot(self, at: Spot) -> str:
-        """The address of a row in a window, in C."""
+        """Return the address of a row in a window, as a C expression."""
         window = (self._newest if at.newest else self._windows)[at.value].name
         return self.at("arena", f"{window} + {at.offset}" if at.offset else window)
 
@@ -100,7 +100,7 @@ class NamedPlaces:
         return place.root, place.offset, buffer.type.nbytes
 
     def _name_everything(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
-        """Names every offset: inputs first, then each layer's results and scratch."""
+        """Name every offset: inputs first, then each layer's results and scratch memory."""
         for slot in self.program.state:
             self._add_place(slot.buffer, short_name(slot.buffer.value.name, "state"))
         if self.program.stream is not None:
@@ -114,26 +114,26 @@ class NamedPlaces:
             for buffer in layer.outputs if layer.rows is None else ():
                 self._add_place(buffer, layer.name)
             if layer.scratch is not None and layer.control is None:
-                comment = f"{layer.call.scratch} bytes, only during layer {number}"
+                comment = f"{layer.call.scratch} bytes, used only during layer {number}"
                 name = self._namer.claim(f"{layer.name}_scratch", "_offset")
                 self.scratch[layer] = self._in_arena(name, layer.scratch, comment)
             if layer.fetched is not None and (size := fetched_bytes(self.program, layer)):
-                comment = f"{size} bytes of constants, from the layer before on"
+                comment = f"{size} bytes of constants, copied during the layer before"
                 name = self._namer.claim(f"{layer.name}_fetched", "_offset")
                 self.fetched[layer] = self._in_arena(name, layer.fetched, comment)
-        # An output may be what rows are computed into.
+        # Rows may be computed directly into an output.
         for port in outputs:
             self._add_place(port.buffer, port.name)
-        # What a loop decides by or hands on may be a view of what its layers compute.
+        # A loop's decision, or a value passed to its next iteration, may be a view of a layer's result.
         for layer in self.numbers:
             for buffer in layer.control.buffers if layer.control is not None else ():
                 self._add_place(buffer, short_name(buffer.value.name, "part"))
 
     def _name_windows(self, memory: StreamMemory, inputs: Sequence[Port]) -> None:
-        """Names the windows of what is computed row by row."""
+        """Name the windows of the streamed values."""
         names = {port.buffer.value: port.name for port in inputs}
         names |= {layer.node.output: layer.name for layer in self.program.layers if layer.rows is not None}
-        # Results of whole layers, of which rows are read.
+        # Results of layers on whole tensors, if streamed layers read their rows.
         producers = {buffer.value: layer for layer in self.program.layers for buffer in layer.outputs}
         names = {value: layer.name for value, layer in producers.items()} | names
         for value, offset in memory.windows.items():
@@ -144,7 +144,7 @@ class NamedPlaces:
             self._windows[value] = self._in_arena(name, offset, comment)
             if value in memory.newest:
                 size = memory.timeline.newest_blocks[value].size
-                comment = f"{size // pitch(value)} of {pitch(value)} bytes, until it is read"
+                comment = f"{size // pitch(value)} rows of {pitch(value)} bytes, until they are read"
                 name = self._namer.claim(f"{name.removesuffix('_window')}_newest", "_offset")
                 self._newest[value] = self._in_arena(name, memory.newest[value], comment)
 
@@ -161,7 +161,7 @@ class NamedPlaces:
             self._regions[buffer.region].append(self._places[key])
 
     def _in_arena(self, name: str, offset: int, comment: str) -> NamedOffset:
-        """A place in the arena, which is added to those of its part."""
+        """Add a named offset to its part of the arena, and return it."""
         index, within = self.program.arena_part(offset)
         place = NamedOffset(name, within, comment, arena_name(index))
         self._regions[place.region].append(place)
@@ -169,5 +169,5 @@ class NamedPlaces:
 
 
 def arena_name(index: int) -> str:
-    """What a part of the arena is called: ``arena``, ``arena_2``."""
+    """Return the name of a part of the arena: ``arena``, ``arena_2``."""
     return f"arena_{index + 1}" if index else "arena"

@@ -1,4 +1,4 @@
-"""What generated files say of where they come from, and that they belong together."""
+"""Provenance of generated files, and the build id that they share."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from microfold import __version__
 from microfold.program import Program
 from microfold.support.frozen import frozen
 
-# Of what firmware uses: functions, macros and types of the header. Counted up where a change can break it.
+# Version of the API for firmware: functions, macros and types of the header. A change that can break firmware
+# increments it.
 API_VERSION = 1
 
-# Stands for the identity of a build while its files are made: as long, and nothing that C has.
+# Placeholder of the build id while the files are rendered. It has the same length, and is not valid C.
 _PLACEHOLDER = "0xMF_BUILDu"
 
 
 def facts(program: Program) -> dict[str, object]:
-    """What the templates print of it."""
+    """Return the template variables of a program's provenance."""
     return {
         "version": __version__,
         "api_version": API_VERSION,
@@ -32,9 +33,9 @@ class Build:
     """All files of one build.
 
     Attributes:
-        id: C integer constant that all of them name; files of different builds differ in it.
+        id: C integer constant in all files of the build; it differs between builds.
         files: name to text.
-        blob: the constants, where they are in a file of their own.
+        blob: constants, if they are in a separate binary file.
     """
 
     id: str
@@ -43,7 +44,7 @@ class Build:
 
 
 def identify(files: Mapping[str, str]) -> Build:
-    """The files with the build's identity in place of the placeholder: the beginning of their SHA-256."""
+    """Return the files with the build id, the start of their SHA-256, in place of the placeholder."""
     digest = hashlib.sha256("".join(f"{name}\0{text}\0" for name, text in sorted(files.items())).encode())
     identity = f"0x{digest.hexdigest()[:8]}u"
     return Build(identity, {name: text.replace(_PLACEHOLDER, identity) for name, text in files.items()})

@@ -1,4 +1,4 @@
-"""What generated code needs from elsewhere: helpers, standard headers, a core with the right instructions."""
+"""Requirements of generated code: helpers, standard headers, and instructions of the core."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from microfold.codegen.stack_size import compile_command
 from microfold.program import Program
 from microfold.target.description import close_features
 
-# In this order: later vocabularies may use earlier helpers.
+# In order of definition: helpers may use helpers of earlier files.
 HELPER_FILES = (
     "simd/assembly.j2",
     "simd/c.j2",
@@ -46,11 +46,11 @@ HELPER_FILES = (
     "simd/int4_mve.j2",
 )
 
-# Lines that begin or end what a condition leaves out, and what lies between them.
+# Preprocessor lines that delimit conditional code.
 _BRANCHES = re.compile(r"^(#(?:if|else|endif).*)$", re.MULTILINE)
 _DEFINED = re.compile(rf" macro ({HELPERS}\w+)\(")
 
-# Features that a predefined macro tells: what is needed, and the condition that it is there.
+# Features that predefined macros announce: description, and preprocessor condition.
 _FEATURE_CHECKS = {
     "thumb2": ("Thumb-2 instructions", "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2"),
     "dsp": ("DSP instructions", "defined(__ARM_FEATURE_DSP)"),
@@ -60,15 +60,15 @@ _FEATURE_CHECKS = {
 
 
 def feature_checks(features: Iterable[str]) -> list[tuple[str, str]]:
-    """What a core must have for kernels with these features: in words, and as a preprocessor condition."""
+    """Return the checks for kernels with these features: description, and preprocessor condition."""
     needed = set(features)
     return [check for feature, check in _FEATURE_CHECKS.items() if feature in needed]
 
 
 def uses_fpu(program: Program) -> bool:
-    """Whether code for a core is made for a floating-point unit.
+    """Return whether the code is generated for a floating-point unit.
 
-    It computes floats then, or keeps other numbers in the unit's registers.
+    It then computes floats, or keeps other numbers in the registers of the unit.
     """
     target = program.target
     if not (target.has("fpu") and target.has("thumb2")):
@@ -84,29 +84,31 @@ def needs(program: Program, stack: int | None = None) -> list[str]:
     """List the code's requirements on a core and on its compiler, in words.
 
     Args:
-        stack: bytes to state; None: the macro of the header that has them is named.
+        stack: maximum stack in bytes; None: name the macro of the header instead.
     """
     target = program.target
     features = {feature for layer in program.calls for feature in layer.kernel.features}
     found = [what for what, _ in feature_checks(features)]
     if uses_fpu(program):
-        found.append("a floating-point unit (without one it gives the same, but slower, and compilers warn)")
+        found.append(
+            "an FPU is recommended (without one the results are identical but slower, and the compiler warns)"
+        )
     if target.has("thumb2"):
         found.append(
-            "loads and stores of words at any address (where they fault, e.g. with CCR.UNALIGN_TRP set: "
-            "-mno-unaligned-access, and it is slower)"
+            "unaligned word accesses (if they fault, e.g. because CCR.UNALIGN_TRP is set, compile with "
+            "-mno-unaligned-access; the code is then slower)"
         )
     if target.board:
         macro = f"{program.name.upper()}_STACK_SIZE"
         size = macro if stack is None else f"{stack:,} ({macro})"
-        found.append(f"at most {size} bytes of stack, interrupts aside")
-        found.append(f"what is measured is compiled with {compile_command(program)}")
+        found.append(f"at most {size} bytes of stack, excluding interrupts")
+        found.append(f"figures are for {compile_command(program)}")
     return found or ["a C99 compiler"]
 
 
 @cache
 def _files() -> dict[str, str]:
-    """The file of each helper, in the order in which they are defined."""
+    """Return the file of each helper, in order of definition."""
     return {name: path for path in HELPER_FILES for name in _DEFINED.findall(template_source(path))}
 
 
@@ -118,17 +120,17 @@ def _helper(name: str) -> Rendered:
 
 
 def helper_names() -> list[str]:
-    """All helpers, in definition order. Nothing else in functions and helpers is called ``mf_…``."""
+    """Return the names of all helpers, in order of definition. Only helpers are called ``mf_…``."""
     return list(_files())
 
 
 def helpers(code: Iterable[str]) -> list[Rendered]:
-    """The helpers that the code uses, directly or through other helpers, in definition order.
+    """Return the helpers that the code uses, directly or through other helpers, in order of definition.
 
-    It uses those that it names outside of comments.
+    The code uses a helper if its name occurs outside comments.
 
-    Those that only stand in for assembly are hidden from compilers that have it: some warn of unused
-    functions.
+    Some helpers only replace assembly. They are hidden from compilers that support the assembly, because some
+    compilers warn about unused functions.
     """
     texts = list(code)
     used = _closure(texts)
@@ -142,18 +144,18 @@ def helpers(code: Iterable[str]) -> list[Rendered]:
         elif name in used:
             helper = _helper(name)
             conditions = [condition for condition, names in lacking.items() if name in names]
-            # A helper that no lacking condition explains stands in for what only GNU C has.
+            # If no condition explains the helper, it replaces an extension of GNU C.
             conditions = conditions or ["!defined(__GNUC__)"]
             text = f"#if {' || '.join(conditions)}\n{helper.text}\n#endif"
             shown.append(Rendered(text, helper.uses))
     return shown
 
 
-# For helpers that only stand in for assembly in what stands in for other assembly.
+# For helpers used only where both kinds of assembly are replaced.
 _NEITHER = "!(mf_unaligned_assembly || mf_fpu_assembly)"
 # Preprocessor conditions of simd/assembly.j2. All of them hold with GNU C and everything that assembly needs.
 _CONDITIONS = ("defined(__GNUC__)", "mf_assembly", "mf_unaligned_assembly", "mf_fpu_assembly")
-# Conditions that some helpers stand behind, and the conditions above that then fail with GNU C.
+# Conditions that guard some helpers, and the conditions above that then fail with GNU C.
 _LACKING = {
     "!mf_assembly": ("mf_assembly", "mf_unaligned_assembly", "mf_fpu_assembly"),
     "!mf_unaligned_assembly": ("mf_unaligned_assembly",),
@@ -163,23 +165,23 @@ _LACKING = {
 
 
 def _assembly(lost: Iterable[str] = ()) -> dict[str, bool]:
-    """What conditions and their opposites are, where some do not hold."""
+    """Return the values of all conditions and their negations, with the conditions in `lost` false."""
     holds = dict.fromkeys(_CONDITIONS, True) | dict.fromkeys(lost, False)
     return holds | {f"!{condition}": not value for condition, value in holds.items()}
 
 
 def _without(known: Mapping[str, bool]) -> Callable[[str], str]:
-    """A view of code without the lines that conditions of the preprocessor leave out."""
+    """Return a function that removes lines of code whose preprocessor condition is known to be false."""
 
     def view(text: str) -> str:
         if "#if" not in text:
             return text
-        # Of each #if around a line: whether the condition is known, and whether the line is kept.
+        # For each #if around a line: whether the condition is known, and whether the line is kept.
         around: list[tuple[bool, bool]] = []
         kept: list[str] = []
         for line in _BRANCHES.split(text):
             if line.startswith("#if"):
-                # The condition itself may be a helper.
+                # The condition may use a helper.
                 kept.append(line)
                 condition = line.removeprefix("#if ").strip()
                 around.append((condition in known, known.get(condition, True)))
@@ -195,12 +197,12 @@ def _without(known: Mapping[str, bool]) -> Callable[[str], str]:
 
 
 def closure_names(code: Iterable[str]) -> set[str]:
-    """Names of the helpers that the code uses, directly or through other helpers."""
+    """Return the names of the helpers that the code uses, directly or through other helpers."""
     return _closure(code)
 
 
 def _closure(code: Iterable[str], view: Callable[[str], str] = str) -> set[str]:
-    """Names of the helpers that the code, seen through `view`, refers to."""
+    """Return the names of the helpers that the code uses, after `view` has filtered it."""
     used: set[str] = set()
     pending = list(code)
     while pending:

@@ -1,8 +1,8 @@
-"""What programs of one build have in common: kernel functions that several call, constants that several read.
+"""Kernel functions and constants that several programs of one build share.
 
-A function belongs here if several programs call it with the same specification, unless the choice of kernels
-gave a layer a function of its own. Types of records belong here all: constants of one type may be handed to
-shared functions and to those of a program's own.
+A function is shared if several programs call it with the same specification, unless kernel selection has
+specialised it for one layer. All record types are shared, because constants of one type may be passed both to
+shared functions and to functions of a single program.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class SharedFunction:
 
     Attributes:
         callers: names of these programs.
-        prototype: for their files.
-        code: what defines it.
+        prototype: declaration for the files of these programs.
+        code: definition.
     """
 
     rendered: RenderedFunction
@@ -38,16 +38,16 @@ class SharedFunction:
 
     @property
     def types(self) -> str:
-        """Its layer struct, if it has one."""
+        """Definition of the layer struct, if any."""
         return definitions(self.rendered.structs)
 
 
 @frozen(eq=False)
 class Shared:
-    """What programs have in common.
+    """Programs of one build, with the functions and constants that they share.
 
     Attributes:
-        name: what its names begin with: none of the programs' names does.
+        name: prefix of all shared names; no program's name starts with it.
     """
 
     name: str
@@ -59,12 +59,12 @@ class Shared:
 
     @property
     def section(self) -> str:
-        """The macro for the place of the functions."""
+        """Macro of the functions' section."""
         return f"{self.macro}_CODE_SECTION"
 
     @cached_property
     def functions(self) -> Mapping[CFunction, SharedFunction]:
-        """In the order of their first use. No functions of single layers, nor those that call libraries."""
+        """Shared functions in order of first use, without functions for one layer and for libraries."""
         callers: dict[CFunction, list[str]] = {}
         calls = [layer.call for program in self.programs for layer in program.calls]
         for program in self.programs:
@@ -90,19 +90,19 @@ class Shared:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of constants in flash."""
+        """Size of the constants of all programs in flash, in bytes."""
         return constant_bytes(self.programs)
 
     @cached_property
     def types(self) -> frozenset[str]:
-        """Helpers that constants and shared functions have for types, with all that these need."""
+        """Helpers that define types of constants and shared functions, and the helpers that these need."""
         calls = [layer.call for program in self.programs for layer in program.calls]
         records = {constant.record for call in calls for constant in call.constants.values()}
         texts = [part for each in self.functions.values() for part in (each.types, each.prototype)]
         return frozenset(closure_names([*sorted(records), *texts]))
 
     def own(self, code: str, model: str = "") -> str:
-        """The code with its helpers as those of a model, or else of the build; types are the build's."""
+        """Return the code with helpers renamed for a model, or else for the build; types for the build."""
 
         def owned(name: str) -> str:
             return f"{self.name if name in self.types or not model else model}_{name}"

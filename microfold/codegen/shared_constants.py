@@ -1,4 +1,4 @@
-"""Constants that several programs of one build read, e.g. of layers that were trained once for all."""
+"""Constants that several programs of one build read, e.g. of layers that were trained once."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from microfold.support.frozen import frozen
 
 @frozen(eq=False)
 class SharedConstants:
-    """What is there once.
+    """Constants that are stored once for several programs.
 
     Attributes:
-        by_key: in the order in which the first program reads them.
-        readers: names of the programs that read each.
+        by_key: constants in the order in which the first program reads them.
+        readers: names of the programs that read each constant.
     """
 
     by_key: Mapping[ConstantKey, ConstantArray]
@@ -31,20 +31,20 @@ class SharedConstants:
 
     @property
     def saved(self) -> int:
-        """Bytes that programs of their own would have more."""
+        """Bytes that sharing saves, compared with separate programs."""
         return sum(_saved(array.array, self.readers[key]) for key, array in self.by_key.items())
 
     def read_by(self, program: str) -> int:
-        """Bytes of those that a program reads."""
+        """Return the size of the shared constants that a program reads, in bytes."""
         return sum(a.array.nbytes for key, a in self.by_key.items() if program in self.readers[key])
 
 
 def shared_constants(name: str, programs: Sequence[Program], own: Callable[[str], str]) -> SharedConstants:
-    """The constants that more than one of the programs read; none where memories are planned for constants.
+    """Return the constants that several programs read; none if constants are planned for memories.
 
     Args:
-        name: what their names in C begin with.
-        own: types of the templates as those of the build.
+        name: prefix of their C names.
+        own: replaces types of the templates by types of the build.
     """
     found = _uses(programs)
     readers = {key: _readers(uses) for key, uses in found.items()}
@@ -58,7 +58,7 @@ def shared_constants(name: str, programs: Sequence[Program], own: Callable[[str]
                 own(constant.record) or c_type(constant.array),
                 constant.array,
                 constant.record,
-                f"Of {', '.join(readers[key])}: [{', '.join(map(str, constant.array.shape))}]",
+                f"Used by {', '.join(readers[key])}: [{', '.join(map(str, constant.array.shape))}]",
                 constant.members,
                 max(each.alignment for _, _, each in uses),
             )
@@ -66,18 +66,18 @@ def shared_constants(name: str, programs: Sequence[Program], own: Callable[[str]
 
 
 def constant_bytes(programs: Sequence[Program]) -> int:
-    """Bytes of constants in flash of programs in one build: what several read is counted once."""
+    """Return the size of all programs' constants in flash, in bytes; shared constants count once."""
     uses = _uses(programs).values()
     saved = sum(_saved(each[0][2].array, _readers(each)) for each in uses)
     return sum(program.weight_bytes for program in programs) - saved
 
 
-# Where a constant is read.
+# Uses of a constant.
 _Uses = Sequence[tuple[Program, Layer, Constant]]
 
 
 def _uses(programs: Sequence[Program]) -> Mapping[ConstantKey, _Uses]:
-    """All constants of calls that programs may share."""
+    """Return the uses of all constants that programs may share."""
     if any(program.regions is not None and program.regions.constants for program in programs):
         return {}
     found: dict[ConstantKey, list[tuple[Program, Layer, Constant]]] = {}
@@ -90,10 +90,10 @@ def _uses(programs: Sequence[Program]) -> Mapping[ConstantKey, _Uses]:
 
 
 def _readers(uses: _Uses) -> list[str]:
-    """Names of the programs."""
+    """Return the names of the programs that use a constant."""
     return [*dict.fromkeys(program.name for program, _, _ in uses)]
 
 
 def _saved(array: Array, readers: Sequence[str]) -> int:
-    """Bytes that these would have more, each with an array of its own."""
+    """Return the bytes that sharing saves, compared with one array for each reader."""
     return array.nbytes * (len(readers) - 1)

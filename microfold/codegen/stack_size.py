@@ -1,4 +1,4 @@
-"""The macro ``NAME_STACK_SIZE``: how much stack calls of a model take, and how that is known."""
+"""Macro ``NAME_STACK_SIZE``: maximum stack of a model's calls, and its source."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from microfold.codegen.layout import comment_block, comment_text
 from microfold.codegen.provenance import Build
 from microfold.program import Program
 
-# Bytes. No build that `python -m tests.codegen.sweep` makes for a core takes more.
+# Maximum stack in bytes. No build for a core in `python -m tests.codegen.sweep` needs more.
 STACK_BOUND = 2048
 
 
 def stack_bound(program: Program, measured: int | None) -> int | None:
-    """Return the bytes of stack that any call takes at most; None where nothing is known.
+    """Return the maximum stack of any call in bytes, or None if it is unknown.
 
     Args:
-        measured: bytes, as `Measurement.stack`. A build with taps calls a function of the firmware, which
-            nobody has measured.
+        measured: bytes, as `Measurement.stack`. Ignored for a build with taps, because it calls a function
+            of the firmware, which is not measured.
     """
     if measured is not None and not program.options.taps:
         return measured
@@ -26,12 +26,12 @@ def stack_bound(program: Program, measured: int | None) -> int | None:
 
 
 def compile_command(program: Program) -> str:
-    """Return the compiler and the flags with which sizes of the generated code are measured."""
+    """Return the compiler and the flags that are used to measure the generated code."""
     return " ".join([program.target.compiler, *program.target.cpu_flags, program.options.compiler_flag])
 
 
 def definition(program: Program, measured: int | None = None) -> str:
-    """Return the lines of the header that define the macro, or say why it is not there.
+    """Return the lines of the header that define the macro, or a comment that says why it is missing.
 
     Args:
         measured: bytes, as `Measurement.stack`.
@@ -39,24 +39,24 @@ def definition(program: Program, measured: int | None = None) -> str:
     macro = f"{program.name.upper()}_STACK_SIZE"
     size = stack_bound(program, measured)
     if size is None:
-        return comment_block([f"{macro} is not defined: the stack of this build is not known."])
+        return comment_block([f"{macro} is not defined: the stack size of this build is unknown."])
     if size == measured:
-        known = f"read off the machine code that {comment_text(compile_command(program))} makes"
-        known += ". Other compilers and flags need other stacks."
+        known = f"computed from the machine code of {comment_text(compile_command(program))}"
+        known += ". Other compilers and flags need other stack sizes."
     else:
-        known = "not measured for this build. Tests found no code that takes more"
-        known += f", {program.name}_tap_write aside." if program.options.taps else "."
-    text = f"Bytes of stack that a call takes at most, interrupts aside: {known}"
+        known = "not measured for this build. No tested code needs more"
+        known += f", excluding {program.name}_tap_write." if program.options.taps else "."
+    text = f"Maximum stack of a call in bytes, excluding interrupts: {known}"
     return f"{comment_block([text])}\n#define {macro} {size}"
 
 
 def state_stacks(build: Build, measured: Iterable[tuple[Program, int | None]]) -> Build:
-    """Return the build with measured stacks in its headers.
+    """Return the build with measured stack sizes in its headers.
 
-    The identity of the build stays what it is: that does not depend on compilers.
+    The build id does not change, because it must not depend on the compiler.
 
     Args:
-        measured: the programs of the build, each with its bytes, as `Measurement.stack`.
+        measured: programs of the build, each with its stack in bytes, as `Measurement.stack`.
     """
     files = dict(build.files)
     for program, stack in measured:

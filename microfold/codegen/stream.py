@@ -1,7 +1,23 @@
-"""The parts of a model that are computed row by row, as the templates print them.
+"""C code of line-buffer streaming: the schedule of row operations as a `switch` and an array of case numbers.
 
-Events are pieces of code, of which equal ones are one case of a `switch`; the schedule is a string of their
-numbers.
+The planner's schedule is a long list of row operations in which the same few groups recur: copy a row, shift
+a window, call a kernel. Each distinct group becomes one case of a `switch`, and the schedule an array of case
+numbers::
+
+    schedule[] = { 0, 0, 1, 3, 1, 3, 4, ... };
+
+    for each entry of the schedule:
+        switch (entry) {
+        case 0: copy an input row;                               cases below `arrivals` consume
+        case 1: shift the window, copy an input row;             a row of the input
+        ...
+        case 3: conv(...);
+        case 4: conv(...), add the finished row to a counter;
+        }
+
+Groups are equal only if their text is. Addresses that advance with every row would make all texts different.
+They are therefore written relative to counters in the context: the number of finished rows of each resident
+result, and the next slot of each ring.
 """
 
 from __future__ import annotations
@@ -27,7 +43,10 @@ from microfold.support.frozen import frozen
 
 
 class Takes(IntEnum):
-    """Whether a piece of code takes a row of the input: the next one, or the image's first one, again."""
+    """Row of the input that a group of statements consumes, if any.
+
+    FIRST_ROW restarts at the top of the image, for a further value that reads it, e.g. the next column tile.
+    """
 
     NO_ROW = 0
     NEXT_ROW = 1
@@ -35,10 +54,12 @@ class Takes(IntEnum):
 
 
 class CopyText(NamedTuple):
-    """Bytes that come from elsewhere.
+    """Copy of bytes.
 
     Attributes:
-        function: ``memcpy``, or what copies rows over where they were.
+        function: C function: ``memcpy``, or one that allows target and source to overlap.
+        target, source: addresses, as C expressions.
+        size: number of bytes.
     """
 
     function: str
@@ -48,11 +69,15 @@ class CopyText(NamedTuple):
 
 
 class FillText(NamedTuple):
-    """Elements that all hold the same.
+    """Fill of a buffer with one element value, for padding.
 
     Attributes:
-        byte: of which all their bytes are; None: they have different ones.
-        value: of an element.
+        target: address, as a C expression.
+        c_type: C type of an element.
+        length: number of elements.
+        size: number of bytes.
+        byte: value of every byte, for ``memset``; None if the bytes of an element differ.
+        value: element value, as a C literal.
     """
 
     target: str
@@ -64,11 +89,11 @@ class FillText(NamedTuple):
 
 
 class CountText(NamedTuple):
-    """Rows more of what the rest reads.
+    """Increment of the number of finished rows of a resident result.
 
     Attributes:
-        front: which of these values.
-        rows: how many.
+        front: index of the row counter.
+        rows: number of rows.
     """
 
     front: int
@@ -76,11 +101,11 @@ class CountText(NamedTuple):
 
 
 class TurnText(NamedTuple):
-    """The next slot of a ring.
+    """Step to the next slot of a ring.
 
     Attributes:
-        ring: its number.
-        slots: how many it has.
+        ring: index of the slot counter.
+        slots: number of slots of the ring.
     """
 
     ring: int
@@ -88,12 +113,12 @@ class TurnText(NamedTuple):
 
 
 class EntriesText(NamedTuple):
-    """Addresses in a table.
+    """Consecutive entries of an indirection buffer that one statement or loop writes.
 
     Attributes:
-        first: index of the first one.
-        run: how many there are.
-        address: of each; if there are several, `i` counts them.
+        first: index of the first entry.
+        run: number of entries.
+        address: address of a row, as a C expression. If `run` > 1, it contains the loop counter ``i``.
     """
 
     first: int
@@ -102,11 +127,13 @@ class EntriesText(NamedTuple):
 
 
 class TableCallText(NamedTuple):
-    """A call that is given a table of the addresses of rows.
+    """Call of a kernel whose first input is an indirection buffer, a table of row addresses.
 
     Attributes:
-        c_type: of an address.
-        length: how many there are.
+        c_type: C type of an address.
+        length: number of addresses.
+        entries: contents of the buffer.
+        call: call of the kernel.
     """
 
     c_type: str
@@ -118,29 +145,30 @@ class TableCallText(NamedTuple):
 Statement = CopyText | FillText | CallText | CountText | TurnText | TableCallText
 
 
-# Slots that follow each other and are found by a loop.
+# Minimum number of consecutive slots whose addresses a loop writes: fewer are shorter without a loop.
 LOOPED = 4
-# What finds a slot, behind the name of the model.
+# C function that maps a distance from the next slot to a slot number, without the model's prefix.
 _FIND_SLOT = "_mf_slot("
 
 
 @frozen
 class StreamTexts:
-    """What the templates print.
+    """Data of the template `model/stream.j2`, for a model with streamed regions.
 
     Attributes:
-        kinds: pieces of code; those that take a row of the input come first.
-        arrivals: how many do.
-        restarts: how many of these take the first row again: they come before the others.
-        schedule: numbers of kinds.
-        fronts: how many values have rows that are counted.
-        rings: how many have slots that take turns.
-        rest: the layers behind the last of these parts.
-        rows: of the input whose rows are taken; 0: none are.
-        row_length: elements of a row.
-        row_type: of these, in C.
-        given, given_behind: buffers of the caller that the pieces need, and that `rest` needs.
-        unused: those that nothing needs.
+        kinds: distinct groups of statements, the cases of the `switch`. Groups that consume the first row of
+            the input come first, then those that consume the next row, then all others.
+        arrivals: number of cases that consume a row of the input.
+        restarts: number of these that restart at the first row.
+        schedule: case numbers in the order of execution.
+        fronts: number of row counters in the context, one for each resident result.
+        rings: number of slot counters in the context, one for each ring with several slots.
+        rest: calls of the layers after the last region, which compute whole tensors.
+        rows: height of the input that is consumed row by row; 0 without one.
+        row_length: elements of a row of this input.
+        row_type: C type of these elements.
+        given, given_behind: buffers of the caller that the cases use, and those that `rest` uses.
+        unused: names of the caller's buffers that neither of them uses.
     """
 
     kinds: Sequence[Sequence[Statement]]
@@ -159,43 +187,44 @@ class StreamTexts:
 
     @property
     def finds_slots(self) -> bool:
-        """Whether slots behind the next one are asked for."""
+        """Whether some address needs the C function that finds a slot after the next one."""
         return any(_FIND_SLOT in repr(kind) for kind in self.kinds)
 
     @property
     def headers(self) -> frozenset[str]:
-        """Standard headers for what fills rows."""
+        """Standard headers for the fill values."""
         fills = (each for kind in self.kinds for each in kind if isinstance(each, FillText))
         return frozenset({"math.h"} if any("INFINITY" in fill.value for fill in fills) else ())
 
     @property
     def number_type(self) -> str:
-        """Of the schedule's elements."""
+        """C type of an element of the schedule."""
         return "uint8_t" if len(self.kinds) <= 256 else "uint16_t"
 
     @property
     def bytes(self) -> int:
-        """Of the schedule."""
+        """Size of the schedule, in bytes of flash."""
         return len(self.schedule) * (1 if len(self.kinds) <= 256 else 2)
 
     @property
     def context_bytes(self) -> int:
-        """Of the place in the schedule, which a context keeps."""
+        """Size of the position in the schedule and of all counters in the context, in bytes."""
         return align(4 * (1 + self.fronts + self.rings))
 
 
 @frozen
 class StreamWriter:
-    """Writes the events of a stream.
+    """Generator of the `StreamTexts` of a model.
 
     Args:
-        spot: the address of a spot.
-        call: the text of a layer's call, by its index, with addresses of the rows that it reads, by operand,
-            and of the one that it writes.
-        address_type: of a layer, by its index, the type of the addresses in the table that it is given, in C.
-        calls: texts of all layers' calls.
-        name: of the model.
-        ports: buffers of the caller.
+        memory: planned schedule and addresses.
+        spot: returns the address of rows as a C expression.
+        call: returns the call of a layer, from the layer's index, the addresses of the rows that it reads (by
+            operand index), and the address of the rows that it writes.
+        address_type: returns the C type of the entries of a layer's indirection buffer, from its index.
+        calls: calls of all layers, by layer index.
+        name: prefix of the model's C names.
+        ports: buffers that the caller passes.
     """
 
     memory: StreamMemory
@@ -208,14 +237,17 @@ class StreamWriter:
 
     @cached_property
     def _counted(self) -> Mapping[Value, int]:
-        """Values of which others read all rows, with their numbers: where the next row lies is counted."""
+        """Resident results, each with the index of the counter of its finished rows.
+
+        Accumulated results have no counter, because their only row never advances.
+        """
         regions = self.memory.timeline.regions
         rows = [v for region in regions for v in region.fronts if not region.producers[v].accumulates]
         return {value: index for index, value in enumerate(rows)}
 
     @cached_property
     def _slots(self) -> Mapping[Value, int]:
-        """How many slots rings have, of those with several."""
+        """Rings with several slots, each with its number of slots."""
         found: dict[Value, int] = {}
         for windows, _, _ in self.memory.timeline.streams:
             for value in windows.region.rings:
@@ -225,17 +257,17 @@ class StreamWriter:
 
     @cached_property
     def _rings(self) -> Mapping[Value, int]:
-        """The numbers of these rings."""
+        """Rings with several slots, each with the index of its slot counter."""
         return {value: index for index, value in enumerate(self._slots)}
 
     @cached_property
     def _image(self) -> Value | None:
-        """The input whose rows are taken."""
+        """Input that is consumed row by row, if any."""
         taken = (rows for region in self.memory.timeline.regions for rows in region.taken.values())
         return next((rows.image for rows in taken), None)
 
     def texts(self) -> StreamTexts:
-        """All of it."""
+        """Return the template data of the whole model."""
         groups, takes_row = self._groups()
         distinct = dict.fromkeys(zip(groups, takes_row, strict=True))
         kinds = sorted(distinct, key=lambda kind: -kind[1])
@@ -249,7 +281,7 @@ class StreamWriter:
             if isinstance(each, CallText | TableCallText)
         ]
         given, behind = self._read_by(calls), self._read_by(rest)
-        # The only input of models whose rows are read where the caller has them.
+        # The only input of the model, whose rows are read from the caller's memory.
         rows = [port for port in self.ports if image is not None and port.direction == "input"]
         return StreamTexts(
             kinds=[statements for statements, _ in kinds],
@@ -268,13 +300,16 @@ class StreamWriter:
         )
 
     def _read_by(self, calls: Sequence[CallText]) -> list[Port]:
-        """The caller's buffers that calls name."""
+        """Return the caller's buffers that calls use."""
         arguments = {argument for call in calls for argument in call.arguments}
         return [port for port in self.ports if port.name in arguments]
 
     def _groups(self) -> tuple[list[tuple[Statement, ...]], list[Takes]]:
-        """Pieces of code up to a call or a row of the input, and whether they take one."""
-        # Rows of what is held whole, and the slots that rings write next.
+        """Return the groups of statements in order of execution, and the input row that each consumes.
+
+        A group ends with a kernel call or with a row of the input.
+        """
+        # Finished rows of resident results, and the next slots of rings.
         there: dict[Value, int] = dict.fromkeys((*self._counted, *self._rings), 0)
         groups: list[tuple[Statement, ...]] = []
         takes_row: list[Takes] = []
@@ -294,12 +329,12 @@ class StreamWriter:
                     and not group
                     and all(isinstance(each, Slide) and each.source.newest for each in moment)
                 ):
-                    # Carried home: with the call that has read them.
+                    # Copies back from a staged line buffer belong to the call that has read it.
                     groups[-1] += tuple(statements)
                     continue
                 group += statements
                 takes = self._takes(moment, taken)
-                # What needs no row of the input comes with the first one.
+                # Until the first row of the input arrives, calls that need none join its group.
                 begun = groups or self._image is None
                 if takes > Takes.NO_ROW or (begun and any(isinstance(each, RowsCall) for each in moment)):
                     groups.append(tuple(group))
@@ -308,7 +343,7 @@ class StreamWriter:
         return groups, takes_row
 
     def _takes(self, event: Sequence[Operation], taken: set[Value]) -> Takes:
-        """Whether it takes a row of the input; `taken`: what has been before."""
+        """Return the input row that an event consumes; `taken`: values that have consumed rows, updated."""
         value = next((operation.value for operation in event if isinstance(operation, Arrive)), None)
         if value is None:
             return Takes.NO_ROW
@@ -363,7 +398,7 @@ class StreamWriter:
         return made
 
     def _entries(self, rows: Spot | Table, there: Mapping[Value, int]) -> tuple[EntriesText, ...]:
-        """Addresses of rows; those in slots that follow each other as one."""
+        """Return the contents of an indirection buffer; consecutive slots become one entry."""
         spots = rows.spots if isinstance(rows, Table) else (rows,)
         found: list[EntriesText] = []
         place = 0
@@ -375,7 +410,7 @@ class StreamWriter:
         return tuple(found)
 
     def _run(self, spots: Sequence[Spot]) -> int:
-        """How many of the first rows lie in slots that follow each other, if they are worth a loop."""
+        """Return how many of the first rows are in consecutive slots; 1 if too few for a loop."""
         slots = self._slots.get(spots[0].value, 0)
         length = pitch(spots[0].value)
         run = 1
@@ -390,10 +425,14 @@ class StreamWriter:
         return run if run >= LOOPED else 1
 
     def _row(self, spot: Spot, there: Mapping[Value, int], further: str = "") -> str:
-        """Where rows lie: of what is held whole, behind the rows that are there; of rings, in their slots.
+        """Return the address of rows as a C expression.
+
+        Addresses in resident results are relative to their row counter, those in rings to the next slot. All
+        other addresses are constant.
 
         Args:
-            further: slots behind that one, in C.
+            there: values of the counters when the address is evaluated.
+            further: number of slots to advance from this row, as a C expression.
         """
         if spot.newest or spot.value not in there:
             return self.spot(spot)
@@ -417,7 +456,7 @@ class StreamWriter:
         held = set(fill.tobytes())
         size = rows * pitch(value)
         byte = held.pop() if len(held) == 1 else None
-        # float16 elements are their bits.
+        # C99 has no float16: write the bits of an element.
         element = fill.view(np.uint16) if dtype is DType.FLOAT16 else fill
         text = literal(element.item())
         return FillText(address, C_TYPES[dtype], size // dtype.itemsize, size, byte, text)

@@ -1,4 +1,4 @@
-"""The layer struct of a kernel function: the declared fields that its calls have parameters for."""
+"""Layer struct of a kernel function: the declared fields for which its calls have parameters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from microfold.kernels.call import Constant, KernelCall, Parameter
 from microfold.kernels.fields import Field
 from microfold.support.frozen import frozen
 
-# Types narrower than int32_t and what they hold, the narrowest first; unsigned ones load in less code.
+# Types narrower than int32_t with their ranges, the narrowest first; unsigned types need less code to load.
 _NARROW = {
     "uint8_t": (0, 255),
     "int8_t": (-128, 127),
@@ -25,7 +25,7 @@ class Member:
     """A member of a struct.
 
     Attributes:
-        type: in C, what stands before the name.
+        type: C text before the name.
     """
 
     name: str
@@ -44,18 +44,19 @@ class Struct:
 
 
 def definitions(structs: Sequence[Struct]) -> str:
-    """Structs in C."""
+    """Return the definitions of structs in C."""
     return environment().get_template("model/layer_struct.j2").render(structs=structs).strip()
 
 
 def layer_structs(name: str, calls: Sequence[KernelCall], *, narrow: bool) -> tuple[Struct, ...]:
-    """A function's layer struct, behind those of its members that are structs; empty if it has no fields.
+    """Return structs of members, then the function's layer struct; empty if the function has no fields.
 
     Args:
-        name: of the function in C.
+        name: C name of the function.
         calls: all calls of the function; at least one.
-        narrow: integers are in types that are just large enough for all calls, behind all others, the widest
-            first. Reading them, C makes int32_t of all. Not those of inner structs, which functions write to.
+        narrow: store integers in types just large enough for all calls, after all other members, the widest
+            first. C converts them to int32_t when they are read. Inner structs keep int32_t, because
+            functions write to them.
 
     Raises:
         ValueError: the calls have different parameters.
@@ -87,7 +88,7 @@ def layer_structs(name: str, calls: Sequence[KernelCall], *, narrow: bool) -> tu
 
 
 def _inner_layers(held: Iterable[str]) -> set[str]:
-    """Fields that are the layers of other functions: whose own fields are called after them."""
+    """Return the fields that are layer structs of other functions: the prefixes of dotted names."""
     return {name.rpartition(".")[0] for name in held if "." in name}
 
 
@@ -98,7 +99,7 @@ def _members(
     inner: Collection[str],
     prefix: str = "",
 ) -> list[Member]:
-    """Those of the fields whose names are the prefix and a word, in declared order."""
+    """Return the members for fields whose names are the prefix and one word, in declared order."""
     members: list[Member] = []
     for field in fields:
         name = field.name.removeprefix(prefix)
@@ -113,16 +114,16 @@ def _members(
 
 
 def _type(name: str, values: Sequence[Parameter]) -> str:
-    """The C type that values have which are not otherwise declared."""
+    """Return the C type of the values of a field without a declared type."""
     types = {_value_type(value) for value in values}
     if len(types) > 1:
-        raise ValueError(f"{name}: all calls must give one C type; they give {', '.join(sorted(types))}")
+        raise ValueError(f"{name}: all calls must use one C type; got {', '.join(sorted(types))}")
     return types.pop()
 
 
 def _value_type(value: Parameter) -> str:
     if value is None:
-        raise ValueError("a pointer that may be to nothing must declare its C type")
+        raise ValueError("the field of a pointer that may be null must declare its C type")
     if isinstance(value, Constant):
         return f"const {value.record or c_type(value.array)} *"
     return "float" if isinstance(value, float) else "int32_t"
@@ -131,9 +132,9 @@ def _value_type(value: Parameter) -> str:
 def _narrowed(
     members: Sequence[Member], held: Mapping[str, Sequence[Parameter]], fields: Iterable[Field]
 ) -> list[Member]:
-    """The members with integers in types that are just large enough, behind all others.
+    """Return the members with integers in types that are just large enough, after all other members.
 
-    Those whose fields declare a type keep it.
+    A field with a declared type keeps it.
     """
     declared = {field.name for field in fields if field.c_type}
     kept: list[Member] = []
@@ -149,7 +150,7 @@ def _narrowed(
 
 
 def _narrowest(values: Sequence[Parameter]) -> str:
-    """The narrowest type that holds all values; empty if only int32_t does."""
+    """Return the narrowest type that holds all values; empty if only int32_t does."""
     integers = [value for value in values if isinstance(value, int)]
     for name, (low, high) in _NARROW.items():
         if low <= min(integers) and max(integers) <= high:

@@ -1,9 +1,9 @@
-"""Taps: what a build with `--taps` writes while it runs, record after record, and what a record looks like.
+"""Tensor trace: the records that a build with `--taps` writes while it runs, and their format.
 
-A record is a head of eight 32-bit words, little-endian: magic; format, role (8 bits each) and index (16
-bits); layer; run; ticks; build; length; CRC-32 of the words before. Then the payload, which is the tensor as
-the core has it in memory, or, if the highest bit of the role is set, the CRC-32 of it; then the CRC-32 of the
-payload.
+A record consists of a head, the payload, and the CRC-32 of the payload. The head has eight 32-bit words,
+little-endian: magic; format, role (8 bits each) and index (16 bits); layer; run; ticks; build; length; CRC-32
+of the words before. The payload is the tensor as it is in the core's memory, or the CRC-32 of the tensor if
+the highest bit of the role is set.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _TEXT_WIDTH = 90
 
 
 class Role(enum.IntEnum):
-    """What the tensor of a record is.
+    """Role of a record's tensor.
 
-    `RUN_BEGIN` and `RUN_END` are none: the payload of the first one is a `BuildText`, the other one has none.
-    Layer inputs are read right before the layer runs, layer outputs right behind it, states before the first
-    layer and model outputs behind the last.
+    `RUN_BEGIN` and `RUN_END` have no tensor: the payload of `RUN_BEGIN` is a `BuildText`, `RUN_END` has no
+    payload. Layer inputs are read right before the layer runs, and layer outputs right after it. States are
+    read before the first layer, and model outputs after the last layer.
     """
 
     RUN_BEGIN = 0
@@ -43,11 +43,11 @@ class Role(enum.IntEnum):
 
 @frozen
 class Tap:
-    """A tensor that every run writes once.
+    """A traced tensor, which every run writes once.
 
     Attributes:
-        layer: that reads or writes it; 0 for those of the whole run.
-        index: of the input, state or output among those of the model or of the layer.
+        layer: index of the layer that reads or writes it; 0 for tensors of the whole run.
+        index: number of the input, state or output of the model or of the layer.
     """
 
     role: Role
@@ -57,18 +57,18 @@ class Tap:
 
     @property
     def key(self) -> tuple[Role, int, int]:
-        """Tells it from all others of the run."""
+        """Unique key within a run."""
         return self.role, self.layer, self.index
 
 
 def run_begin(program: Program) -> list[Tap]:
-    """What is written before the first layer."""
+    """Return the tensors that are written before the first layer."""
     inputs = [Tap(Role.MODEL_INPUT, 0, i, buffer) for i, buffer in enumerate(program.inputs)]
     return inputs + [Tap(Role.STATE, 0, i, slot.buffer) for i, slot in enumerate(program.state)]
 
 
 def layer_begin(layer: Layer) -> list[Tap]:
-    """What a layer reads; the same bytes once, constants not at all."""
+    """Return the tensors that a layer reads, without constants and duplicates."""
     found: dict[tuple[str, int, int], Tap] = {}
     for index, buffer in enumerate(layer.inputs):
         place = (buffer.region, buffer.offset, buffer.type.nbytes)
@@ -78,17 +78,17 @@ def layer_begin(layer: Layer) -> list[Tap]:
 
 
 def layer_done(layer: Layer) -> list[Tap]:
-    """What a layer wrote."""
+    """Return the tensors that a layer has written."""
     return [Tap(Role.LAYER_OUTPUT, layer.index, i, buffer) for i, buffer in enumerate(layer.outputs)]
 
 
 def run_end(program: Program) -> list[Tap]:
-    """What is written behind the last layer."""
+    """Return the tensors that are written after the last layer."""
     return [Tap(Role.MODEL_OUTPUT, 0, i, buffer) for i, buffer in enumerate(program.outputs)]
 
 
 def schedule(program: Program) -> Iterator[Tap]:
-    """All of one run, in order."""
+    """Yield all traced tensors of a run, in order."""
     yield from run_begin(program)
     for layer in program.layers:
         yield from layer_begin(layer)
@@ -98,12 +98,12 @@ def schedule(program: Program) -> Iterator[Tap]:
 
 @frozen
 class BuildText:
-    """What the first record of a run says of the build.
+    """Description of the build in the first record of a run.
 
     Attributes:
-        version: of microfold.
-        sha256, file: of the model; empty if it was none.
-        command: the command line; empty if a program compiled it.
+        version: version of microfold.
+        sha256, file: hash and name of the model file; empty without a file.
+        command: command line of the build; empty if it was compiled through the Python API.
     """
 
     version: str
@@ -119,23 +119,23 @@ class BuildText:
 
     @staticmethod
     def parse(payload: bytes) -> BuildText:
-        """The text of a record, whatever it holds."""
+        """Return the description in a payload, even if it is malformed."""
         lines = payload.decode("utf-8", errors="replace").split("\n")
         return BuildText(*(lines + [""] * 4)[:4])
 
     def __str__(self) -> str:
-        # No name of a file can add a line: it is that of the command, which shlex has quoted.
+        # Line breaks in a file name must not add lines. The command is quoted by shlex.
         lines = (self.version, self.sha256, self.file, self.command)
         return "\n".join(" ".join(line.splitlines()) for line in lines)
 
     @property
     def literals(self) -> list[str]:
-        """The text as C strings, a line each."""
+        """Text as C strings, each on a line."""
         return [*_pieces(str(self))]
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """C strings that together are the text: short ones, each within a line of it."""
+    """Yield C strings that together are the text: short ones, which end at line breaks."""
     piece = ""
     for character in text:
         if len(string_literal(piece + character)) > _TEXT_WIDTH:
@@ -149,5 +149,5 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def roles() -> Sequence[tuple[str, int]]:
-    """Names of the roles in C, and their values."""
+    """Return the C names of the roles, and their values."""
     return [(role.name.lower(), role.value) for role in Role]

@@ -1,10 +1,11 @@
-"""Dimensions that a file leaves open get a value: the shapes of the IR are static.
+"""Binding of open dimensions to values, because the shapes of the IR are static.
 
-A file writes -1 for such a dimension of an input, usually the batch, and perhaps a shape for the time being.
-Left alone, a dimension is as that shape says, or 1. A value given here is taken for the input; the shapes
-behind it follow from it by the type rules, whatever the file says there. (TVM's BindSymbolicVars does so to a
-graph; here it is done while a model is imported, as nothing later knows an open dimension. `change_batch`
-changes the batch of a graph, also where a file has fixed it.)
+A file marks an open dimension of an input, usually the batch, by -1. It may also contain a preliminary shape,
+which is the default; otherwise the dimension is 1. A shape that is set here replaces the shape of the input.
+The type rules then infer all later shapes, and the shapes in the file are ignored.
+
+TVM's BindSymbolicVars works on graphs. Here, binding is part of the import, because graphs have no open
+dimensions. `change_batch` changes the batch of a graph, also if the file has fixed it.
 """
 
 from __future__ import annotations
@@ -25,30 +26,30 @@ NO_SHAPES: Shapes = MappingProxyType({})
 
 
 def parse_shapes(texts: Iterable[str]) -> dict[str, Shape]:
-    """Shapes from ``NAME=1,49,10,1``.
+    """Parse shapes of the form ``NAME=1,49,10,1``.
 
     Raises:
-        InputError: a text is not of that form, or two are of one name.
+        InputError: a text does not have this form, or a name occurs twice.
     """
     shapes: dict[str, Shape] = {}
     for text in texts:
         name, sign, extents = text.rpartition("=")
         if not sign or not name or not re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*", extents):
-            raise InputError(f"an input's shape must be NAME=1,49,10,1 or the like; it is {text!r}")
+            raise InputError(f"the shape of an input must have the form NAME=1,49,10,1; got {text!r}")
         if name in shapes:
-            raise InputError(f"input {name!r} is given two shapes")
+            raise InputError(f"input {name!r} must have one shape; two are given")
         shapes[name] = tuple(map(int, extents.split(",")))
     return shapes
 
 
 def bind_symbolic_vars(subgraph: RawSubgraph, shapes: Shapes) -> RawSubgraph:
-    """The subgraph with the shapes for its inputs.
+    """Return the subgraph with new shapes of its inputs.
 
     Args:
-        shapes: by name of the input.
+        shapes: shapes by the name of the input.
 
     Raises:
-        InputError: there is no input of that name, or the shape does not fit what the file has fixed.
+        InputError: no input has such a name, or a shape contradicts dimensions that the file has fixed.
     """
     inputs = {subgraph.tensors[index].name: index for index in subgraph.inputs}
     unknown = [name for name in shapes if name not in inputs]
@@ -66,7 +67,7 @@ def _bound(tensor: RawTensor, shape: Shape) -> RawTensor:
     fits = len(fixed) == len(shape) and all(a in (-1, b) for a, b in zip(fixed, shape, strict=True))
     if not fits or not 0 < math.prod(shape) <= MAX_ELEMENTS:
         raise InputError(
-            f"a shape of input {tensor.name!r} must fit {fixed}, where -1 is open, "
-            f"with 1 to {MAX_ELEMENTS} elements; it is {list(shape)}"
+            f"the shape of input {tensor.name!r} must match {fixed}, where -1 is any size, "
+            f"and have 1 to {MAX_ELEMENTS} elements; got {list(shape)}"
         )
     return replace(tensor, shape=shape)

@@ -1,4 +1,4 @@
-"""Subgraphs that operators run, as they are imported."""
+"""Imported subgraphs of control-flow operators."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from microfold.support.frozen import frozen
 
 @frozen
 class Body:
-    """An imported subgraph.
+    """Imported subgraph.
 
     Attributes:
-        graph: takes and gives values only.
-        outputs: of the subgraph in the file: values of the graph, and variables of the model.
-        variables: those of the model that it reads or assigns, with what stands for them inside.
+        graph: graph without the variables; its inputs and outputs are values.
+        outputs: outputs of the subgraph in the file: values of the graph, and variables of the model.
+        variables: variables of the model that the subgraph reads or assigns, each with its counterpart
+            in the subgraph.
     """
 
     graph: Graph
@@ -26,20 +27,20 @@ class Body:
     variables: Mapping[Variable, Variable]
 
     def assigns(self, variable: Variable) -> bool:
-        """Whether the variable may hold something else after a run."""
+        """Return whether a run may change the variable."""
         inner = self.variables.get(variable)
         return inner is not None and inner.current is not inner.value
 
     def content(self, variable: Variable) -> Value | None:
-        """What the body takes or makes a variable for; None if it does not touch it."""
+        """Return the value of a variable after a run; None if the body does not use the variable."""
         inner = self.variables.get(variable)
         return inner.current if inner is not None else None
 
     def closed(self, variables: Sequence[Value], touched: Sequence[Variable], *, gives: bool) -> Graph:
-        """The graph with variables as further inputs and, if it `gives` them back, outputs.
+        """Return the graph with variables as additional inputs and, if it `gives` them back, outputs.
 
         Args:
-            variables: the content of each before the run.
+            variables: the value of each variable before the run.
             touched: the variables, in the same order.
         """
         inputs: list[Value] = []

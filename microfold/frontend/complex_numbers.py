@@ -1,7 +1,7 @@
-"""Complex numbers of a file: float32 values with a last axis of two, the real and the imaginary part.
+"""Representation of complex numbers: float32 values with a last axis of two, real and imaginary part.
 
-While operators are imported, a value of the shape that the file has stands in for the parts. Operators that
-only move elements move stand-ins, and `with_parts` says what that is to the parts. Graphs have parts only.
+During the import, a placeholder value with the shape in the file stands for the parts. If an operator moves
+elements of a placeholder, `with_parts` returns the operator for the parts. Graphs contain parts only.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
 from microfold.ops.signal.complex_numbers import PARTS
 
-COMPLEX_NAME = "COMPLEX64"  # of their type in the format
+COMPLEX_NAME = "COMPLEX64"  # name of the type in the file format
 
-# Operators of the file format that take or give complex numbers.
+# Operators of the file format that read or return complex numbers.
 COMPLEX = operator_names(
     *("RFFT2D", "COMPLEX_ABS", "REAL", "IMAG", "MUL", "CAST", "SHAPE", "RANK"),
     *("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "SLICE", "STRIDED_SLICE", "TRANSPOSE", "TILE", "BROADCAST_TO"),
@@ -27,9 +27,9 @@ COMPLEX = operator_names(
 
 
 def with_parts(op: Op) -> Op | None:
-    """Return the operator that does to parts as this one does to complex numbers; None if there is none.
+    """Return the operator on parts that is equivalent to an operator on complex numbers, or None.
 
-    The axis of parts is the last one.
+    The last axis of the parts holds the real and the imaginary part.
     """
     match op:
         case Reshape():

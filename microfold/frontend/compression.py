@@ -1,9 +1,11 @@
-"""Constants as TFLM's compression writes them: a bit string, and what tells how to read it.
+"""Decoder of constants that were compressed for TFLM.
 
-Facts: https://github.com/tensorflow/tflite-micro/blob/main/tensorflow/lite/micro/kernels/decode_state.h, and
-decode_state_lut.cc, decode_state_huffman.cc and decode_state_prune.cc beside it. What tells how to read the
-string, the ancillary data, begins with a header of 16 bytes: the way in byte 0, a version, 1, in bytes 1 and
-4, parameters of the way in bytes 5 and 6. Bit strings begin at the highest bit of their first byte.
+A compressed constant is a bit string with ancillary data. The ancillary data begin with a header of 16 bytes:
+the method in byte 0, the version (1) in bytes 1 and 4, and parameters of the method in bytes 5 and 6. Bit
+strings begin at the highest bit of their first byte.
+
+Source: https://github.com/tensorflow/tflite-micro/blob/main/tensorflow/lite/micro/kernels/decode_state.h, and
+decode_state_lut.cc, decode_state_huffman.cc and decode_state_prune.cc in the same folder.
 """
 
 from __future__ import annotations
@@ -15,24 +17,24 @@ from microfold.ir.types import Array, DType, Quant
 
 HEADER = 16
 LUT, HUFFMAN, PRUNE = 0, 1, 2
-_WINDOW = 4  # bytes that hold what one entry reads, wherever it begins
+_WINDOW = 4  # bytes that contain the bits of one entry at any bit position
 TYPES = (DType.INT8, DType.INT16, DType.INT32, DType.FLOAT32)
 
 
 def decoded(
     encoded: Array, ancillary: Array, dtype: DType, shape: tuple[int, ...], quant: Quant | None
 ) -> Array:
-    """The array that a compressed constant stands for.
+    """Decompress a constant.
 
     Args:
-        encoded, ancillary: bytes.
-        quant: of the array, which has tables or zero points of each channel.
+        encoded, ancillary: uint8 arrays.
+        quant: quantisation of the constant. With several channels, each has its own table or zero point.
 
     Raises:
-        Unsupported: the data are none that TFLM reads.
+        Unsupported: TFLM cannot read the data.
     """
     if dtype not in TYPES:
-        raise Unsupported(f"it decodes {', '.join(t.value for t in TYPES)}; its result is {dtype.value}")
+        raise Unsupported(f"its result must be {', '.join(t.value for t in TYPES)}; it is {dtype.value}")
     if ancillary.size < HEADER or ancillary[1] != 1 or ancillary[4] != 1:
         raise Unsupported(f"its ancillary data must begin with 16 bytes of version 1; it is {ancillary[:16]}")
     count = int(np.prod(shape))
@@ -43,7 +45,7 @@ def decoded(
     if int(ancillary[0]) == HUFFMAN:
         return _from_code(bits, body, int(ancillary[5]), count, dtype).reshape(shape)
     if int(ancillary[0]) not in ways:
-        raise Unsupported(f"its way of compression must be 0 to 2; it is {int(ancillary[0])}")
+        raise Unsupported(f"its compression method must be 0 to 2; it is {int(ancillary[0])}")
     values = body[: body.size // dtype.itemsize * dtype.itemsize].view(dtype.numpy)
     points = np.array(quant.zero_points if quant is not None else (0,), dtype.numpy)
     way = ways[int(ancillary[0])]
@@ -51,7 +53,7 @@ def decoded(
 
 
 def _channels(shape: tuple[int, ...], quant: Quant | None) -> Array:
-    """The channel of each element, int [elements]: along the first or the last axis."""
+    """Return the channel of each element, int [elements]. Channels are on the first or the last axis."""
     count = int(np.prod(shape))
     if quant is None or quant.axis is None:
         return np.zeros(count, np.int64)
@@ -65,7 +67,10 @@ def _channels(shape: tuple[int, ...], quant: Quant | None) -> Array:
 
 
 def _looked_up(bits: Array, values: Array, ancillary: Array, channels: Array, _points: Array) -> Array:
-    """Indices into a table of each channel: their width in byte 5, elements from table to table in byte 6."""
+    """Decode indices into one table per channel.
+
+    Byte 5 has the width of an index in bits, byte 6 the distance between two tables in elements.
+    """
     width, stride = int(ancillary[5]) & 7, int(ancillary[6])
     if width == 0 or bits.size < width * channels.size:
         raise Unsupported(f"{channels.size} indices of {width} bits must be in its {bits.size} bits")
@@ -77,12 +82,12 @@ def _looked_up(bits: Array, values: Array, ancillary: Array, channels: Array, _p
 
 
 def _filled(bits: Array, values: Array, _ancillary: Array, channels: Array, points: Array) -> Array:
-    """A bit for each element: the next value, or the zero point of its channel."""
+    """Decode one bit per element: it selects the next value, or the zero point of the channel."""
     kept = bits[: channels.size].astype(bool)
     if kept.size < channels.size or int(kept.sum()) > values.size:
         raise Unsupported(
-            f"it must have {channels.size} bits, and as many values as are set; it has {bits.size} bits, "
-            f"{int(kept.sum())} set, and {values.size} values"
+            f"it must have {channels.size} bits, and a value for each bit that is set; it has {bits.size} "
+            f"bits, {int(kept.sum())} set, and {values.size} values"
         )
     array = points[channels if points.size > 1 else np.zeros_like(channels)]
     array[kept] = values[: int(kept.sum())]
@@ -90,16 +95,23 @@ def _filled(bits: Array, values: Array, _ancillary: Array, channels: Array, poin
 
 
 def _from_code(bits: Array, body: Array, parameters: int, count: int, dtype: DType) -> Array:
-    """A Huffman code: tables that lead to symbols, each entry by as many bits as its table needs.
+    """Decode a Huffman code, stored as a tree of lookup tables.
 
-    An entry has a bit that says whether it is a symbol; four bits, how many of those read belong to it, or
-    the size of the next table less 1; and the symbol, or how far behind the entry that table begins. Bit 0 of
-    the parameters: entries have 32 bits, else 16, for int8 only; bits 4 to 7: the size of the first table
-    less 1.
+    A table is indexed by the next bits of the string. Its size is the number of these bits. The fields of an
+    entry, from the highest bit down, are:
+
+    - 1 bit: whether the entry is a symbol.
+    - 4 bits: the number of bits that belong to the symbol; else the size of the next table, less 1.
+    - The symbol; else the distance from the entry to the next table, in entries.
+
+    Bit 0 of the parameters selects entries of 32 bits, else 16 bits (int8 only). Bits 4 to 7 have the size of
+    the first table, less 1.
     """
     wide = bool(parameters & 1)
     if dtype not in (DType.INT8, DType.INT16) or (dtype is DType.INT16 and not wide):
-        raise Unsupported(f"a code of {'32' if wide else '16'}-bit entries does not give {dtype.value}")
+        raise Unsupported(
+            f"a Huffman code with {'32' if wide else '16'}-bit entries cannot encode {dtype.value}"
+        )
     entry = np.dtype("<u4" if wide else "<u2")
     table = body[: body.size // entry.itemsize * entry.itemsize].view(entry).astype(np.int64).tolist()
     found, sizes = (31, 27) if wide else (15, 11)
@@ -110,7 +122,7 @@ def _from_code(bits: Array, body: Array, parameters: int, count: int, dtype: DTy
         while True:
             if at >= bits.size:
                 raise Unsupported(f"its {bits.size} bits end before element {number} of {count}")
-            # What is read beyond the end of the string does not belong to a symbol.
+            # Bits after the end of the string do not belong to a symbol.
             window = int.from_bytes(string[at // 8 : at // 8 + _WINDOW], "big")
             place += window >> (8 * _WINDOW - at % 8 - size) & ((1 << size) - 1)
             if place >= len(table):

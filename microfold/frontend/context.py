@@ -1,4 +1,4 @@
-"""What an importer function sees of its operator."""
+"""Operator context: the interface between an importer function and the operator that it imports."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ CLIPS = {
 
 
 class OperatorContext:
-    """One operator while it is imported.
+    """Operator during its import.
 
     Args:
-        raw: the operator as the file has it.
-        scope: its subgraph's values; importers add to them through `finish`.
+        raw: the operator in the file.
+        scope: values of the operator's subgraph. Importers add results with `finish`.
     """
 
     def __init__(self, raw: RawOperator, scope: Scope):
@@ -64,10 +64,10 @@ class OperatorContext:
         self._is_shifted = raw.name in SHIFTED or (raw.name in MOVING and computed)
 
     def options(self, kind: str) -> OperatorOptions | None:
-        """The builtin options as the file has them; None if it has none.
+        """Return the builtin options of this class; None if the file has none.
 
         Raises:
-            Unsupported: they are others, or a field holds what the format does not know.
+            Unsupported: the file has options of another class, or a field has a value unknown to the format.
         """
         code = self.raw.options_code()
         options = self.raw.options(kind)
@@ -82,7 +82,7 @@ class OperatorContext:
         return options
 
     def required_options(self, kind: str) -> OperatorOptions:
-        """The builtin options of that class.
+        """Return the builtin options of this class.
 
         Raises:
             Unsupported: the file has none.
@@ -93,11 +93,13 @@ class OperatorContext:
         return options
 
     def require_count(self, field: str, stated: int, found: int, what: str) -> None:
-        """Refuse options that count otherwise than the operands do.
+        """Reject a count in the options that differs from the number of operands.
 
         Args:
-            field: of the options, as the format spells it.
-            what: is counted.
+            field: name of the option in the format.
+            stated: count in the options.
+            found: number of operands.
+            what: noun for the operands, for the message.
 
         Raises:
             Unsupported: the numbers differ.
@@ -106,11 +108,11 @@ class OperatorContext:
             raise Unsupported(f"{field} must be the number of its {what}, {found}; it is {stated}")
 
     def require_type(self, field: str, stated: int) -> None:
-        """Refuse options that name another element type than output 0 has.
+        """Reject an element type in the options that differs from the type of output 0.
 
         Args:
-            field: of the options, as the format spells it.
-            stated: a member of `TensorType`.
+            field: name of the option in the format.
+            stated: type in the options, a member of the format's `TensorType`.
 
         Raises:
             Unsupported: the types differ.
@@ -124,7 +126,7 @@ class OperatorContext:
         return len(self.raw.inputs)
 
     def optional(self, index: int) -> Value | None:
-        """Input `index`, or None if it is absent."""
+        """Return input `index`, or None if it is absent."""
         if index >= len(self.raw.inputs) or self.raw.inputs[index] < 0:
             return None
         self._read.add(index)
@@ -139,11 +141,10 @@ class OperatorContext:
         return self._signed(value) if self._is_shifted and is_legacy(value.type) else value
 
     def _is_widened(self, element: ElementType | TensorType) -> bool:
-        """Whether it is float16, of an operator that computes float32 instead."""
+        """Return whether the type is float16 and the operator computes in float32 instead."""
         return self.raw.name in WIDENED and element.dtype is DType.FLOAT16
 
     def _signed(self, value: Value) -> Value:
-        """A legacy uint8 value as int8."""
         if value not in self.scope.signed:
             name, element = f"{value.name}_signed", signed(value.type.element)
             array = self.scope.constants.get(value)
@@ -154,24 +155,26 @@ class OperatorContext:
         return self.scope.signed[value]
 
     def resource(self, index: int) -> int:
-        """Tensor index of input `index`, which must be a variable's handle."""
+        """Return the tensor index of input `index`, which must be a variable's handle."""
         if index >= len(self.raw.inputs):
             raise Unsupported(f"input {index} is missing")
         self._read.add(index)
         return self.raw.inputs[index]
 
     def memory(self, index: int) -> RawTensor:
-        """Input `index`, of which only the place in memory counts."""
+        """Return the tensor of input `index`, whose content the operator does not read."""
         if index >= len(self.raw.inputs) or self.raw.inputs[index] < 0:
             raise Unsupported(f"input {index} is missing")
         self._read.add(index)
         return self.scope.tensors[self.raw.inputs[index]]
 
     def block_scales(self, index: int) -> tuple[Array, int] | None:
-        """Scales of the blocks of input `index`, and the length of a block; None if it is not in blocks.
+        """Return the scales of the blocks of input `index`, and the length of a block, in elements.
+
+        The result is None if the input is not quantised in blocks.
 
         Raises:
-            Unsupported: they are not constant, or do not fit its shape.
+            Unsupported: the scales are not constant, or do not match the shape of the input.
         """
         tensor = self.scope.tensors[self.raw.inputs[index]]
         if tensor.blocks is None:
@@ -193,10 +196,10 @@ class OperatorContext:
         return scales.astype(np.float32), length
 
     def intermediate(self, index: int) -> ElementType:
-        """How the file quantises value `index` within the operator.
+        """Return the element type of intermediate tensor `index` of the operator.
 
         Raises:
-            Unsupported: it does not say.
+            Unsupported: the file does not specify one scale for it.
         """
         tensor = self.raw.intermediates[index] if index < len(self.raw.intermediates) else -1
         element = self.scope.declared_element(tensor) if tensor >= 0 else None
@@ -205,44 +208,44 @@ class OperatorContext:
         return element
 
     def intermediate_scale(self, index: int) -> float:
-        """The scale of value `index` within the operator, as `intermediate`."""
+        """Return the scale of intermediate tensor `index`; for errors see `intermediate`."""
         quant = self.intermediate(index).quant
         assert quant is not None
         return quant.scale
 
     def check_complete(self) -> None:
-        """Refuse inputs that the importer did not look at, and outputs that it did not give.
+        """Reject inputs that the importer did not read.
 
         Raises:
-            Unsupported: there are any.
+            Unsupported: the operator has unread inputs.
         """
         ignored = [i for i, tensor in enumerate(self.raw.inputs) if tensor >= 0 and i not in self._read]
         if ignored:
             raise Unsupported(f"it has {len(self.raw.inputs)} inputs; {ignored} have no meaning")
 
     def input(self, index: int) -> Value:
-        """Input `index`, which must be there."""
+        """Return input `index`, which must not be absent."""
         value = self.optional(index)
         if value is None:
             raise Unsupported(f"input {index} is missing")
         return value
 
     def inputs(self) -> list[Value]:
-        """All inputs: at least one."""
+        """Return all inputs, at least one."""
         if not self.raw.inputs:
             raise Unsupported("it has no inputs")
         return [self.input(i) for i in range(self.input_count)]
 
     def raw_type(self, index: int) -> DType | None:
-        """The element type that the file has for input `index`."""
+        """Return the element type of input `index` in the file."""
         return self.scope.tensors[self.raw.inputs[index]].dtype
 
     def known(self, index: int) -> Array | None:
-        """The array behind input `index`; None if the model computes it."""
+        """Return the elements of input `index` if it is constant, else None."""
         return self.scope.constants.get(self.input(index))
 
     def constant(self, index: int, what: str) -> Array:
-        """The array behind input `index`, which must be constant."""
+        """Return the elements of input `index`, which must be constant."""
         array = self.known(index)
         if array is None:
             raise Unsupported(
@@ -252,7 +255,7 @@ class OperatorContext:
         return array
 
     def integers(self, index: int, what: str) -> tuple[int, ...]:
-        """The elements of constant input `index`, a list of integers of any rank."""
+        """Return the elements of input `index`, which must be constant integers of any rank."""
         array = self.constant(index, what)
         if array.dtype.kind not in "iu" or array.size > MAX_LIST:
             raise Unsupported(
@@ -261,7 +264,7 @@ class OperatorContext:
         return tuple(int(n) for n in array.reshape(-1))
 
     def shape(self, index: int, what: str) -> tuple[int, ...]:
-        """The elements of constant input `index`, a shape of sensible size."""
+        """Return the elements of input `index`, which must be a constant and valid shape."""
         shape = self.integers(index, what)
         fault = shape_fault(shape)
         if fault:
@@ -269,7 +272,7 @@ class OperatorContext:
         return shape
 
     def result_shape(self, index: int, what: str) -> tuple[int, ...]:
-        """The shape of the output, which input `index` lists; where the model computes that, see below."""
+        """Return the output shape in input `index`; if that is not constant, see `static_shape`."""
         if self.known(index) is not None:
             return self.shape(index, what)
         return self.static_shape(what, self.input(index).type.size)
@@ -277,48 +280,48 @@ class OperatorContext:
     def static_shape(
         self, what: str, rank: int, position: int = 0, *, hint: str = _STATIC
     ) -> tuple[int, ...]:
-        """Return the shape that the file has for output `position`, where an attribute is computed.
+        """Return the shape of output `position` in the file, for operators with a computed attribute.
 
         Args:
-            what: the computed attribute.
+            what: name of the computed attribute.
             rank: number of axes that the shape must have.
-            hint: advice where the file leaves the shape open.
+            hint: remedy if the file leaves the shape open.
 
         Raises:
-            Unsupported: the file leaves it open, or has another rank.
+            Unsupported: the file leaves the shape open, or it has another rank.
         """
         shape = self.scope.tensors[self.raw.outputs[position]].signature
         if len(shape) != rank or min(shape, default=1) < 1:
             raise Unsupported(
-                f"its {what} is computed by the model, so that the shape of its result must be in the file, "
+                f"its {what} is computed by the model, so the shape of its result must be in the file, "
                 f"with {rank} axes; it is {list(shape)}",
                 hint,
             )
         return shape
 
     def axis(self, axis: int, rank: int) -> int:
-        """An axis counted from the front; negative ones count from the back."""
+        """Return an axis as an index from the front. Negative axes count from the back."""
         if not -rank <= axis < rank:
             raise Unsupported(f"axis {axis} must be in [{-rank}, {rank})")
         return axis % rank
 
     def element(self, index: int = 0) -> ElementType:
-        """Element type that the file declares for output `index`; what is computed as int8 is int8."""
+        """Return the element type of output `index` in the file; int8 for legacy uint8 computed as int8."""
         element = self.scope.declared_element(self.raw.outputs[index])
         if self._is_widened(element):
             return ElementType(DType.FLOAT32)
         return signed(element) if self._is_shifted and is_legacy(element) else element
 
     def declared_type(self, index: int = 0) -> TensorType:
-        """Type that the file declares for output `index`."""
+        """Return the type of output `index` in the file."""
         return self.scope.declared_type(self.raw.outputs[index])
 
     def declared_shape(self, index: int = 0) -> tuple[int, ...]:
-        """Shape that the file declares for output `index`: possibly stale, a hint at most."""
+        """Return the shape of output `index` in the file. It can be outdated: use it as a hint only."""
         return self.scope.tensors[self.raw.outputs[index]].shape
 
     def _result_element(self, index: int) -> ElementType:
-        """Return the element type of an output; unlike `element`, it may have the scale 0."""
+        """Return the element type of an output. Unlike the result of `element`, it may have the scale 0."""
         raw = self.scope.tensors[self.raw.outputs[index]]
         if raw.dtype is None or not raw.quant_fault or raw.quant is None:
             return self.element(index)
@@ -326,12 +329,12 @@ class OperatorContext:
         return signed(found) if self._is_shifted and is_legacy(found) else found
 
     def require_same_quantization(self, *values: Value) -> None:
-        """Require one quantisation of inputs and outputs, for operators that move integers as they are.
+        """Require equal quantisation of inputs and outputs, for operators that move integers unchanged.
 
-        Outputs of another element type, indices say, have none.
+        Outputs of another element type, e.g. indices, are ignored.
 
         Raises:
-            Unsupported: an output is quantised otherwise than the values, or cannot be.
+            Unsupported: the quantisation of an output is different or invalid.
         """
         for value in values:
             given = value.type.quant
@@ -343,10 +346,10 @@ class OperatorContext:
                     raise _quantized_otherwise(given, found)
 
     def _other_quantization(self, value: Value, index: int) -> Quant | None:
-        """Return the quantisation of an output that has another one than a value of its type.
+        """Return the quantisation of an output if it differs from that of a value of the same type.
 
         Raises:
-            Unsupported: the scale in the file means nothing.
+            Unsupported: the scale in the file is invalid.
         """
         given, out = value.type.quant, self._result_element(index)
         if given is None or out.dtype is not value.type.dtype or out.quant is None:
@@ -358,10 +361,10 @@ class OperatorContext:
     def with_declared_scale(self, value: Value, index: int = 0) -> Value:
         """Return the integers of a value with the scale that the file has for an output.
 
-        Operators use it that copy bytes in the references, whatever the scales of their operands are.
+        It is for operators that copy bytes in the reference, regardless of the scales of their operands.
 
         Raises:
-            Unsupported: the scale in the file means nothing, or there is one for each channel.
+            Unsupported: the scale in the file is invalid, or a value has one scale per channel.
         """
         given = value.type.quant
         found = self._other_quantization(value, index) if given is not None else None
@@ -373,7 +376,7 @@ class OperatorContext:
         return self.emit(Bitcast(element), value, names=[f"{value.name}_bytes"])[0]
 
     def name(self, index: int = 0) -> str:
-        """What the value for output `index` is called."""
+        """Return the name of the value for output `index`."""
         tensor = self.scope.tensors[self.raw.outputs[index]]
         shifted = self._is_shifted and tensor.dtype is DType.UINT8 and tensor.quant is not None
         if self.raw.name in WIDENED and tensor.dtype is DType.FLOAT16:
@@ -381,7 +384,7 @@ class OperatorContext:
         return f"{tensor.name}_signed" if shifted else tensor.name
 
     def add_constant(self, array: Array, name: str, element: ElementType | None = None) -> Value:
-        """Return a new constant; its element type is the array's own if none is given."""
+        """Return a new constant. Its default element type is that of the array."""
         self.scope.allowance.take(array.nbytes)
         element = element or ElementType(DType(array.dtype.name))
         value = Value(name, TensorType(element.dtype, array.shape, element.quant))
@@ -389,9 +392,9 @@ class OperatorContext:
         return value
 
     def emit(self, op: Op, *inputs: Value | None, names: Sequence[str] | None = None) -> tuple[Value, ...]:
-        """Append a node; its outputs are typed by the type rule.
+        """Append a node, whose output types follow from the type rule, and return its outputs.
 
-        Small integer results of constants are computed at once: shapes hang on them.
+        Small integer results of constants are computed immediately, because shapes depend on them.
         """
         if any(value in self.scope.complex for value in inputs if value is not None):
             return self._emit_parts(op, inputs, names)
@@ -424,22 +427,22 @@ class OperatorContext:
     def _emit_parts(
         self, op: Op, inputs: Sequence[Value | None], names: Sequence[str] | None
     ) -> tuple[Value, ...]:
-        """Append what does to the parts of complex numbers as `op` does to them."""
+        """Append the operator on parts that is equivalent to `op` on complex numbers."""
         lifted, parts = with_parts(op), [self.scope.complex.get(x) if x is not None else None for x in inputs]
         if isinstance(op, Select) and inputs[0] is not None:
             condition = inputs[0]
             column = Reshape((*condition.type.shape, 1))
             (parts[0],) = self.emit(column, condition, names=[f"{condition.name}_column"])
         if lifted is None or None in parts:
-            raise Unsupported("of complex numbers, it must move elements only, and have no real operand")
+            raise Unsupported("with complex operands, it must only move elements, and have no real operands")
         return tuple(self.scope.complex_value(x) for x in self.emit(lifted, *parts, names=names))
 
     def parts(self, index: int) -> Value | None:
-        """Return the parts of input `index`, float32 with a last axis of two; None if it is not complex."""
+        """Return the parts of input `index`, float32 [..., 2]; None if it is not complex."""
         return self.scope.complex.get(self.input(index))
 
     def declares_complex(self) -> bool:
-        """Return whether the file says that output 0 is complex."""
+        """Return whether output 0 is complex in the file."""
         return self.scope.tensors[self.raw.outputs[0]].type_name == COMPLEX_NAME
 
     def _is_shape_arithmetic(self, node: Node) -> bool:
@@ -452,10 +455,10 @@ class OperatorContext:
         )
 
     def finish(self, *values: Value) -> None:
-        """Let these values stand for the operator's outputs, in order.
+        """Set the values of the operator's outputs, in order.
 
         Raises:
-            Unsupported: they are more or fewer, or an output of quantised values has no valid quantisation.
+            Unsupported: the number of outputs differs, or an output has no valid quantisation.
         """
         if len(values) != len(self.raw.outputs):
             raise Unsupported(f"it must have {len(values)} outputs; it has {len(self.raw.outputs)}")
@@ -473,14 +476,14 @@ class OperatorContext:
             self.scope.values[tensor] = self._as_declared(tensor, value)
 
     def _as_declared(self, tensor: int, value: Value) -> Value:
-        """What was computed as another type, as that which the file has for it."""
+        """Return a result, converted to the type that the file has for it."""
         raw = self.scope.tensors[tensor]
         if self.raw.name in WIDENED and raw.dtype is DType.FLOAT16 and value.type.dtype is DType.FLOAT32:
             return self.emit(Cast(DType.FLOAT16), value, names=[raw.name])[0]
         return self._unsigned(tensor, value) if self._is_shifted else value
 
     def _unsigned(self, tensor: int, value: Value) -> Value:
-        """What was computed as int8, as the legacy uint8 that the file has for it."""
+        """Return a result, converted from int8 to legacy uint8 if the file has that for it."""
         raw = self.scope.tensors[tensor]
         if value.type.dtype is not DType.INT8 or raw.dtype is not DType.UINT8 or raw.quant is None:
             return value
@@ -490,10 +493,10 @@ class OperatorContext:
         return result
 
     def update_in_place(self, index: int, value: Value) -> None:
-        """Input `index`, a variable tensor, holds `value` from here on, and at the start of the next call.
+        """Assign `value` to input `index`, a variable tensor, for later operators and for the next run.
 
         Raises:
-            Unsupported: the input is no variable tensor.
+            Unsupported: the input is not a variable tensor.
         """
         variable = self.scope.variables.in_place.get(self.raw.inputs[index])
         if variable is None:
@@ -503,10 +506,10 @@ class OperatorContext:
         variable.current = self.kept(value, variable.current)
 
     def state(self, name: str, type: TensorType) -> Variable:
-        """New state of the operator's own: its zero point before the first call.
+        """Return a new state variable of the operator, with its zero point as the initial value.
 
         Raises:
-            Unsupported: there can be no value of this type.
+            Unsupported: the shape is invalid.
         """
         fault = shape_fault(type.shape)
         if fault:
@@ -517,23 +520,23 @@ class OperatorContext:
         return variable
 
     def kept(self, value: Value, before: Value) -> Value:
-        """What state holds that becomes `value` in calls that change it, see `Scope.runs`."""
+        """Return `value` if this run changes the state, else the value `before`; see `Scope.runs`."""
         runs = self.scope.runs
         if runs is None:
             return value
         return self.emit(Select(), runs, value, before, names=[f"{value.name}_kept"])[0]
 
     def zero_point(self, value: Value) -> int:
-        """What stands for real zero in a value: 0 unless it is quantised."""
+        """Return the zero point of a value, or 0 if it is not quantised."""
         if value.type.quant is not None and value.type.quant.axis is not None:
             raise Unsupported(f"{value.name!r} has {len(value.type.quant.scales)} scales; it must have one")
         return value.type.quant.zero_point if value.type.quant is not None else 0
 
     def finish_activated(self, value: Value, activation: int) -> None:
-        """Apply a fused activation function and finish.
+        """Apply a fused activation function, and finish.
 
-        Clamping after saturation to the type's range is the same as clamping once, so that the activation
-        can be an operator of its own.
+        The activation can be a separate operator, because clamping after saturation to the type's range
+        equals clamping once.
         """
         if activation != tflite.ActivationFunctionType.NONE and activation not in CLIPS:
             raise Unsupported(f"its fused activation must be a ReLU; it is {activation_name(activation)}")
@@ -548,10 +551,11 @@ class OperatorContext:
             self.finish(*self.emit(Clip(low, high), value))
 
     def check_clip(self, low: float, high: float, element: ElementType) -> None:
-        """Require bounds of an activation that are int32 at the scale of its result.
+        """Require that the bounds of an activation fit int32 at the scale of its result.
 
         Raises:
-            Unsupported: a finite bound is not: the references refuse it, or their conversion is undefined.
+            Unsupported: a finite bound does not fit. The references reject it, or convert it with undefined
+                behaviour.
         """
         if element.quant is None:
             return
@@ -563,9 +567,7 @@ class OperatorContext:
                 )
 
     def _may_overflow(self) -> bool:
-        """Whether a float result may leave its range: constants, or values that the operator reads, do not
-        keep it in.
-        """
+        """Return whether a float result may exceed FLT_MAX, judged by the constants and values read."""
         operands = [self.scope.values.get(tensor) for tensor in self.raw.inputs]
         arrays = [self.scope.constants.get(value) for value in operands if value is not None]
         if self.raw.name == "DIV" and len(arrays) == 2 and not divides_ordinarily(arrays.pop()):

@@ -1,6 +1,6 @@
-"""Custom operators of the user's own: Python files that define them, and C functions that compute them.
+"""User-defined custom operators: Python files that define them, and C functions that compute them.
 
-A Python file registers operators, importers and kernels as microfold's own modules do. A TOML file names the
+A Python file registers operators, importers and kernels like the modules of microfold. A TOML file names the
 C function of each custom operator.
 """
 
@@ -24,13 +24,13 @@ loaded: set[Path] = set()
 
 
 def load(path: Path) -> None:
-    """Make the operators of a file known; once, whatever the number of calls.
+    """Register the operators of a file. Further calls with the same file have no effect.
 
     Args:
-        path: a Python file, or a TOML file of C functions.
+        path: Python file, or TOML file of C functions.
 
     Raises:
-        InputError: it cannot be read or run, or names an operator that there is.
+        InputError: the file cannot be read or run, or defines an operator that already exists.
     """
     path = path.resolve()
     if path in loaded:
@@ -46,10 +46,10 @@ def _run(path: Path) -> None:
     spec = importlib.util.spec_from_file_location(f"microfold_custom_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for it
+    sys.modules[spec.name] = module  # required by dataclasses
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever the file does when it is run
+    except Exception as error:  # the file may raise anything
         del sys.modules[spec.name]
         if isinstance(error, MicrofoldError):
             raise
@@ -58,10 +58,7 @@ def _run(path: Path) -> None:
 
 @frozen
 class _Call:
-    """A C function, and what it is declared to take and to give; None: whatever the model has.
-
-    Types are written as ``int16[1,480]``.
-    """
+    """C function with its declared input and output types, e.g. ``int16[1,480]``; None: any types."""
 
     function: str
     header: str
@@ -77,7 +74,7 @@ def _read_calls(path: Path) -> None:
     calls = {name: _call(path, name, table) for name, table in tables.items()}
     taken = sorted(name for name in calls if f"CUSTOM {name}" in IMPORTERS)
     if taken:
-        raise InputError(f"{path.name}: there is a custom operator {taken[0]}; a file may only add others")
+        raise InputError(f"{path.name}: custom operator {taken[0]} already exists; use another name")
     IMPORTERS.update({f"CUSTOM {name}": _importer(call) for name, call in calls.items()})
 
 
@@ -85,7 +82,7 @@ def _call(path: Path, name: str, table: Any) -> _Call:
     where = f"{path.name}: [{name}]"
     keys = {"function", "header", "inputs", "outputs"}
     if not isinstance(table, dict) or not {"function", "header"} <= table.keys() <= keys:  # type: ignore[reportUnknownMemberType]
-        raise InputError(f"{where} must be a table of function, header and, if need be, inputs and outputs")
+        raise InputError(f"{where} must be a table of function, header and, optionally, inputs and outputs")
     found: dict[str, Any] = table  # type: ignore[reportUnknownVariableType]
     for key, pattern, what in NAMES:
         if not isinstance(found[key], str) or not pattern.fullmatch(found[key]):
@@ -122,6 +119,6 @@ def _check(what: str, declared: tuple[str, ...] | None, found: Any) -> None:
     types: list[TensorType] = list(found)
     if declared is not None and [str(type) for type in types] != list(declared):
         raise Unsupported(
-            f"its {what} must be those of its C function, {', '.join(declared)}; "
+            f"its {what} must match its C function, {', '.join(declared)}; "
             f"they are {', '.join(map(str, types))}"
         )

@@ -1,4 +1,4 @@
-"""Options of custom operators: a flexbuffer's map of integers."""
+"""Parser for the options of custom operators: a flexbuffer map of integers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from microfold.ir.limits import MAX_INTEGER
 
 
 def integers(data: bytes, names: tuple[str, ...]) -> dict[str, int]:
-    """The values of a map that has these keys and no others; truth values as 0 and 1.
+    """Return the values of a map that must have exactly these keys. Booleans become 0 and 1.
 
     Raises:
-        Unsupported: the bytes are no such map.
+        Unsupported: the bytes are not a map of integers with these keys.
     """
     try:
         root: Any = flexbuffers.GetRoot(bytearray(data))
         found = root.AsMap
-        # The length first: bytes may claim any.
+        # Check the length first, because malformed bytes can declare any length.
         given = len(found) == len(names) and tuple(key.AsKey for key in found.Keys) == tuple(sorted(names))
         values = list(found.Values) if given else []
         known = given and all(value.IsInt or value.IsBool for value in values)
@@ -40,5 +40,5 @@ def integers(data: bytes, names: tuple[str, ...]) -> dict[str, int]:
 
 def _refusal(data: bytes, names: tuple[str, ...]) -> Unsupported:
     return Unsupported(
-        f"its options must be a flexbuffer's map of integers, {', '.join(sorted(names))}; they are {data!r}"
+        f"its options must be a flexbuffer map of integers, {', '.join(sorted(names))}; they are {data!r}"
     )

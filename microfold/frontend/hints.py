@@ -1,16 +1,16 @@
-"""What to say about operators that are not supported."""
+"""Messages for operators that are not supported."""
 
 from __future__ import annotations
 
 from microfold.frontend.context import Unsupported
 from microfold.frontend.importers import IMPORTERS
 
-# Where nothing better is known.
+# Generic remedy.
 CHANGE = "change this part of the model, or replace it by other operators, and convert it again"
 
 
 def unsupported_operator(name: str) -> Unsupported:
-    """The refusal of an operator that has no importer."""
+    """Return the error for an operator without an importer."""
     if name.startswith("CUSTOM"):
         custom = name.removeprefix("CUSTOM").strip()
         if custom.startswith("Flex"):
@@ -20,9 +20,9 @@ def unsupported_operator(name: str) -> Unsupported:
             )
         return Unsupported(
             "custom operators are not supported",
-            "replace it by built-in operators, or say with --custom what computes it",
+            "replace it by built-in operators, or pass a file with --custom that defines it",
         )
     return Unsupported(
         "this operator is not supported",
-        f"replace it by supported ones; there are {len(IMPORTERS)}, see the documentation",
+        f"replace it by supported ones; the documentation lists all {len(IMPORTERS)}",
     )

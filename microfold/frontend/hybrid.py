@@ -1,4 +1,4 @@
-"""Hybrid operators: float32 activations, which they quantise themselves, with integer weights."""
+"""Hybrid operators: float32 activations, quantised at run time, with integer weights."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from microfold.ops.elementwise.conversions.dynamic_quantize import DynamicQuanti
 
 
 def is_hybrid(x: Value, weights: Value) -> bool:
-    """Whether an operator on these is a hybrid one."""
+    """Return whether an operator with these operands is hybrid."""
     return x.type.dtype is DType.FLOAT32 and weights.type.dtype is DType.INT8
 
 
 def refuse_unsigned(context: OperatorContext, x: Value, index: int) -> None:
-    """Refuse weights of uint8, input `index`, with activations of float32.
+    """Reject uint8 weights (input `index`) with float32 activations.
 
     Raises:
-        Unsupported: they are.
+        Unsupported: the operator has such operands.
     """
     if x.type.dtype is DType.FLOAT32 and context.raw_type(index) is DType.UINT8:
         raise Unsupported(
-            "weights of uint8 need activations of uint8; they are float32, and LiteRT reads such weights as "
+            "uint8 weights require uint8 activations; they are float32, and LiteRT reads such weights as "
             "if they were int8, without their zero point",
-            "convert the model again: converters of today give int8 weights",
+            "convert the model again: current converters write int8 weights",
         )
 
 
 def quantized(context: OperatorContext, x: Value, *, asymmetric: bool) -> tuple[Value, Value]:
-    """The integers of activations, and their steps along the first axis."""
+    """Quantise activations at run time: return the integers, and the scales along the first axis."""
     names = [f"{x.name}_quantized", f"{x.name}_steps"]
     values, steps = context.emit(DynamicQuantize(asymmetric), x, names=names)
     return values, steps
 
 
 def bias_of(context: OperatorContext, index: int, channels: int) -> Value:
-    """Input `index`, or zeros if it is absent."""
+    """Return input `index`, or zeros if it is absent."""
     bias = context.optional(index)
     if bias is not None:
         return bias
@@ -45,7 +45,7 @@ def bias_of(context: OperatorContext, index: int, channels: int) -> Value:
 
 
 def real_values(integers: Array, type: TensorType) -> Array:
-    """The float32 values of constant integers with one scale and zero point 0."""
+    """Return the float32 values of constant integers with one scale and zero point 0."""
     quant = type.quant
     if quant is None or quant.axis is not None or quant.zero_point:
         raise Unsupported(f"{type} must have one scale and zero point 0")

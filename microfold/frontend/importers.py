@@ -1,4 +1,4 @@
-"""The registry of importers: the function that imports each operator of the format."""
+"""Registry of importers: the function that imports each operator of the format."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 ImportFunction = Callable[["OperatorContext"], None]
 IMPORTERS: dict[str, ImportFunction] = {}
 
-# Inputs that are only memory, so that nothing has to compute them; by operator.
+# Inputs that are scratch memory only, so that no operator needs to compute them; by operator.
 SCRATCH_INPUTS: dict[str, tuple[int, ...]] = {}
 
-# Inputs whose quantisation may be block-wise, which importers look for themselves; by operator.
+# Inputs that may have block-wise quantisation, which the importers check themselves; by operator.
 BLOCKWISE_INPUTS: dict[str, tuple[int, ...]] = {}
 
 
 def imports(
     *names: str, scratch: tuple[int, ...] = (), blockwise: tuple[int, ...] = ()
 ) -> Callable[[ImportFunction], ImportFunction]:
-    """Decorate the function that imports the TFLite operators of these names.
+    """Register a function as the importer of the TFLite operators with these names.
 
     Args:
-        scratch: their entry in `SCRATCH_INPUTS`.
-        blockwise: their entry in `BLOCKWISE_INPUTS`.
+        scratch: entry in `SCRATCH_INPUTS`.
+        blockwise: entry in `BLOCKWISE_INPUTS`.
 
     Raises:
-        ValueError: the format has no operator of such a name.
+        ValueError: the format has no operator with one of these names.
     """
     operator_names(*names)
 

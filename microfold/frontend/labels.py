@@ -1,6 +1,6 @@
-"""What classes are called: from a file of the user, or from those that a `.tflite` file carries along.
+"""Class labels, from a file of the user or from the metadata of a `.tflite` file.
 
-The format of these: https://ai.google.dev/edge/litert/models/metadata, "associated files".
+Format of the metadata: https://ai.google.dev/edge/litert/models/metadata, "associated files".
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from microfold.support.frozen import frozen
 
 MAX_LABELS = 100_000
 MAX_LABEL = 256  # bytes
-MAX_BYTES = 1 << 22  # of a file of labels
-MAX_DIRECTORY = 1 << 16  # bytes of the archive's directory: some hundred files
+MAX_BYTES = 1 << 22  # size of a file of labels
+MAX_DIRECTORY = 1 << 16  # bytes of the archive's directory, enough for some hundred files
 
-# What reading an archive raises that is broken, or has a password (RuntimeError).
+# Exceptions from reading an archive that is damaged or has a password (RuntimeError).
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, RuntimeError)
 
-# The end of an archive's directory: its signature, and its longest form with the comment behind it.
+# Signature of the end of an archive's directory, and the maximum length of this record with its comment.
 _END = b"PK\x05\x06"
-_END_64 = b"PK\x06\x07"  # 20 bytes before it, if another record has the sizes
+_END_64 = b"PK\x06\x07"  # 20 bytes before the signature, if a ZIP64 record has the sizes
 _END_BYTES = 22
 _END_REACH = _END_BYTES + 0xFFFF
 
@@ -38,7 +38,7 @@ class LabelFile:
     """Labels, one per class in order.
 
     Attributes:
-        name: of the file, for messages.
+        name: name of the file, for messages.
     """
 
     name: str
@@ -47,12 +47,13 @@ class LabelFile:
 
 @frozen
 class Labels:
-    """Labels that a model's outputs may get.
+    """Candidate labels for a model's outputs.
 
     Attributes:
-        files: an output gets those of the first file with as many as its last axis is long.
-        required: some output must get them.
-        ignored: why there are none where a model seems to carry some; empty if that is not so.
+        files: label files. An output gets the labels of the first file whose number of labels equals the
+            output's last axis.
+        required: whether the labels must match at least one output.
+        ignored: reason why the labels in a model are not used; empty if the model has none or they are used.
     """
 
     files: tuple[LabelFile, ...] = ()
@@ -60,19 +61,19 @@ class Labels:
     ignored: str = ""
 
     def of_outputs(self, types: Sequence[TensorType]) -> tuple[tuple[str, ...], ...]:
-        """The labels of each output of a model; empty where there are none.
+        """Return the labels of each output of a model, or an empty tuple for outputs without labels.
 
         Raises:
-            InputError: they are required, and fit no output.
+            InputError: labels are required, but match no output.
         """
         by_count = {len(file.labels): file.labels for file in reversed(self.files)}
         found = tuple(by_count.get(t.shape[-1], ()) if t.shape else () for t in types)
         if self.required and not any(found):
             have = ", ".join(str(t) for t in types)
             raise InputError(
-                "there must be as many labels as an output has scores, along its last axis; "
+                "the number of labels must equal the last axis of an output; "
                 f"{self.files[0].name} has {len(self.files[0].labels)} labels, the outputs are {have}: "
-                "give a label for each score, one on a line"
+                "write one label per line for each score"
             )
         return found
 
@@ -81,19 +82,19 @@ NO_LABELS = Labels()
 
 
 def read_labels(path: Path) -> Labels:
-    """The labels of a user's file: UTF-8 text, one on a line.
+    """Read the labels in a user's file: UTF-8 text, one label per line.
 
     Raises:
-        InputError: it cannot be read, or is no such text.
+        InputError: the file cannot be read, or is not such a text.
     """
     return Labels((parse_labels(read_file(path, MAX_BYTES), path.name),), required=True)
 
 
 def parse_labels(data: bytes, name: str) -> LabelFile:
-    """The lines of a text; empty ones at its end do not count.
+    """Return the lines of a text as labels. Empty lines at its end are ignored.
 
     Raises:
-        InputError: they cannot be labels.
+        InputError: a line cannot be a label, or the text is empty.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -104,32 +105,32 @@ def parse_labels(data: bytes, name: str) -> LabelFile:
         ) from None
     lines = [line.strip() for line in text.rstrip().split("\n")]
     if not text.strip():
-        raise InputError(f"labels are one on a line; {name} has none")
+        raise InputError(f"a file of labels must have one label per line; {name} has none")
     if len(lines) > MAX_LABELS:
-        raise InputError(f"there may be {MAX_LABELS:,} labels; {name} has {len(lines):,}")
+        raise InputError(f"the maximum is {MAX_LABELS:,} labels; {name} has {len(lines):,}")
     for number, line in enumerate(lines, 1):
         if any(unicodedata.category(c) == "Cc" for c in line):
             raise InputError(
-                f"labels have no control characters; line {number} of {name} is {line[:40]!r}: take them out"
+                f"labels must not have control codes; line {number} of {name} is {line[:40]!r}: remove them"
             )
         if len(line.encode()) > MAX_LABEL:
             raise InputError(
-                f"a label may have {MAX_LABEL} bytes; line {number} of {name} has {len(line.encode())}"
+                f"a label can have {MAX_LABEL} bytes; line {number} of {name} has {len(line.encode())}"
             )
     return LabelFile(name, tuple(lines))
 
 
 def labels_of_model(data: bytes) -> Labels:
-    """The labels that a `.tflite` file carries: texts with "label" in their names, in the archive behind it.
+    """Return the labels in a `.tflite` file: text files named "*label*.txt" in the archive after the model.
 
-    Nothing in it is trusted; what cannot be read is ignored, and said why.
+    The content is not trusted. If it cannot be read, it is ignored and `Labels.ignored` has the reason.
     """
     try:
         return Labels(tuple(_associated_labels(data)))
     except InputError as error:
         return Labels(ignored=str(error))
     except _UNREADABLE as error:
-        return Labels(ignored=f"the archive behind the model cannot be read: {error}")
+        return Labels(ignored=f"the archive after the model cannot be read: {error}")
 
 
 def _associated_labels(data: bytes) -> list[LabelFile]:
@@ -138,7 +139,9 @@ def _associated_labels(data: bytes) -> list[LabelFile]:
         return []
     (size,) = struct.unpack_from("<I", data, end + 12)
     if size > MAX_DIRECTORY or data[max(end - 20, 0) :].startswith(_END_64):
-        raise InputError(f"the directory of an archive may have {MAX_DIRECTORY:,} bytes; it has more")
+        raise InputError(
+            f"the directory of an archive must have at most {MAX_DIRECTORY:,} bytes; it has more"
+        )
     found: list[LabelFile] = []
     room = MAX_BYTES
     with zipfile.ZipFile(BytesIO(data)) as archive:
@@ -152,6 +155,8 @@ def _associated_labels(data: bytes) -> list[LabelFile]:
                 text = file.read(room + 1)
             room -= len(text)
             if room < 0:
-                raise InputError(f"files of labels may have {MAX_BYTES:,} bytes in all; they have more")
+                raise InputError(
+                    f"files of labels must have at most {MAX_BYTES:,} bytes in total; they have more"
+                )
             found.append(parse_labels(text, ascii(name)))
     return found

@@ -1,15 +1,17 @@
-"""Recognition of list writes: three operators that replace one row of a tensor become one operator.
+"""Recognition of list writes: three operators that together replace one row of a tensor.
 
 TensorFlow's converter has no operator for TensorListSetItem, which rolled recurrent layers, `tf.map_fn`,
-`tf.scan` and `tf.TensorArray` use. It cuts the list in two and puts the row between the parts:
+`tf.scan` and `tf.TensorArray` use. It cuts the list in two and inserts the row between the parts:
 
     head = SLICE(list, [0, 0, …], [i, -1, …])
     tail = SLICE(list, [i + 1, 0, …], [-1, -1, …])
     CONCATENATION(head, row, tail)              # along axis 0
 
 The lengths of the parts depend on `i`, so the file leaves their shapes open. The result has the shape of the
-list, and is that of DYNAMIC_UPDATE_SLICE(list, row, [i, 0, …]) for each valid `i`. Source of the pattern:
-ConvertTensorListSetItem in tensorflow/compiler/mlir/lite/transforms/lower_static_tensor_list.cc.
+list. For each valid `i` it equals DYNAMIC_UPDATE_SLICE(list, row, [i, 0, …]).
+
+Source of the pattern: ConvertTensorListSetItem in
+tensorflow/compiler/mlir/lite/transforms/lower_static_tensor_list.cc.
 """
 
 from __future__ import annotations
@@ -24,19 +26,19 @@ from microfold.frontend.raw import RawOperator, RawSubgraph
 from microfold.ir.types import Array
 from microfold.support.frozen import frozen
 
-# Operators that give the same elements in another shape.
+# Operators that return their input's elements in another shape.
 _RESHAPES = ("RESHAPE", "EXPAND_DIMS", "SQUEEZE")
 _MAX_STEPS = 64  # operators between an index and the start of a slice; real files have up to three
 
 
 @frozen
 class ListWrite:
-    """One recognised write.
+    """Recognised list write.
 
     Attributes:
-        operator: the CONCATENATION, with three other inputs: the list [n, …], the row [1, …], and the index
-            of the row, one integer.
-        parts: indices of the two SLICE operators, whose results nothing else reads.
+        operator: the CONCATENATION, with its inputs replaced by the list [n, …], the row [1, …], and the
+            index of the row, one integer.
+        parts: indices of the two SLICE operators, whose results no other operator reads.
     """
 
     operator: RawOperator
@@ -45,7 +47,7 @@ class ListWrite:
 
 @frozen
 class _Position:
-    """An integer of the model as ``tensor + offset``; without a tensor, a constant."""
+    """Integer of the model in the form ``tensor + offset``; without a tensor, a constant."""
 
     tensor: int | None
     offset: int
@@ -59,7 +61,7 @@ def find_list_writes(subgraph: RawSubgraph) -> list[ListWrite]:
 
 
 class _Finder:
-    """Looks for the pattern in one subgraph, from results to operands."""
+    """Search for the pattern in one subgraph, from results to operands."""
 
     def __init__(self, subgraph: RawSubgraph):
         self.tensors = subgraph.tensors
@@ -68,7 +70,7 @@ class _Finder:
         self.uses.update(subgraph.outputs)
 
     def list_write(self, operator: RawOperator) -> ListWrite | None:
-        """Return the write whose result the operator gives; None if it gives another value."""
+        """Return the list write whose result the operator computes, or None."""
         if operator.name != "CONCATENATION" or len(operator.inputs) != 3 or len(operator.outputs) != 1:
             return None
         first, row, last = operator.inputs
@@ -101,7 +103,7 @@ class _Finder:
         return ListWrite(replace(operator, inputs=inputs), (head.index, tail.index))
 
     def part(self, tensor: int) -> RawOperator | None:
-        """Return the SLICE that gives a tensor which only one operator reads; None if there is none."""
+        """Return the SLICE that computes a tensor with a single reader, or None."""
         operator = self.producers.get(tensor)
         if operator is None or operator.name != "SLICE" or len(operator.inputs) != 3:
             return None
@@ -118,7 +120,7 @@ class _Finder:
         )
 
     def vector(self, tensor: int) -> list[_Position] | None:
-        """Return the elements of a list of integers of the model; None if they are not known so far."""
+        """Return the elements of a list of integers of the model, or None if they cannot be determined."""
         array = self.constant(tensor)
         if array is not None:
             return [_Position(None, int(n)) for n in array.reshape(-1)]
@@ -130,7 +132,7 @@ class _Finder:
         return None if position is None else [position]
 
     def elements(self, operator: RawOperator) -> Iterator[_Position | None]:
-        """Yield the elements of a list that an operator puts together."""
+        """Yield the elements of a list that an operator concatenates."""
         for tensor in operator.inputs:
             array = self.constant(tensor) if tensor >= 0 else None
             if array is None:
@@ -139,7 +141,7 @@ class _Finder:
                 yield from (_Position(None, int(n)) for n in array.reshape(-1))
 
     def position(self, tensor: int) -> _Position | None:
-        """Return one integer as a sum of a tensor and a constant; None if the tensor has more elements."""
+        """Return a tensor as the sum of a tensor and a constant; None if it has several elements."""
         offset = 0
         for _ in range(_MAX_STEPS):
             if tensor < 0 or not _is_single(self.tensors[tensor].shape):
@@ -178,7 +180,7 @@ class _Finder:
         return None
 
     def first_of(self, size: int) -> int:
-        """Return the tensor with the first element of a list, which `vector` has taken apart."""
+        """Return the tensor with the first element of a list of sizes that `vector` has analysed."""
         operator = self.producers.get(size)
         return (
             operator.inputs[0]
@@ -187,7 +189,7 @@ class _Finder:
         )
 
     def constant(self, tensor: int) -> Array | None:
-        """Return the integers of a constant; None if the model computes the tensor, or it holds others."""
+        """Return the elements of a constant of integers, or None for any other tensor."""
         array = self.tensors[tensor].data if tensor >= 0 else None
         return array if array is not None and array.dtype.name in ("int32", "int64") else None
 

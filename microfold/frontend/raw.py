@@ -1,6 +1,6 @@
-"""A model as its file has it: plain data, and options that are read when somebody asks.
+"""Model as stored in its file: plain data, and operator options read on demand.
 
-Nothing here is trusted yet but lengths, which were held against the size of the file.
+The data are not validated, apart from lengths, which were checked against the size of the file.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ MAX_CUSTOM = 4096
 
 @frozen
 class RawTensor:
-    """A tensor as the file has it.
+    """Tensor as stored in the file.
 
     Attributes:
-        dtype: None for a type the compiler has no element type for; `type_name` names it.
-        shape: as stored; dimensions may be -1 or stale.
-        signature: the shape with -1 for each dimension that the file leaves open.
-        quant: how it is quantised; None if it is not, or if that has no meaning for the type.
-        quant_fault: why the quantisation cannot be used; empty if it can.
-        blocks: index of the tensor of scales, and how many elements along the last axis have one; None if it
-            is not quantised by blocks. Operators that do not look for it go by the fault.
-        shape_fault: why no value can have the shape; empty if one can.
-        data: the constant's array; None for a variable value, and where there is a fault of its shape.
-        is_variable: operators update it in place, from one call to the next.
-        arena_offset: where a memory plan in the file puts it; None if there is none, or it does not say.
+        dtype: element type; None for a type that the compiler does not support, see `type_name`.
+        type_name: name of the element type in the format.
+        shape: shape as stored; dimensions can be -1 or outdated.
+        quant: quantisation; None if there is none, or if it has no meaning for the type.
+        quant_fault: reason why the quantisation cannot be used; empty if it can.
+        blocks: for block-wise quantisation, the index of the tensor of scales and the elements per scale
+            along the last axis; else None. Importers that do not support blocks report `quant_fault`.
+        shape_fault: reason why no value can have the shape; empty if the shape is valid.
+        data: elements of a constant; None for a computed value, or if the shape is invalid.
+        is_variable: whether operators update the tensor in place, with effect on later runs.
+        arena_offset: offset in bytes from a memory plan in the file; None if it has none for this tensor.
+        signature: shape with -1 for each dimension that the file leaves open.
     """
 
     index: int
@@ -55,10 +56,10 @@ class RawTensor:
 
 @frozen
 class RawOperator:
-    """An operator as the file has it; input -1 means absent.
+    """Operator as stored in the file. Input -1 is absent.
 
     Attributes:
-        intermediates: tensors that tell how values within the operator are quantised; -1 means absent.
+        intermediates: tensors with the quantisation of values in the operator; -1 is absent.
     """
 
     index: int
@@ -70,12 +71,12 @@ class RawOperator:
     intermediates: tuple[int, ...] = ()
 
     def options_code(self) -> int:
-        """The kind of its builtin options: a number of the format."""
+        """Return the type number of the builtin options in the format."""
         with malformed_as_error(self.source):
             return int(self.table.BuiltinOptionsType())
 
     def options(self, kind: str) -> OperatorOptions | None:
-        """The builtin options as the `tflite` class of that name; None if the file has none."""
+        """Return the builtin options as the `tflite` class named `kind`; None if the file has none."""
         with malformed_as_error(self.source):
             union = self.table.BuiltinOptions()
             if union is None or union.Pos >= len(union.Bytes):
@@ -85,7 +86,7 @@ class RawOperator:
             return OperatorOptions(options, self.source)
 
     def newer_options(self, kind: str) -> OperatorOptions | None:
-        """Options of the format's second union as the `tflite` class of that name; None if it has others."""
+        """Return the options of the format's second union as the `tflite` class named `kind`, or None."""
         with malformed_as_error(self.source):
             union = self.table.BuiltinOptions2()
             stated = self.table.BuiltinOptions2Type()
@@ -100,14 +101,14 @@ class RawOperator:
             return OperatorOptions(options, self.source)
 
     def custom_options(self) -> bytes:
-        """The options of a custom operator; empty if it has none, at most `MAX_CUSTOM` bytes."""
+        """Return at most `MAX_CUSTOM` bytes of the options of a custom operator; empty if it has none."""
         with malformed_as_error(self.source):
             length = min(self.table.CustomOptionsLength(), MAX_CUSTOM)
             return bytes(int(self.table.CustomOptions(i)) for i in range(length))
 
 
 class OperatorOptions:
-    """Fields of an options table; reading beyond the file gives `ModelFormatError`.
+    """Fields of an options table. Reading beyond the file raises `ModelFormatError`.
 
     Fields are methods, as in the `tflite` package: ``options.StrideH()``.
     """
@@ -117,7 +118,7 @@ class OperatorOptions:
         self._source = source
 
     def text(self, name: str) -> str:
-        """A string field; empty if it is missing."""
+        """Return a string field, or an empty string if it is missing."""
         return plain_text(getattr(self, name)() or b"")
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -141,7 +142,7 @@ class RawSubgraph:
 
 @contextmanager
 def malformed_as_error(source: str) -> Generator[None]:
-    """Turn what flatbuffer access raises on broken bytes into one `ModelFormatError`."""
+    """Convert exceptions of flatbuffer accesses to malformed bytes into `ModelFormatError`."""
     try:
         yield
     except (
@@ -150,11 +151,11 @@ def malformed_as_error(source: str) -> Generator[None]:
     ) as error:  # fmt: skip
         detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         raise ModelFormatError(
-            f"{source} is not a well-formed .tflite file ({detail}); convert the model again"
+            f"{source} is damaged, not a well-formed .tflite file ({detail}): convert the model again"
         ) from None
 
 
 def plain_text(raw: bytes) -> str:
-    """Printable, without white space, of at most `MAX_NAME` characters."""
+    """Return printable text without white space, of at most `MAX_NAME` characters."""
     text = raw[: 4 * MAX_NAME].decode("utf-8", errors="replace")[:MAX_NAME]
     return "".join(character if character.isprintable() and character != " " else "_" for character in text)

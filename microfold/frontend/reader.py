@@ -1,7 +1,7 @@
-"""Reads a `.tflite` file into plain data, trusting nothing in it.
+"""Reader of `.tflite` files. It copies an untrusted file into plain data.
 
-The `tflite` package gives raw flatbuffer access without bounds checks. Everything a later stage needs is
-copied here, with every length held against the size of the file; any inconsistency ends in one
+The `tflite` package accesses flatbuffers without bounds checks. The reader copies everything that later
+stages need, and checks every length against the size of the file. Any inconsistency raises
 `ModelFormatError`.
 """
 
@@ -21,13 +21,13 @@ from microfold.frontend.sparsity import densify
 from microfold.ir import limits
 from microfold.ir.types import MIN_SCALE, Array, DType, Quant, quantization_fault
 
-MAX_FILE_RANK = 64  # that is read at all
+MAX_FILE_RANK = 64  # axes that the reader accepts
 READ_FACTOR = 8  # bytes that may be read for each byte of the file
 SPARSE_FACTOR = 32  # elements that a sparse constant may have for each byte of the file
 
-# Of the format, not of the `tflite` package.
-_BLOCKWISE = 2  # of QuantizationDetails
-_INT2 = 19  # of TensorType
+# Constants of the format that the `tflite` package lacks.
+_BLOCKWISE = 2  # QuantizationDetails
+_INT2 = 19  # TensorType
 _PACKED_BITS = {tflite.TensorType.INT4: 4, _INT2: 2}  # several elements in a byte
 
 _DTYPES = {
@@ -42,7 +42,7 @@ _DTYPES = {
     tflite.TensorType.INT16: DType.INT16,
     tflite.TensorType.INT8: DType.INT8,
     tflite.TensorType.INT4: DType.INT4,
-    _INT2: DType.INT4,  # of constants, which become int8; nothing else may have either
+    _INT2: DType.INT4,  # constants only, like INT4; both become int8
 }
 _QUANTIZED = (DType.INT4, DType.INT8, DType.UINT8, DType.INT16)
 _NEWER_TYPES = {18: "BFLOAT16", _INT2: "INT2"}
@@ -50,33 +50,33 @@ _TYPE_NAMES = {code: name for name, code in vars(tflite.TensorType).items() if i
 _OPERATOR_NAMES = {code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)}
 
 
-_BUILTIN_CODE_SLOT = 10  # of OperatorCode.builtin_code in the vtable
+_BUILTIN_CODE_SLOT = 10  # slot of OperatorCode.builtin_code in the vtable
 
 
 def read_model(data: bytes, source: str) -> tuple[RawSubgraph, ...]:
     """Parse a whole file.
 
     Args:
-        data: the file's bytes.
-        source: how messages call the file.
+        data: bytes of the file.
+        source: name of the file in messages.
 
     Raises:
         ModelFormatError: the bytes are not a consistent model.
     """
     if len(data) < 8 or data[4:8] != b"TFL3":
         raise ModelFormatError(
-            f"{source} is not a .tflite file: bytes 4 to 8 must be 'TFL3'; give what a converter for "
-            "TensorFlow Lite (LiteRT) wrote"
+            f"{source} is not a .tflite file: bytes 4 to 7 must be 'TFL3'; convert the model with the "
+            "TensorFlow Lite (LiteRT) converter"
         )
     with malformed_as_error(source):
         return _Reader(data, source).subgraphs()
 
 
 class _Reader:
-    """Copies tables out of the file.
+    """Copier of tables from the file.
 
-    A hostile file can be small and yet long to read: vectors may overlap. All that is read is therefore
-    counted against a budget of a few times the file's size.
+    Vectors of a hostile file can overlap, so that a small file takes long to read. Therefore all reads count
+    against a budget of a few times the file's size.
     """
 
     def __init__(self, data: bytes, source: str):
@@ -88,7 +88,7 @@ class _Reader:
         self.arrays: dict[int, Array | None] = {}
 
     def length(self, count: int, what: str, element_size: int = 4) -> int:
-        """A vector length, refused if that many elements cannot be in the file."""
+        """Return the length of a vector, after checking that the file can contain as many elements."""
         if not 0 <= count * element_size <= self.size:
             raise ValueError(f"{what}: {count} entries do not fit in {self.size} bytes")
         self.budget -= count * element_size
@@ -100,7 +100,7 @@ class _Reader:
         return tuple(item(i) for i in range(self.length(count, what)))
 
     def text(self, raw: bytes | None) -> str:
-        """A name fit for messages and text forms: printable, of sensible length."""
+        """Return a name for messages and the text form: printable, with a limited length."""
         raw = raw or b""
         self.length(len(raw), "name", element_size=1)
         return plain_text(raw)
@@ -112,13 +112,13 @@ class _Reader:
         self.tensor_count = 0
         count = self.length(self.model.SubgraphsLength(), "subgraphs")
         if count == 0:
-            raise ValueError("there is no subgraph")
+            raise ValueError("the model has no subgraph")
         return tuple(self.subgraph(i) for i in range(count))
 
     def offline_memory_plan(self) -> dict[int, int]:
-        """Bytes from the start of the arena, by tensor; tensors of all subgraphs are counted through.
+        """Return the offsets from the start of the arena, in bytes, by tensor index across all subgraphs.
 
-        The format: https://github.com/tensorflow/tflite-micro/blob/main/tensorflow/lite/micro/docs/memory_management.md
+        Format: https://github.com/tensorflow/tflite-micro/blob/main/tensorflow/lite/micro/docs/memory_management.md
         """
         for index in range(self.length(self.model.MetadataLength(), "metadata")):
             entry: Any = self.model.Metadata(index)
@@ -128,7 +128,7 @@ class _Reader:
                 raise ValueError(f"metadata: buffer {entry.Buffer()} does not exist")
             raw = self.bytes_of(entry.Buffer(), "metadata")
             words = np.frombuffer((raw if raw is not None else np.zeros(0, np.uint8)).tobytes(), "<i4")
-            # Version, number of subgraphs, number of offsets; -1 leaves a tensor to the reader of the plan.
+            # Version, number of subgraphs, number of offsets. Offset -1: the plan does not place the tensor.
             if words.size < 3 or words.size < 3 + int(words[2]):
                 raise ValueError(f"metadata: a memory plan of {words.size} words is cut off")
             offsets = words[3 : 3 + int(words[2])].tolist()
@@ -137,7 +137,7 @@ class _Reader:
 
     def operator_name(self, index: int) -> str:
         code: Any = self.model.OperatorCodes(index)
-        # Files by some quantisers fill only one of the two fields; the larger one is right in either case.
+        # Some quantisers fill only one of the two fields, and the larger value is always the right one.
         # The package's own BuiltinCode() does not return the second field if the first is missing.
         value = max(code.DeprecatedBuiltinCode(), _int32_field(code, _BUILTIN_CODE_SLOT))
         if value == tflite.BuiltinOperator.CUSTOM:
@@ -154,7 +154,7 @@ class _Reader:
         outputs = self.many(table.OutputsLength(), lambda i: int(table.Outputs(i)), what)
         if table.OperatorsLength() > limits.MAX_NODES:
             raise ValueError(
-                f"{what}: it may have {limits.MAX_NODES} operators; it has {table.OperatorsLength()}"
+                f"{what}: it must have at most {limits.MAX_NODES} operators; it has {table.OperatorsLength()}"
             )
         operators = self.many(
             table.OperatorsLength(), lambda i: self.operator(table.Operators(i), i, len(tensors)), what
@@ -197,7 +197,7 @@ class _Reader:
             else None
         )
         if dtype is DType.INT4 and data is not None:
-            dtype = DType.INT8  # the same numbers; how constants are packed is the kernels' choice
+            dtype = DType.INT8  # kernels decide how constants are packed
         quant, fault = self.quantization(table.Quantization(), dtype, shape, data, what)
         return RawTensor(
             index=index,
@@ -218,10 +218,10 @@ class _Reader:
     def buffer(
         self, index: int, dtype: DType | None, bits: int, shape: tuple[int, ...], what: str, sparsity: Any
     ) -> Array | None:
-        """The constant's array, dense; None if the buffer is empty.
+        """Return the elements of a constant as a dense array; None if the buffer is empty.
 
         Args:
-            bits: of an element that shares its byte with others; else 0.
+            bits: bits per element, if a byte has several elements; else 0.
         """
         if not 0 <= index < self.buffer_count:
             raise ValueError(f"{what}: buffer {index} does not exist")
@@ -247,7 +247,7 @@ class _Reader:
         return _elements(raw, dtype).reshape(shape)
 
     def bytes_of(self, index: int, what: str) -> Array | None:
-        """A buffer's bytes: in the flatbuffer, or behind it in large files; None if it is empty."""
+        """Return the bytes of a buffer, which large files store after the flatbuffer; None if it is empty."""
         table: Any = self.model.Buffers(index)
         if table.Offset() > 1:
             begin, length = int(table.Offset()), self.length(int(table.Size()), what, element_size=1)
@@ -262,12 +262,12 @@ class _Reader:
     def quantization(
         self, table: Any, dtype: DType | None, shape: tuple[int, ...], data: Array | None, what: str
     ) -> tuple[Quant | None, str]:
-        """Return the quantisation, and what is wrong with it.
+        """Return the quantisation, and the reason why it is invalid, or an empty string.
 
-        Where the scale is 0, both are returned: operators that move real zeros may give them that scale.
+        If the scale is 0, both are returned, because the results of operators that move zeros may have it.
 
         Args:
-            data: the elements of a constant.
+            data: elements of a constant.
         """
         if table is None or dtype is None:
             return None, ""
@@ -284,7 +284,7 @@ class _Reader:
         fault = quantization_fault(dtype, scales, zero_points)
         unseen = bool(zero_points) and not any(scales)
         if unseen:
-            # Quantisers write 0 for what was zero in every run. The least scale gives the same products.
+            # Quantisers write scale 0 for values that were always zero. MIN_SCALE yields the same products.
             scales = (MIN_SCALE,) * count
             if data is not None and (data == zero_points[0]).all():
                 fault = quantization_fault(dtype, scales, zero_points)
@@ -296,25 +296,24 @@ class _Reader:
             if axis is None or not 0 <= axis < len(shape) or shape[axis] != count:
                 fault = f"{count} scales along axis {table.QuantizedDimension()} do not fit {list(shape)}"
         if dtype not in _QUANTIZED:
-            # Biases and indices: their integers are taken as they are, except int32 values with one scale.
+            # Biases and indices are plain integers, except int32 values with a valid quantisation.
             return (Quant(scales, zero_points, axis) if dtype is DType.INT32 and not fault else None), ""
         return Quant(scales, zero_points, axis) if unseen or not fault else None, fault
 
 
 def type_name(code: int) -> str:
-    """What the format calls an element type of a number."""
+    """Return the name of an element type in the format."""
     return _TYPE_NAMES.get(code, _NEWER_TYPES.get(code, f"number {code}"))
 
 
 def _elements(raw: Array, dtype: DType) -> Array:
-    """The elements that bytes hold, one axis."""
     if dtype is DType.BOOL:
         return raw != 0
     return np.frombuffer(raw.tobytes(), dtype.numpy.newbyteorder("<")).astype(dtype.numpy)
 
 
 def _vector(found: Any, length: int, what: str) -> Array:
-    """A vector of numbers as the `tflite` package gives it: no array, if it is missing."""
+    """Return a vector that the `tflite` package has read; for a missing one, that is not an array."""
     array = np.asarray(found)
     if array.shape != (length,):
         raise ValueError(f"{what}: a vector of {length} numbers is cut off")
@@ -322,23 +321,22 @@ def _vector(found: Any, length: int, what: str) -> Array:
 
 
 def _numbers(found: Any, length: int, what: str) -> tuple[Any, ...]:
-    """The same as Python's numbers."""
     return tuple(_vector(found, length, what).tolist()) if length else ()
 
 
 def _int32_field(table: Any, slot: int) -> int:
-    """A field that the `tflite` package does not give as it is stored; 0 if it is missing."""
+    """Return a field whose accessor in the `tflite` package alters the value; 0 if it is missing."""
     return _int32_at(table._tab, slot)
 
 
 def _int32_at(raw: Any, slot: int) -> int:
-    """The same of a table without a class."""
+    """Return an int32 field of a table without a class; 0 if it is missing."""
     offset = raw.Offset(slot)
     return int(raw.Get(flatbuffers.number_types.Int32Flags, raw.Pos + offset)) if offset else 0
 
 
 def _scale_axis(declared: int, shape: tuple[int, ...], count: int) -> int | None:
-    """The axis of per-channel scales; biases in real files declare the axis of their filter."""
+    """Return the axis of per-channel scales. In real files, biases declare the axis of their filter."""
     candidates = [axis for axis, extent in enumerate(shape) if extent == count]
     if declared in candidates:
         return declared
@@ -346,14 +344,13 @@ def _scale_axis(declared: int, shape: tuple[int, ...], count: int) -> int | None
 
 
 def _unpack_bits(raw: Array, bits: int, elements: int) -> Array:
-    """Two's-complement numbers of a few bits, the lowest of a byte first, to int8."""
+    """Unpack two's-complement integers of a few bits, from the low bits of each byte up, to int8."""
     parts = np.stack([raw >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)], axis=-1)
     numbers = parts.reshape(-1)[:elements].astype(np.int16)
     return np.where(numbers >> (bits - 1), numbers - (1 << bits), numbers).astype(np.int8)
 
 
 def _blocks(quantization: Any) -> tuple[int, int] | None:
-    """Of a `BlockwiseQuantization`, see `RawTensor`."""
     if quantization is None or quantization.DetailsType() != _BLOCKWISE:
         return None
     details = quantization.Details()

@@ -1,7 +1,7 @@
-"""What the file format allows in the fields of an options table.
+"""Names and valid values in the file format: operators, options and enumerations.
 
-A field that holds an enumeration must hold one of its members: readers that compare with one member take
-everything else for the other. The format:
+An enumeration field must hold one of its members. Importers rely on this: after comparing with one of two
+members, they assume the other. Format:
 https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/schema/schema.fbs
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import tflite
 
-# The enumeration behind each field of this name, in whichever options it is.
+# Enumeration of each field, by the field's name, for all options that have it.
 _ENUMERATIONS: dict[str, Any] = {
     "Combiner": tflite.CombinerType,
     "FusedActivationFunction": tflite.ActivationFunctionType,
@@ -32,51 +32,50 @@ _ACTIVATIONS = {
     code: name for name, code in vars(tflite.ActivationFunctionType).items() if isinstance(code, int)
 }
 _OPERATORS = frozenset(name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int))
-CUSTOM = "CUSTOM "  # in front of the name of a custom operator
+CUSTOM = "CUSTOM "  # prefix of the name of a custom operator
 NO_OPTIONS = tflite.BuiltinOptions.NONE
 
 
 def operator_names(*names: str) -> frozenset[str]:
-    """Return the operator names of a table after checking that the format has each of them.
+    """Return the names as a set, after checking that the format has all these operators.
 
     Args:
-        names: as the format spells them; those of custom operators follow `CUSTOM`.
+        names: names in the format; custom operators have the prefix `CUSTOM`.
 
     Raises:
-        ValueError: the format has no such operator, so that the entry would never apply.
+        ValueError: the format has no such operator, so the entry would never apply.
     """
     unknown = sorted(name for name in names if name not in _OPERATORS and not name.startswith(CUSTOM))
     if unknown:
-        raise ValueError(f"the .tflite format must have each operator of a table; it lacks {unknown}")
+        raise ValueError(f"operators of a table must exist in the .tflite format; it lacks {unknown}")
     return frozenset(names)
 
 
 def options_name(code: int) -> str:
-    """What the format calls the options of a number."""
+    """Return the name of an options type in the format."""
     return _OPTIONS.get(code, f"options number {code}")
 
 
 def activation_name(code: int) -> str:
-    """What the format calls an activation function."""
+    """Return the name of an activation function in the format."""
     return _ACTIVATIONS.get(code, f"number {code}")
 
 
 def options_code(name: str) -> int:
-    """The number of the options of a name."""
+    """Return the number of an options type, by name."""
     return int(getattr(tflite.BuiltinOptions, name))
 
 
 def members(enumeration: Any) -> dict[int, str]:
-    """The names of an enumeration's members, by number."""
+    """Return the names of an enumeration's members, by number."""
     return {code: name for name, code in vars(enumeration).items() if isinstance(code, int)}
 
 
 def option_faults(kind: str, options: Any) -> list[str]:
-    """Which fields hold no member of their enumeration.
+    """Return a message for each field whose value is not a member of its enumeration.
 
     Args:
-        kind: name of the options' class.
-        options: the table.
+        kind: class name of the options.
     """
     faults: list[str] = []
     for field, enumeration in _ENUMERATIONS.items():
@@ -89,5 +88,4 @@ def option_faults(kind: str, options: Any) -> list[str]:
 
 
 def _spelled(field: str) -> str:
-    """A field's name as the format spells it."""
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in field).lstrip("_")

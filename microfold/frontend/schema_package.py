@@ -1,7 +1,7 @@
-"""The package `tflite`, the schema of the files, with modules that are imported when they are asked for.
+"""Lazy import of the modules of the `tflite` package, which implements the file format's schema.
 
-It has one for each of 180 tables, unions and enumerations and imports them all, which takes as long as to
-compile a small model; reading one takes a dozen. To whoever imports it, it is the same package.
+The package imports a module for each of 180 tables, unions and enumerations. That takes as long as compiling
+a small model, which uses only a dozen of them. For its users, the lazy package behaves like the original.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NAME = "tflite"
 
 
 class _Package(ModuleType):
-    """Has what its modules define below their own names; all else once it has imported all of them."""
+    """Package that imports a module when its name is accessed, or all modules for any other name."""
 
     def __getattr__(self, name: str) -> object:
         module = f"{self.__name__}.{name}"
@@ -35,12 +35,12 @@ class _Package(ModuleType):
         return getattr(self, name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        """What a module defines below its own name hides it, as where all are imported."""
+        """Set an attribute. Instead of a module, set its object of the same name, like the package does."""
         super().__setattr__(name, vars(value).get(name, value) if isinstance(value, ModuleType) else value)
 
 
 def import_on_demand() -> None:
-    """Let `import tflite` give the package so, from here on, if it is there and nobody has imported it."""
+    """Make `import tflite` lazy from now on, if the package is installed and not yet imported."""
     spec = find_spec(_NAME) if _NAME not in sys.modules else None
     if spec is None:
         return

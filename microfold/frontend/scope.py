@@ -1,4 +1,4 @@
-"""What the operators of one subgraph share while it is imported, and how one of them is refused."""
+"""State that the operators of a subgraph share during the import, and the error for unsupported operators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from microfold.ops.signal.complex_numbers import PARTS
 
 
 class Unsupported(Exception):
-    """Raised by an importer function; becomes one `Problem` of the model."""
+    """Error of an importer function. It becomes a `Problem` of the model."""
 
     def __init__(self, reason: str, hint: str = ""):
         super().__init__(reason)
@@ -27,7 +27,7 @@ class Unsupported(Exception):
 
 
 def describe(quant: Quant | None) -> str:
-    """A quantisation in words."""
+    """Return a quantisation in words."""
     if quant is None:
         return "not quantised"
     if quant.axis is not None:
@@ -37,10 +37,11 @@ def describe(quant: Quant | None) -> str:
 
 @dataclass
 class Allowance:
-    """Bytes of constants that the import of a model may still make.
+    """Allowance for constants that the import of a model creates, in bytes.
 
     Attributes:
-        total: bytes that it might make at the beginning, see `limits.MADE_BYTES`.
+        total: initial allowance, see `limits.MADE_BYTES`.
+        left: remaining allowance.
     """
 
     total: int
@@ -50,45 +51,45 @@ class Allowance:
         self.left = self.total
 
     def take(self, size: int) -> None:
-        """Count the bytes of a constant; see `check`."""
+        """Deduct the bytes of a constant; see `check`."""
         self.check(size)
         self.left -= size
 
     def check(self, size: int) -> None:
-        """Refuse a constant of so many bytes, before it is made, if it would be too large.
+        """Check the size of a constant before it is created.
 
         Raises:
-            Unsupported: there are not so many left.
+            Unsupported: the remaining allowance is too small.
         """
         if size > self.left:
             raise Unsupported(
-                f"constants that are made while the model is read may take {self.total} bytes in all; "
-                f"{self.total - self.left} are taken, and this one takes {size}"
+                f"constants that the import creates must not exceed {self.total} bytes in total; "
+                f"{self.total - self.left} are used, and this one needs {size}"
             )
 
 
 @dataclass
 class Scope:
-    """What the operators of one subgraph share while it is imported.
+    """State that the operators of a subgraph share during the import.
 
     Attributes:
         tensors: all tensors of the subgraph.
-        variables: those of the whole model.
-        allowance: that of the whole model.
-        is_initializer: the subgraph gives variables their initial values.
-        initialize: runs an initialiser subgraph.
-        enter: imports a subgraph that runs on these operands.
-        subgraphs: bodies imported so far, by the names that nodes call them.
-        values: tensor index to the value that stands for it.
-        constants: arrays of constant values.
-        nodes: emitted so far.
-        large: float values that may be larger than `float_limits.ORDINARY` though the inputs are not.
-        unknown: tensors that cannot have a value because of a problem reported before.
-        runs: whether this call is one in which what follows changes state, bool []; None: every call is.
-        open_cycles: circular buffers so far that leave open how often what follows runs.
-        signed: legacy uint8 values as int8.
-        complex: what stands for complex numbers while operators are imported, and their parts, see
-            `complex_numbers`.
+        variables: variables of the subgraph.
+        allowance: allowance of the whole model.
+        is_initializer: whether the subgraph assigns initial values to variables.
+        initialize: function that runs an initialiser subgraph.
+        enter: function that imports a subgraph for given operands.
+        values: value of each tensor, by tensor index.
+        constants: elements of constant values.
+        nodes: nodes emitted so far.
+        unknown: tensors without a value, because of a problem reported before.
+        large: float values that may exceed `float_limits.ORDINARY` although the inputs do not.
+        subgraphs: bodies imported so far, by the names that nodes use.
+        runs: value, bool [], that tells whether later operators change their state in this run; None: they
+            do so in every run.
+        open_cycles: number of circular buffers so far whose file leaves `cycles_max` open.
+        signed: int8 equivalents of legacy uint8 values.
+        complex: placeholders of complex values, each with its parts, see `complex_numbers`.
     """
 
     tensors: Sequence[RawTensor]
@@ -109,10 +110,10 @@ class Scope:
     complex: dict[Value, Value] = field(default_factory=dict[Value, Value])
 
     def declared_type(self, index: int) -> TensorType:
-        """The type that the file declares; an unknown (-1) dimension is taken as 1.
+        """Return the type of a tensor in the file. An open dimension (-1) becomes 1.
 
         Raises:
-            Unsupported: it is no type of a value that operators compute.
+            Unsupported: operators cannot compute values of this type.
         """
         tensor = self.tensors[index]
         element = self.declared_element(index)
@@ -124,12 +125,12 @@ class Scope:
         return TensorType(element.dtype, shape, element.quant)
 
     def declared_element(self, index: int) -> ElementType:
-        """The element type that the file declares; see `declared_type`."""
+        """Return the element type of a tensor in the file; see `declared_type`."""
         tensor = self.tensors[index]
         if tensor.dtype is None or tensor.dtype is DType.INT4:
             raise Unsupported(
                 f"{tensor.name!r} has element type {tensor.type_name}, which is not supported",
-                "activations may be int8, int16, uint8, int32 or float32",
+                "activations must be int8, int16, uint8, int32 or float32",
             )
         if tensor.quant_fault:
             raise Unsupported(f"{tensor.name!r}: {tensor.quant_fault}", "quantise the model again")
@@ -141,10 +142,10 @@ class Scope:
         return ElementType(tensor.dtype, tensor.quant)
 
     def declare(self, index: int) -> None:
-        """Give a tensor a value of the type that the file declares; complex numbers get parts.
+        """Create a value for a tensor, of the type in the file. Complex values also get parts.
 
         Raises:
-            Unsupported: there is no value of this type.
+            Unsupported: the type is not supported.
         """
         tensor = self.tensors[index]
         if tensor.type_name != COMPLEX_NAME:
@@ -160,17 +161,17 @@ class Scope:
         self.values[index] = self.complex_value(parts)
 
     def complex_value(self, parts: Value) -> Value:
-        """Return a new value that stands for complex numbers of these parts."""
+        """Return a new placeholder for complex numbers with these parts."""
         value = Value(parts.name, parts.type.with_shape(parts.type.shape[:-1]))
         self.complex[value] = parts
         return value
 
     def in_graph(self, value: Value) -> Value:
-        """Return the value of the graph: the parts of what stands for complex numbers."""
+        """Return the value in the graph: the parts for a complex placeholder, else the value itself."""
         return self.complex.get(value, value)
 
     def declare_in_place(self, index: int) -> None:
-        """A tensor that operators update in place (`is_variable`) becomes state."""
+        """Create a state variable for a tensor that operators update in place (`is_variable`)."""
         value = Value(self.tensors[index].name, self.declared_type(index))
         self.values[index] = value
         self.variables.in_place[index] = Variable(value.name, value=value, current=value)

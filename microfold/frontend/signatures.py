@@ -1,4 +1,4 @@
-"""Signatures: names that a file gives to the subgraphs that can be run by themselves."""
+"""Signatures: the names of a file's entry points."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import tflite
 from microfold.errors import InputError, ModelFormatError
 from microfold.frontend.raw import MAX_NAME, RawSubgraph, malformed_as_error
 
-MAX_SIGNATURES = 1024  # that a message lists, and that are looked at
+MAX_SIGNATURES = 1024  # signatures that are read, and listed in messages
 
 
 def entry(data: bytes, source: str, subgraphs: tuple[RawSubgraph, ...], signature: str | None) -> int:
-    """Index of the subgraph to compile: that of the signature, or the first one.
+    """Return the index of the subgraph to compile.
 
     Args:
-        data: a file's bytes, of which `subgraphs` have been read.
-        signature: its name; None: the first subgraph, whatever it is called.
+        data: bytes of the file that contains `subgraphs`.
+        signature: name of the signature; None: the first subgraph.
 
     Raises:
-        InputError: the file has no signature of that name.
-        ModelFormatError: the signature's subgraph is not there.
+        InputError: the file has no signature of this name.
+        ModelFormatError: the subgraph of the signature does not exist.
     """
     if signature is None:
         return 0
@@ -33,10 +33,10 @@ def entry(data: bytes, source: str, subgraphs: tuple[RawSubgraph, ...], signatur
             named[name] = int(item.SubgraphIndex())
     if signature not in named:
         names = ", ".join(map(repr, named)) or "none"
-        raise InputError(f"{source} has no signature {signature!r}; its signatures are {names}")
+        raise InputError(f"{source} has no signature {signature!r}; available: {names}")
     if not 0 <= named[signature] < len(subgraphs):
         raise ModelFormatError(
-            f"{source} is not a well-formed .tflite file (signature {signature!r} is subgraph "
-            f"{named[signature]} of {len(subgraphs)}); convert the model again"
+            f"{source} is damaged, not a well-formed .tflite file (signature {signature!r} is subgraph "
+            f"{named[signature]} of {len(subgraphs)}): convert the model again"
         )
     return named[signature]

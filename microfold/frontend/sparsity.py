@@ -1,10 +1,9 @@
-"""Sparse constants of a `.tflite` file, made dense.
+"""Conversion of sparse constants of a `.tflite` file to dense arrays.
 
-A tensor with SparsityParameters stores only some elements, in the order of a traversal: the tensor's
-dimensions, then, if it has blocks, the dimensions inside of a block. Each level is dense, or has the
-indices of what is there, and segments that say which indices belong to each entry of the level above. The
-format: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/schema/schema.fbs
-(SparsityParameters).
+A tensor with SparsityParameters stores only some elements, in the order of a traversal. Its levels are the
+tensor's dimensions and, if it has blocks, the dimensions in a block. A level is dense, or it stores
+indices and segments. Segment i is the range of the indices that belong to entry i of the level above. Format:
+https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/schema/schema.fbs (SparsityParameters).
 """
 
 from __future__ import annotations
@@ -26,16 +25,15 @@ MAX_DIMENSIONS = 16
 
 
 def densify(table: Any, values: Array, shape: Shape, limit: int) -> Array:
-    """The whole array.
+    """Return the dense array of a sparse constant.
 
     Args:
-        table: the tensor's SparsityParameters.
-        values: the stored elements, one axis.
-        shape: of the tensor.
-        limit: elements that it may have at most.
+        table: SparsityParameters of the tensor.
+        values: stored elements [n].
+        limit: maximum number of elements of the result.
 
     Raises:
-        ValueError: the parameters are not consistent with each other, the values or the shape.
+        ValueError: the parameters are inconsistent with each other, the values or the shape.
     """
     if math.prod(shape) > limit:
         raise ValueError(f"a sparse {list(shape)} has more than {limit} elements")
@@ -46,7 +44,7 @@ def densify(table: Any, values: Array, shape: Shape, limit: int) -> Array:
         raise ValueError(f"a sparse {list(shape)} has blocks along {blocked}")
     levels = [table.DimMetadata(level) for level in range(len(order))]
     sizes = _sizes(levels, order, blocked, shape)
-    # Entries of the level so far: where each is, by dimension, and its number within the level.
+    # Entries of the current level: the index in each dimension, and the number within the level.
     places = {dimension: np.zeros(1, np.int64) for dimension in order}
     entries = np.zeros(1, np.int64)
     for level, dimension in zip(levels, order, strict=True):
@@ -63,7 +61,7 @@ def densify(table: Any, values: Array, shape: Shape, limit: int) -> Array:
             if entries.size and (entries.max() + 1 >= segments.size or np.any(np.diff(segments) < 0)):
                 raise ValueError("segments of a sparse constant are cut off, or not in order")
             if segments.size and not 0 <= segments[0] <= segments[-1] <= indices.size:
-                raise ValueError("segments of a sparse constant name indices that are not there")
+                raise ValueError("segments of a sparse constant refer to missing indices")
             if indices.size and not 0 <= indices.min() <= indices.max() < size:
                 raise ValueError(f"indices of a sparse constant must be in [0, {size})")
             counts = segments[entries + 1] - segments[entries]
@@ -85,7 +83,7 @@ def densify(table: Any, values: Array, shape: Shape, limit: int) -> Array:
 
 
 def _sizes(levels: list[Any], order: list[int], blocked: list[int], shape: Shape) -> list[int]:
-    """How many indices each dimension has, those inside of blocks behind those of the tensor."""
+    """Return the size of each dimension: the tensor's, followed by the dimensions in blocks."""
     sizes = [*shape, *(0 for _ in blocked)]
     for inner, axis in enumerate(blocked, len(shape)):
         level = levels[order.index(inner)]
@@ -102,12 +100,11 @@ def _sizes(levels: list[Any], order: list[int], blocked: list[int], shape: Shape
 def _integers(read: Any, table: Any) -> list[int]:
     length = getattr(table, f"{read.__name__}Length")()
     if not 0 <= length <= MAX_DIMENSIONS:
-        raise ValueError(f"a sparse constant has at most {MAX_DIMENSIONS} dimensions; it has {length}")
+        raise ValueError(f"a sparse constant must have at most {MAX_DIMENSIONS} dimensions; it has {length}")
     return [int(read(i)) for i in range(length)]
 
 
 def _vector(kind: int, union: Any) -> Array:
-    """A list of integers, whatever their type in the file."""
     if kind not in _VECTORS or union is None:
         raise ValueError(f"a sparse constant has no indices of kind {kind}")
     vector = _VECTORS[kind]()

@@ -1,4 +1,4 @@
-"""Graphs in their text form, from files."""
+"""Reader of graphs in their text form (`.mf` files)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SUFFIX = ".mf"
 
 
 def read_graph(path: Path) -> tuple[Graph, bytes]:
-    """The graph, and the bytes of the file.
+    """Return the graph in a file, and the bytes of the file.
 
     Raises:
-        MicrofoldError: it cannot be read, is not well-formed, or is outside of what can be compiled.
+        MicrofoldError: the file cannot be read, is not well-formed, or its graph cannot be compiled.
     """
     data = read_file(path)
     try:
@@ -26,9 +26,9 @@ def read_graph(path: Path) -> tuple[Graph, bytes]:
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path} is not UTF-8 text: byte {error.start} is {error.object[error.start]}; "
-            "give what `microfold ir` prints, or a .tflite file"
+            "pass the output of `microfold ir`, or a .tflite file"
         ) from None
-    import_module("microfold.ops")  # makes the operators' names known
+    import_module("microfold.ops")  # registers the operators
     graph = parse(text, source=str(path))
     admit(graph)
     return graph, data

@@ -1,4 +1,4 @@
-"""Importer of `.tflite` files: nothing TFLite-shaped survives it."""
+"""Importer of `.tflite` files. The resulting graph does not depend on the file format."""
 
 from __future__ import annotations
 
@@ -35,32 +35,33 @@ from microfold.support.frozen import frozen
 
 MAX_FILE_BYTES = 1 << 30
 
-MAX_BODIES = 256  # a small file can call the same subgraphs exponentially often
+MAX_BODIES = 256  # bodies per model: a small file can call the same subgraphs exponentially often
 
 _WITHOUT_OUTPUT = operator_names("ASSIGN_VARIABLE", "CALL_ONCE")
 
 
 def load(path: str | Path, shapes: Shapes = NO_SHAPES, signature: str | None = None) -> Graph:
-    """Import a model from a file; the graph is named after it.
+    """Import a model from a file. The graph has the name of the file.
 
     Args:
-        shapes: what open dimensions of inputs are, see `bind_symbolic_vars`.
-        signature: whose subgraph is taken; None: the first one.
+        shapes: shapes of inputs with open dimensions, see `bind_symbolic_vars`.
+        signature: signature whose subgraph is imported; None: the first subgraph.
 
     Raises:
-        InputError: the file cannot be read, `shapes` do not fit, or it has no such signature.
-        ModelFormatError: malformed.
-        UnsupportedModelError: well-formed, but with parts that cannot be compiled: all of them.
+        InputError: the file cannot be read, `shapes` do not match, or the file has no such signature.
+        ModelFormatError: the file is malformed.
+        UnsupportedModelError: the file is well-formed, but has parts that cannot be compiled. All of them
+            are listed.
     """
     path = Path(path)
     return import_model(read_file(path), path.stem, path.name, shapes, signature)
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a model file.
+    """Return the bytes of a model file.
 
     Raises:
-        InputError: it cannot be read or is absurdly large.
+        InputError: the file cannot be read, or is larger than `MAX_FILE_BYTES`.
     """
     return files.read_file(path, MAX_FILE_BYTES)
 
@@ -78,10 +79,10 @@ def import_model(
 
 @frozen
 class Traced:
-    """An imported model and where its tensors went.
+    """Imported model with the correspondence between tensors and values.
 
     Attributes:
-        values: tensor index in the file (the subgraph that was taken) to the value that stands for it.
+        values: value of each tensor, by tensor index in the imported subgraph.
     """
 
     graph: Graph
@@ -95,7 +96,7 @@ def trace_model(
     shapes: Shapes = NO_SHAPES,
     signature: str | None = None,
 ) -> Traced:
-    """Import a model and keep the correspondence of tensors: what a comparison with an oracle needs."""
+    """Import a model with the values of its tensors, for a comparison with another implementation."""
     subgraphs = read_model(data, source)
     main = entry(data, source, subgraphs, signature)
     bound = bind_symbolic_vars(subgraphs[main], shapes)
@@ -108,12 +109,13 @@ def trace_model(
 
 @frozen
 class Surveyed:
-    """One operator of a file, supported or not.
+    """Operator of a file, supported or not.
 
     Attributes:
-        nodes: what it was imported as; empty if it could not be.
-        inputs, outputs: types, inferred anew where that was possible.
-        problem: why it is not supported; None if it is, or hangs on another problem.
+        tensor: name of the first output.
+        nodes: nodes of the import; empty if the operator could not be imported.
+        inputs, outputs: types, inferred again if possible.
+        problem: reason why the operator is not supported; None if it is, or if it depends on another problem.
     """
 
     name: str
@@ -126,7 +128,7 @@ class Surveyed:
 
 @frozen
 class Survey:
-    """Everything that can be said of a well-formed file."""
+    """Description of a well-formed file, supported or not."""
 
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
@@ -135,14 +137,14 @@ class Survey:
 
 
 def survey(data: bytes, source: str, signature: str | None = None) -> Survey:
-    """Look at a model without refusing it.
+    """Describe a model, even if it cannot be compiled.
 
     Args:
         signature: see `load`.
 
     Raises:
         InputError: the file has no such signature.
-        ModelFormatError: it is malformed.
+        ModelFormatError: the file is malformed.
     """
     subgraphs = read_model(data, source)
     importer = _Importer(subgraphs, entry(data, source, subgraphs, signature), Variables())
@@ -170,12 +172,11 @@ def _allowance(subgraphs: Sequence[RawSubgraph]) -> Allowance:
 
 
 class _Importer:
-    """Imports one subgraph.
+    """Importer of one subgraph.
 
     Args:
-        index: its own.
-        outer: the importer of the subgraph that runs this one.
-        is_initializer: CALL_ONCE initialises variables with it.
+        outer: importer of the subgraph that runs this one.
+        is_initializer: whether CALL_ONCE initialises variables with this subgraph.
     """
 
     def __init__(
@@ -207,10 +208,10 @@ class _Importer:
         self.surveyed: list[Surveyed] = []
 
     def run(self, arguments: Sequence[Value | Variable] | None = None) -> None:
-        """Import all operators; what cannot be imported is added to the problems.
+        """Import all operators. If an operator cannot be imported, it is added to the problems.
 
         Args:
-            arguments: what the subgraph is run on; variables are those of its own scope.
+            arguments: arguments of the subgraph; variables are stand-ins in its own scope.
         """
         scope = self.scope
         for tensor in self.subgraph.tensors:
@@ -221,8 +222,12 @@ class _Importer:
         for index, count in Counter(self.subgraph.inputs).items():
             if count > 1:
                 where = f"{self.prefix}input {self.subgraph.tensors[index].name!r}"
-                self.problems.append(Problem(where, f"a tensor may be one input; it is {count}"))
-        # A graph input that is backed by a constant cannot be set: it is a constant.
+                self.problems.append(
+                    Problem(
+                        where, f"a tensor may be listed as an input only once; it is listed {count} times"
+                    )
+                )
+        # A graph input with a buffer cannot be set, so it is a constant.
         self.inputs = [i for i in dict.fromkeys(self.subgraph.inputs) if i not in scope.values]
         if arguments is not None:
             self.accept(arguments)
@@ -239,7 +244,7 @@ class _Importer:
             self.surveyed.append(self.describe(operator, nodes, problems))
 
     def describe(self, raw: RawOperator, nodes: int, problems: int) -> Surveyed:
-        """What came of an operator: the nodes and problems since these counts."""
+        """Return the survey entry of an operator: its nodes and problems are those after these counts."""
         scope = self.scope
 
         def types(tensors: Sequence[int]) -> tuple[TensorType, ...]:
@@ -255,23 +260,23 @@ class _Importer:
         )
 
     def finish(self, name: str, source: str) -> Graph:
-        """The graph.
+        """Return the graph.
 
         Raises:
-            UnsupportedModelError: there are problems.
+            UnsupportedModelError: the model has problems.
         """
         scope, subgraph = self.scope, self.subgraph
         for index in subgraph.outputs:
             if index not in scope.values and index not in scope.unknown:
                 where = f"output {subgraph.tensors[index].name!r}"
-                self.problems.append(Problem(where, "no operator computes it"))
+                self.problems.append(Problem(where, "no operator, input or constant defines it"))
         for variable in scope.variables.unassigned():
-            where, reason = f"variable {variable.name!r}", "it is read, but nothing ever gives it a value"
+            where, reason = f"variable {variable.name!r}", "it is read, but never initialised or assigned"
             self.problems.append(Problem(where, reason, "export the model with its variables frozen"))
         if not subgraph.outputs:
             self.problems.append(Problem("the model", "it has no outputs"))
         if self.problems:
-            # What several operators run is imported, and refused, several times.
+            # A subgraph that several operators run is imported, and rejected, several times.
             raise UnsupportedModelError(source, list(dict.fromkeys(self.problems)))
         graph = Graph(
             name=name,
@@ -291,7 +296,7 @@ class _Importer:
         return graph
 
     def declare(self, tensor: RawTensor, where: str) -> None:
-        """A value typed as the file says; if the type is no good, a problem."""
+        """Create a value for a tensor, of the type in the file, or a problem if the type is not supported."""
         try:
             self.scope.declare(tensor.index)
         except Unsupported as error:
@@ -299,10 +304,10 @@ class _Importer:
             self.scope.unknown.add(tensor.index)
 
     def accept(self, arguments: Sequence[Value | Variable]) -> None:
-        """The inputs stand for these arguments.
+        """Bind the inputs to arguments.
 
         Raises:
-            Unsupported: they do not fit.
+            Unsupported: the arguments do not match the inputs.
         """
         inputs = self.subgraph.inputs
         if len(inputs) != len(arguments) or self.inputs != list(inputs):
@@ -323,14 +328,14 @@ class _Importer:
         self.inputs = [i for i in inputs if i in self.scope.values]
 
     def operator(self, raw: RawOperator, function: ImportFunction | None) -> None:
-        """Import one operator by its function; None if there is no function for it."""
+        """Import one operator. `function` is None for an unsupported operator."""
         scope, tensors = self.scope, self.subgraph.tensors
         where = f"{self.prefix}operator {raw.index} ({raw.name})"
         if raw.outputs:
             where += f" {tensors[raw.outputs[0]].name!r}"
         if not scope.unknown.isdisjoint(raw.inputs):
             scope.unknown.update(i for i in raw.outputs if i not in scope.values)
-            return  # it hangs on a problem that is reported already
+            return  # it depends on a problem reported before
         try:
             if function is None:
                 raise unsupported_operator(raw.name)
@@ -342,7 +347,7 @@ class _Importer:
             self.problems.append(Problem(where, error.reason, error.hint or CHANGE))
         except TypeRuleError as error:
             self.problems.append(Problem(where, str(error), CHANGE))
-        # After a problem the declared types stand in, so that later problems are found as well.
+        # After a problem, results have the types in the file, so that later problems are also found.
         for index in raw.outputs:
             if index not in scope.values and index not in scope.variables.handles:
                 try:
@@ -356,9 +361,9 @@ class _Importer:
             for index in (*raw.inputs, *raw.outputs):
                 if index >= 0 and tensors[index].type_name == COMPLEX_NAME:
                     raise Unsupported(
-                        f"{tensors[index].name!r} is complex; of complex numbers, there are "
+                        f"{tensors[index].name!r} is complex; operators with complex support: "
                         f"{', '.join(sorted(COMPLEX))}",
-                        "take the real or imaginary part, or the magnitude, before it",
+                        "use the real or imaginary part, or the magnitude, before it",
                     )
         for position, index in enumerate(raw.inputs):
             if index < 0 or index in scope.values or index in scope.variables.handles:
@@ -369,7 +374,7 @@ class _Importer:
             if tensor.is_variable:
                 scope.declare_in_place(index)
             elif tensor.dtype is not None and 0 in tensor.shape and not tensor.shape_fault:
-                # What has no elements has no buffer, and nothing needs to compute it.
+                # A tensor without elements has no buffer, and no operator needs to compute it.
                 value = Value(tensor.name, TensorType(tensor.dtype, tensor.shape, tensor.quant))
                 scope.values[index] = value
                 scope.constants[value] = np.zeros(tensor.shape, tensor.dtype.numpy)
@@ -379,12 +384,12 @@ class _Importer:
                     "use int8, int16, int32 or float32",
                 )
             else:
-                raise Unsupported(f"it reads {tensor.name!r}, which nothing has computed yet")
+                raise Unsupported(f"it reads {tensor.name!r}, which no earlier operator has computed")
         for kind, indices in (("input", raw.inputs), ("output", raw.outputs)):
             for position, tensor in ((i, tensors[index]) for i, index in enumerate(indices) if index >= 0):
                 if tensor.shape_fault:
                     raise Unsupported(f"{kind} {tensor.name!r}: {tensor.shape_fault}")
-                # What is computed has the type that follows.
+                # For computed tensors, the type rule infers the type.
                 in_blocks = tensor.blocks is not None and position in BLOCKWISE_INPUTS.get(raw.name, ())
                 if tensor.quant_fault and kind == "input" and tensor.data is not None and not in_blocks:
                     raise Unsupported(f"{kind} {tensor.name!r}: {tensor.quant_fault}", "quantise again")
@@ -392,10 +397,10 @@ class _Importer:
             raise Unsupported("it has no outputs")
         for position, index in enumerate(raw.outputs):
             if index in scope.values or index in raw.outputs[:position]:
-                raise Unsupported(f"it writes {tensors[index].name!r}, which has a value already")
+                raise Unsupported(f"it writes {tensors[index].name!r}, which already has a value")
 
     def initialize(self, index: int) -> None:
-        """Run an initialiser subgraph: constants become initial values of variables."""
+        """Run an initialiser subgraph, which assigns constants to variables as their initial values."""
         if self.scope.is_initializer or not 0 <= index < len(self.subgraphs) or index in self.running:
             raise Unsupported(f"CALL_ONCE cannot run subgraph {index}")
         outer = self.scope.variables
@@ -404,28 +409,28 @@ class _Importer:
         initializer.run()
         if initializer.scope.nodes:
             raise Unsupported(
-                f"subgraph {index} computes the initial value of a variable; it may only assign constants"
+                f"subgraph {index} computes the initial value of a variable; it must only assign constants"
             )
 
     def enter(self, index: int, operands: Sequence[Value | Variable]) -> Body:
         """Import a subgraph that an operator runs.
 
         Raises:
-            Unsupported: it has problems, which are reported, or cannot be run there.
+            Unsupported: the subgraph has problems, which are reported, or cannot be run here.
         """
         if not 0 <= index < len(self.subgraphs) or index in self.running:
             raise Unsupported(f"it cannot run subgraph {index} of {len(self.subgraphs)} here")
         if len(self.running) > MAX_DEPTH:
-            raise Unsupported(f"subgraphs may run each other {MAX_DEPTH} deep")
+            raise Unsupported(f"calls of subgraphs must not be nested more than {MAX_DEPTH} deep")
         self.bodies.append(index)
         if len(self.bodies) > MAX_BODIES:
-            raise Unsupported(f"subgraphs are run from more than {MAX_BODIES} places")
+            raise Unsupported(f"operators must not run more than {MAX_BODIES} subgraphs in total")
         before = len(self.problems)
         inner = self.scope.variables.inner()
         importer = _Importer(self.subgraphs, index, inner.variables, self)
         importer.run([inner.stand_in(x) if isinstance(x, Variable) else x for x in operands])
         if importer.scope.variables.in_place:
-            raise Unsupported(f"subgraph {index} keeps state of its own", "keep it in resource variables")
+            raise Unsupported(f"subgraph {index} has its own state", "keep it in resource variables")
         scope = importer.scope
         outputs = [
             inner.outer_of(scope.variables.handles[i])

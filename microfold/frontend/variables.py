@@ -1,4 +1,4 @@
-"""Values that live from one call to the next: resource variables and tensors that operators update."""
+"""Values that are kept between runs: resource variables, and tensors that operators update in place."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Key = tuple[str, str]  # container and shared name: the same variable in every s
 
 @dataclass(eq=False)
 class Variable:
-    """One variable while the model is imported.
+    """Variable during the import.
 
     Attributes:
-        initial: content before the first call; None: the zero point.
-        value: content at the start of a call; None until the first read.
-        current: content at this point of the call; None before the first read or assignment.
+        initial: elements before the first run; None: the zero point.
+        value: value at the start of a run; None until the first read.
+        current: value at the current point of the run; None before the first read or assignment.
     """
 
     name: str
@@ -30,10 +30,10 @@ class Variable:
     current: Value | None = None
 
     def read(self, type: TensorType) -> Value:
-        """Its content at this point; at the first read, that at the start of the call.
+        """Return the current value. The first read creates the value at the start of the run.
 
         Args:
-            type: what the reader takes it for.
+            type: type that the reader expects.
         """
         if self.current is None:
             self.value = self.current = Value(self.name, type)
@@ -41,7 +41,7 @@ class Variable:
 
 
 def zeros(value_type: TensorType) -> Array:
-    """What a variable holds before it is assigned: real zero."""
+    """Return the elements of a variable before its first assignment: real zero."""
     zero_point = value_type.quant.zero_points[0] if value_type.quant is not None else 0
     return np.full(value_type.shape, zero_point, value_type.dtype.numpy)
 
@@ -55,11 +55,11 @@ class Variables:
     in_place: dict[int, Variable] = field(default_factory=dict[int, Variable])
 
     def handle(self, tensor: int, key: Key) -> None:
-        """Tensor `tensor` of the subgraph at hand stands for the variable."""
+        """Register tensor `tensor` of the current subgraph as a handle of the variable."""
         self.handles[tensor] = self.by_key.setdefault(key, Variable(key[1] or f"variable_{len(self.by_key)}"))
 
     def unassigned(self) -> list[Variable]:
-        """Variables that are read, but neither initialised nor assigned anywhere."""
+        """Return the variables that are read, but neither initialised nor assigned."""
         return [
             variable
             for variable in self.by_key.values()
@@ -67,7 +67,7 @@ class Variables:
         ]
 
     def states(self) -> tuple[State, ...]:
-        """State of the graph: variables that are read before they are assigned."""
+        """Return the state of the graph: the variables that are read before they are assigned."""
         states: list[State] = []
         for variable in (*self.by_key.values(), *self.in_place.values()):
             if variable.value is not None:
@@ -77,15 +77,15 @@ class Variables:
         return tuple(states)
 
     def inner(self) -> InnerVariables:
-        """The same variables as a subgraph sees them that runs here."""
+        """Return the variables for a subgraph that an operator runs at this point."""
         return InnerVariables(self)
 
 
 @dataclass
 class InnerVariables:
-    """The variables of a subgraph that an operator runs: stand-ins for those of the model.
+    """Variables of a subgraph that an operator runs: each is a stand-in for a variable of the model.
 
-    What a stand-in's content is at the start becomes a parameter of the subgraph, and what it is at the end a
+    The value of a stand-in at the start becomes a parameter of the subgraph, and the value at the end a
     result.
     """
 
@@ -97,17 +97,17 @@ class InnerVariables:
             self.variables.by_key[key] = Variable(variable.name, initial_type=variable.initial_type)
 
     def stand_in(self, outer: Variable) -> Variable:
-        """What stands for a variable inside."""
+        """Return the stand-in of a variable."""
         (key,) = [key for key, variable in self.outside.by_key.items() if variable is outer]
         return self.variables.by_key[key]
 
     def outer_of(self, inner: Variable) -> Variable:
-        """What a stand-in stands for."""
+        """Return the variable of a stand-in."""
         (key,) = [key for key, variable in self.variables.by_key.items() if variable is inner]
         return self.outside.by_key.setdefault(key, Variable(inner.name))
 
     def touched(self) -> dict[Variable, Variable]:
-        """The variables that the subgraph reads or assigns, with their stand-ins."""
+        """Return the variables that the subgraph reads or assigns, with their stand-ins."""
         return {
             self.outer_of(inner): inner
             for inner in self.variables.by_key.values()

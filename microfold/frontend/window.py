@@ -1,4 +1,4 @@
-"""What operators with windows or weights share: paddings, strides, types that go together."""
+"""Shared import functions of operators with windows or weights: padding, strides, compatible types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from microfold.ops.window import Padding, Pair, Window, same_padding
 
 
 def check_weights(x: Value, weights: Value) -> None:
-    """Refuse activations and weights whose types do not go together, with a hint."""
+    """Raise `Unsupported` if the types of activations and weights are not compatible."""
     given = f"activations are {x.type.dtype.value}, weights {weights.type.dtype.value}"
     if DType.UINT8 in (x.type.dtype, weights.type.dtype):
         raise Unsupported(
@@ -24,25 +24,25 @@ def check_weights(x: Value, weights: Value) -> None:
 
 
 def check_legacy_weights(context: OperatorContext) -> None:
-    """Require uint8 weights, input 1, where another operand is uint8: LiteRT reads their bytes so.
+    """Require uint8 weights (input 1) if another operand is uint8, because LiteRT reads them as uint8.
 
     Raises:
-        Unsupported: they are of another type.
+        Unsupported: the weights have another type.
     """
     used = [context.scope.tensors[tensor] for tensor in context.raw.inputs if tensor >= 0]
     weights = context.scope.tensors[context.raw.inputs[1]]
     if weights.dtype is not DType.UINT8 and any(tensor.dtype is DType.UINT8 for tensor in used):
         raise Unsupported(
-            f"weights of uint8 activations must be uint8; they are {weights.type_name}",
+            f"weights for uint8 activations must be uint8; they are {weights.type_name}",
             "convert the model again, with int8 as the target type",
         )
 
 
 def without_zero_point(context: OperatorContext, x: Value, weights: Value) -> Value:
-    """Legacy weights, input 1, as int16 without a zero point; others as they are.
+    """Return legacy weights (input 1) as int16 without a zero point, and other weights unchanged.
 
-    LiteRT multiplies the scales of input and weights in float32 there. The new scale is the one by which the
-    product in double has that value.
+    For legacy weights, LiteRT multiplies the scales of input and weights in float32. The new scale is chosen
+    so that the product in double has the same value.
     """
     raw, quant, array = context.scope.tensors[context.raw.inputs[1]], weights.type.quant, context.known(1)
     check_legacy_weights(context)
@@ -57,7 +57,7 @@ def without_zero_point(context: OperatorContext, x: Value, weights: Value) -> Va
 
 
 def padding_of(options: Any, x: Value, size: Pair, strides: Pair, dilations: Pair) -> Padding:
-    """Rows and columns of padding that SAME or VALID means."""
+    """Return the rows and columns of padding for SAME or VALID."""
     if options.Padding() == tflite.Padding.VALID:
         return ((0, 0), (0, 0))
     extent = Window(size, strides, dilations, ((0, 0), (0, 0))).extent
@@ -66,7 +66,7 @@ def padding_of(options: Any, x: Value, size: Pair, strides: Pair, dilations: Pai
 
 
 def image(context: OperatorContext) -> Value:
-    """The first input, which must be an image."""
+    """Return the first input, which must be an image."""
     x = context.input(0)
     if x.type.rank != 4:
         raise Unsupported(f"its input must have rank 4 (NHWC); it is {x.type}")
@@ -74,23 +74,24 @@ def image(context: OperatorContext) -> Value:
 
 
 def positive(what: str, height: int, width: int) -> Pair:
-    """The pair, both of whose numbers must be positive."""
+    """Return the pair after checking that both numbers are positive."""
     if min(height, width) < 1:
         raise Unsupported(f"{what} must be positive; they are {height} and {width}")
     return height, width
 
 
 def strides_of(options: Any) -> Pair:
-    """Vertical and horizontal stride."""
+    """Return the vertical and the horizontal stride."""
     return positive("strides", int(options.StrideH()), int(options.StrideW()))
 
 
 def with_bias_type(
     context: OperatorContext, bias: Value | None, x: Value, channels: int, options: Any
 ) -> Value | None:
-    """Return the bias, or zeros of int32 where the options say so of an absent one.
+    """Return the bias. If it is absent and the options declare an int32 bias, return zeros.
 
-    The type decides how wide sums over int16 activations are, see `accumulate.has_wide_sums`.
+    The type of the bias decides the width of accumulators for int16 activations, see
+    `accumulate.has_wide_sums`.
     """
     if bias is not None or x.type.dtype is not DType.INT16:
         return bias

@@ -1,4 +1,4 @@
-"""Products with constant real zeros: their results are zero at any scale, whatever their multiplier is."""
+"""Products with constant real zeros: their results are zero for every scale and multiplier."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _PRODUCTS = (BatchMatmul, Conv2D, DepthwiseConv2D, FullyConnected, Mul, Transpos
 def zero_product(
     op: Op, inputs: Sequence[Value | None], constants: Mapping[Value, Array]
 ) -> TensorType | None:
-    """Return the type of a quantised product whose elements are all real zeros; None if it may have others.
+    """Return the type of a quantised product if all its elements must be real zeros, else None.
 
-    Its multiplier may have no fixed-point form: a result's scale may be denormal where nothing but zeros were
-    seen.
+    The multiplier of such a product may have no fixed-point form: if a quantiser has only seen zeros, the
+    scale of the result can be denormal.
     """
     if not isinstance(op, _PRODUCTS) or op.out.quant is None:
         return None
@@ -36,7 +36,7 @@ def zero_product(
         return None
     if bias is not None and (bias not in constants or constants[bias].any()):
         return None
-    # With the largest scale of the result, every multiplier has a form; nothing else depends on it.
+    # With the largest scale of the result, every multiplier has a fixed-point form.
     largest = ElementType(op.out.dtype, Quant((MAX_SCALE,), op.out.quant.zero_points))
     try:
         (found,) = replace(op, out=largest).infer_all([None if v is None else v.type for v in inputs])
@@ -46,7 +46,6 @@ def zero_product(
 
 
 def _is_zero(value: Value, constants: Mapping[Value, Array]) -> bool:
-    """Return whether a value is constant, and each element is the zero point of its scale."""
     array, quant = constants.get(value), value.type.quant
     if array is None or quant is None:
         return False

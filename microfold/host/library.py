@@ -1,4 +1,4 @@
-"""Compiles generated C for this machine into a shared library and loads it through cffi."""
+"""Generated C, compiled for this machine into a shared library and loaded through cffi."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from microfold.program import Program
 from microfold.support.scratch import scratch_folder
 from microfold.support.tools import COMPILE_SECONDS, run_tool
 
-# How the compiler optimises, unless it is told otherwise.
+# Default optimisation flags of the compiler.
 FLAGS = ("-O2",)
-# What memory holds that nobody has written yet.
+# Fill byte of uninitialised memory.
 RUBBISH = 0xA5
 
 
 def host_compiler() -> list[str]:
-    """The host's C compiler as a command: $CC, else cc.
+    """Return the command of the host's C compiler: $CC, else cc.
 
     Raises:
-        ToolError: it is not on the PATH.
+        ToolError: the compiler is not on PATH.
     """
     text = os.environ.get("CC", "")
     try:
@@ -38,14 +38,14 @@ def host_compiler() -> list[str]:
         raise ToolError(f"CC must be a command with its arguments; it is {text!r}: {error}") from None
     if shutil.which(command[0]) is None:  # a folder, a file that is not executable, or nothing
         raise ToolError(
-            f"running a model on this machine needs a C compiler; {command[0]!r} is not on the PATH "
-            "(on Debian and Ubuntu: apt install gcc)"
+            f"running a model on this machine requires a C compiler; {command[0]!r} is not on PATH: "
+            "on Debian or Ubuntu, `apt install gcc`"
         )
     return command
 
 
 def run_compiler(command: Sequence[str], folder: Path, program: Program) -> None:
-    """Run a compiler command; its messages become the error, with the libraries that the program needs."""
+    """Run a compiler command. If it fails, the error has its messages and the required libraries."""
     result = run_tool(command, folder, COMPILE_SECONDS, "compiling for this machine")
     if result.returncode:
         needed = " and ".join(library.name for library in program.libraries)
@@ -54,14 +54,14 @@ def run_compiler(command: Sequence[str], folder: Path, program: Program) -> None
 
 
 class HostLibrary:
-    """The generated code of one program, loaded into this process.
+    """Generated code of one program, loaded into this process.
 
     Args:
-        program: compiled for a target whose code the host can run.
-        flags: more compiler flags; None: `FLAGS`.
+        program: program for a target whose code the host can run.
+        flags: compiler flags; None: `FLAGS`.
 
     Raises:
-        ToolError: there is no compiler, or it failed.
+        ToolError: no compiler was found, or it failed.
     """
 
     def __init__(self, program: Program, flags: Sequence[str] | None = None):
@@ -95,23 +95,23 @@ class HostLibrary:
                 raise ToolError(f"{command[0]} must make code for this machine; {error}") from None
 
     def new_context(self) -> Any:
-        """An uninitialised context; freed with the last reference."""
+        """Return an uninitialised context, which is freed with the last reference."""
         return self.new_object(self.context_size)
 
     def new_object(self, size: int) -> Any:
-        """Bytes that nobody has written yet, at a multiple of the program's alignment.
+        """Return uninitialised memory with the program's alignment.
 
-        They are freed with the last reference to the pointer.
+        It is freed with the last reference to the pointer.
         """
         alignment = self.program.options.align
         whole = self.ffi.new("uint8_t[]", size + alignment)
         self.ffi.buffer(whole)[:] = bytes([RUBBISH]) * (size + alignment)
         start = int(self.ffi.cast("uintptr_t", whole))
-        # The pointer into it keeps it.
+        # The aligned pointer keeps the whole object alive.
         return self.ffi.gc(whole + -start % alignment, lambda _pointer, _whole=whole: None)
 
     def new_arenas(self) -> list[Any]:
-        """Where runs compute, if that is apart from the context: one object, or several."""
+        """Return the objects of the arena; an empty list if the arena is part of the context."""
         sizes = self.program.arena_parts if self.program.options.split else ()
         return [self.new_object(size) for size in sizes]
 
@@ -119,20 +119,20 @@ class HostLibrary:
         """Prepare a context.
 
         Returns:
-            A handle to keep as long as the context is used.
+            A handle that must be kept as long as the context is used.
 
         Raises:
-            ToolError: the code refuses the weights that were made with it.
+            ToolError: the code rejects its own weights.
         """
         if self._blob is None:
             self.call("init", context)
             return None
-        # cffi aligns no better than the C type asks for.
+        # cffi aligns memory only as the C type requires.
         weights = self.ffi.new("max_align[]", -(-len(self._blob) // self.ffi.sizeof("max_align")))
         self.ffi.memmove(weights, self._blob, len(self._blob))
         status = int(self.call("init", context, weights, len(self._blob)))
         if status:
-            raise ToolError(f"the code must take the weights that were made with it; init says {status}")
+            raise ToolError(f"the code must accept its own weights; init returned {status}")
         return weights
 
     @property
@@ -144,7 +144,7 @@ class HostLibrary:
         return getattr(self.functions, f"{self.program.name}_{function}")(*arguments)
 
     def run(self, *arguments: Any) -> None:
-        """One inference.
+        """Run one inference.
 
         Raises:
             ToolError: a function of a library that the code calls has failed.
@@ -156,10 +156,10 @@ class HostLibrary:
             raise ToolError(f"a function of {libraries} failed with status {status}; is its version right?")
 
     def observe(self, observer: Callable[[int], None] | None) -> Any:
-        """Have `observer` called after every layer, with its index; those that others run count behind them.
+        """Call `observer` after every layer, with its index. Inner layers have the indices after all others.
 
         Returns:
-            A handle to keep as long as the observer may be called.
+            A handle that must be kept as long as the observer can be called.
         """
         handle = self.ffi.callback("void(int)", observer) if observer is not None else self.ffi.NULL
         self.call("set_observer", handle)

@@ -1,4 +1,4 @@
-"""A compiled model's inputs and outputs, as Python sees them."""
+"""Inputs and outputs of a compiled model, as seen from Python."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from microfold.support.frozen import frozen
 
 @frozen
 class Port:
-    """An input or output.
+    """Input or output of a model.
 
     Attributes:
-        name: the model's name for it.
+        name: name in the model.
         type: element type, shape and quantisation.
     """
 
@@ -30,12 +30,12 @@ class Port:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """numpy's element type."""
+        """Element type in numpy."""
         return self.type.dtype.numpy
 
     @property
     def scale(self) -> float | None:
-        """``real = scale * (q - zero_point)``; None if it is not quantised."""
+        """Scale in ``real = scale * (q - zero_point)``; None if the port is not quantised."""
         return self.type.quant.scale if self.type.quant is not None else None
 
     @property
@@ -43,22 +43,22 @@ class Port:
         return self.type.quant.zero_point if self.type.quant is not None else None
 
     def quantize(self, real: Array | float) -> Array:
-        """Real numbers as the model takes them: rounded to the nearest step, limited to the type's range.
+        """Quantise real numbers: round to the nearest step, ties away from zero, and saturate.
 
         Args:
-            real: an array of the port's shape, or one that broadcasts to it.
+            real: array of the port's shape, or an array that broadcasts to it.
 
         Returns:
-            An array of the port's shape and type; of float ports just that.
+            An array of the port's shape and type. For float ports, the numbers are only converted.
 
         Raises:
-            InputError: the shape does not fit.
+            InputError: the shape does not match.
         """
         try:
             values = np.broadcast_to(np.asarray(real, np.float32), self.shape)
         except ValueError:
             raise InputError(
-                f"{self.name!r} must have the shape {list(self.shape)}; given {list(np.shape(real))}"
+                f"{self.name!r} must have the shape {list(self.shape)}; got {list(np.shape(real))}"
             ) from None
         quant = self.type.quant
         if quant is None:
@@ -67,7 +67,7 @@ class Port:
         return np.clip(steps, *self.type.dtype.range).astype(self.dtype)
 
     def dequantize(self, array: Array) -> Array:
-        """Real numbers, float32, of the port's elements; of float ports just these."""
+        """Return the elements as real numbers, float32. For float ports, they are only converted."""
         if self.type.quant is None:
             return array.astype(np.float32)
         centred = array.astype(np.int64) - self.type.quant.zero_point

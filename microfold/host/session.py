@@ -1,4 +1,4 @@
-"""A compiled model as a Python object that is called with numpy arrays."""
+"""Session: a compiled model as a Python object that is called with numpy arrays."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ def compile(
     """Compile a model to C, compile the C for this machine, and load it.
 
     Args:
-        model: path of a `.tflite` file, or of a graph's text form (`.mf`), or an imported graph.
-        target: a target whose code this machine can run: one without SIMD instructions.
+        model: path of a `.tflite` file or of a graph in text form (`.mf`), or an imported graph.
+        target: target whose code this machine can run, without SIMD instructions.
         name: prefix of all C names; default: the file's name.
-        passes: what is run instead of `microfold.pipeline.default_pipeline()`; of that, `with_pass` gives one
-            with a pass of your own in it. A sequence is run in its order. Mandatory passes come behind.
-        disabled: names of passes to leave out.
-        opt_level: passes of a higher level are left out; 0 to 4.
-        instruments: watch the passes at work.
+        passes: pass or passes to run instead of `microfold.pipeline.default_pipeline()`. Its `with_pass`
+            returns a pipeline with your own pass. Mandatory passes run after the sequence.
+        disabled: names of passes to skip.
+        opt_level: highest level of passes to run, 0 to 4.
+        instruments: observers of the passes.
         options: fields of `microfold.options.Options`.
 
     Returns:
-        A session: call it with one numpy array per input.
+        A session, which is called with one numpy array per input.
 
     Raises:
-        MicrofoldError: the model cannot be compiled, an option is wrong, or there is no C compiler.
+        MicrofoldError: the model cannot be compiled, an option is wrong, or no C compiler was found.
     """
     known = [field.name for field in fields(Options)]
     unknown = sorted(options.keys() - set(known))
@@ -66,7 +66,7 @@ def compile(
     description = targets.load(target)
     if description.has("dsp"):
         raise InputError(
-            f"{description.name} code has SIMD instructions that this machine lacks; use target='host'"
+            f"code for {description.name} has SIMD instructions that this machine lacks; use target='host'"
         )
     chosen = Options(**options)
     context = PassContext(
@@ -84,18 +84,18 @@ def compile(
 
 
 class Session:
-    """One context of a program in this process: its memory, and the state it keeps from call to call.
+    """Context of a program in this process: its memory, and the state between calls.
 
-    Threads may share a session; their calls wait for each other. For independent state, make a session each.
+    Threads can share a session; their calls wait for each other. Independent states require one session each.
 
     Args:
-        program: compiled for a target whose code this machine can run.
+        program: program for a target whose code this machine can run.
 
     Attributes:
         inputs, outputs: names, shapes, types and quantisation, in the order of the arrays.
 
     Raises:
-        ToolError: there is no C compiler, or it failed.
+        ToolError: no C compiler was found, or it failed.
     """
 
     def __init__(self, program: Program):
@@ -114,12 +114,12 @@ class Session:
         return f"<Session {self.program.name}: {inputs} -> {outputs}>"
 
     def reset(self) -> None:
-        """Forget all calls: the state gets its initial values."""
+        """Reset the state to its initial values."""
         with self._lock:
             self._library.call("reset", self._context)
 
     def __call__(self, *inputs: Array) -> Array | tuple[Array, ...]:
-        """One inference; a tuple of outputs if there are several.
+        """Run one inference. Return the output, or a tuple of several outputs.
 
         Raises:
             InputError: wrong number, shape or type of inputs.
@@ -128,13 +128,13 @@ class Session:
         return outputs[0] if len(outputs) == 1 else outputs
 
     def run(self, *inputs: Array) -> tuple[Array, ...]:
-        """One inference.
+        """Run one inference.
 
         Args:
-            inputs: one array per input, of its very shape and type.
+            inputs: one array per input, with exactly its shape and type.
 
         Returns:
-            One new array per output.
+            A new array for each output.
 
         Raises:
             InputError: wrong number, shape or type of inputs.
@@ -144,11 +144,11 @@ class Session:
             return self._run(arrays, self._new_outputs())
 
     def run_layers(self, *inputs: Array) -> tuple[tuple[Array, ...], Mapping[Value, Array]]:
-        """One inference, with every value that a layer computes.
+        """Run one inference, and return all values that the layers compute.
 
         Returns:
-            The outputs, and each layer's results, copied right after the layer; of layers that others run,
-            those of the last time.
+            The outputs, and each layer's results, copied right after the layer. For layers in loops
+            and branches, these are the results of the last run.
 
         Raises:
             InputError: wrong number, shape or type of inputs.
@@ -178,9 +178,9 @@ class Session:
         return results, values
 
     def intermediates(self, *inputs: Array) -> dict[str, Array]:
-        """One inference; every layer's result by the layer's name in the generated C, in order.
+        """Run one inference, and return the layers' results by their names in the generated C, in order.
 
-        The second result of a layer has the key ``name.1``, and so on.
+        The second result of a layer has the key ``name.1``.
 
         Raises:
             InputError: wrong number, shape or type of inputs.
@@ -194,7 +194,7 @@ class Session:
 
     def _checked(self, inputs: Sequence[Array]) -> list[Array]:
         check_inputs([b.value for b in self.program.inputs], [np.asarray(array) for array in inputs])
-        # Copies, since the C wants its buffers aligned.
+        # Copies, because the C code requires aligned buffers.
         arrays = [self._buffer(port) for port in self.inputs]
         for array, given in zip(arrays, inputs, strict=True):
             array[...] = given
@@ -204,7 +204,6 @@ class Session:
         return [self._buffer(port) for port in self.outputs]
 
     def _buffer(self, port: Port) -> Array:
-        """An array that starts where the C wants the caller's buffers to."""
         alignment = max(self.program.options.align, port.dtype.itemsize)
         size = port.type.nbytes
         memory = np.empty(size + alignment, np.uint8)
@@ -231,14 +230,12 @@ class Session:
         return self._results()
 
     def _results(self) -> tuple[Array, ...]:
-        """The outputs in the arena."""
         return tuple(
             self._copy(self._library.call(f"output_{index}", self._holder(buffer.offset)), buffer)
             for index, buffer in enumerate(self.program.outputs)
         )
 
     def _locate(self, buffer: Buffer, outputs: Sequence[Array]) -> Any:
-        """Where a layer's result lies during a run."""
         if buffer.region == "output":
             return self._pointer(buffer, outputs[buffer.offset])
         if buffer.region == "state":
@@ -248,21 +245,18 @@ class Session:
 
     @property
     def _memory(self) -> tuple[Any, ...]:
-        """What a run is handed: the context, and the parts of the arena if that is apart."""
+        """Memory arguments of a run: the context, and the parts of a separate arena."""
         return (self._context, *self._arenas)
 
     def _holder(self, offset: int) -> Any:
-        """The object that has what lies at an offset of the arena."""
         index, _ = self.program.arena_part(offset)
         return self._arenas[index] if self._arenas else self._context
 
     def _in_arena(self, offset: int) -> Any:
-        """What lies at an offset of the arena."""
         _, within = self.program.arena_part(offset)
         return self._library.ffi.cast("uint8_t *", self._holder(offset)) + within
 
     def _copy_rows(self, computed: ComputedRows, values: dict[Value, Array]) -> None:
-        """Take rows that have been computed over into their value."""
         t = computed.value.type
         whole = values.setdefault(computed.value, np.zeros(t.shape, t.dtype.numpy))
         pointer = self._in_arena(computed.address)

@@ -1,4 +1,4 @@
-"""Matches of a pattern table that can each become one unit."""
+"""Composites: disjoint matches of a pattern table. Each match can become one unit."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Note = Callable[[Node, str], object]
 
 @frozen(eq=False)
 class Composite:
-    """A match of a table's pattern whose nodes belong to no other.
+    """Match of a table's pattern, whose nodes belong to no other match.
 
     Attributes:
         owner: name of the table; empty if there is only one.
-        entry: the row of the table.
-        nodes: in topological order, the root last. Only the root's result is read outside, unless the entry
-            admits several results.
+        entry: row of the table.
+        nodes: nodes in topological order, the root last. Only the root's result is read outside, unless the
+            entry allows several results.
     """
 
     owner: str
@@ -39,13 +39,15 @@ def find_composites(
 ) -> list[Composite]:
     """Return disjoint matches, the one that ends last in the graph first.
 
-    The rows of the tables are tried one after the other, each over the whole graph: a match of an earlier row
-    is never given up for one of a later row. A row is tried at the last nodes of the graph first.
+    The rows of the tables are tried one after the other, each on the whole graph, so a match of an earlier
+    row
+    always wins over one of a later row. Each row is tried at the last nodes of the graph first.
 
     Args:
-        tables: each with its owner's name.
+        tables: tables, each with its owner's name.
         taken: nodes that cannot be part of a match.
-        declined: told the root and the reasons where a pattern's last operator is there, but none fits.
+        declined: called with the root and the reasons if a pattern's last operator matches, but no pattern
+            does.
     """
     rows = [(owner, entry) for owner, entries in tables for entry in entries]
     flow, units = GraphFlow(graph), _Units(graph, taken)
@@ -74,10 +76,10 @@ def find_composites(
 
 
 class _Units:
-    """The units of a graph that have been found so far.
+    """Units found so far in a graph.
 
     Attributes:
-        free: the nodes that belong to none.
+        free: nodes that belong to no unit.
     """
 
     def __init__(self, graph: Graph, taken: Collection[Node]):
@@ -85,8 +87,9 @@ class _Units:
         self._consumers = graph.consumers()
         self._ends = {*graph.outputs, *(state.next for state in graph.state)}
         self._position = {node: index for index, node in enumerate(graph.nodes)}
-        # Only nodes of units whose inner values are read outside: a path may enter such a unit behind the
-        # node from which it leaves.
+        # Only nodes of units whose inner values are read outside: a path can enter such a unit after the node
+        # at which
+        # another path leaves it.
         self._open: dict[Node, tuple[Node, ...]] = {}
 
     def add(self, nodes: tuple[Node, ...]) -> None:
@@ -119,9 +122,9 @@ class _Units:
         return None
 
     def _detour(self, nodes: Sequence[Node]) -> Node | None:
-        """Return a node outside by which a path leads from these nodes back to them; None if there is none.
+        """Return a node outside on a path from these nodes back to them; None if there is none.
 
-        A unit counts as one node. Nodes behind all of these are looked at only while a unit leads back.
+        A unit counts as one node. Nodes after all of these need to be visited only if a unit leads back.
         """
         inside = set(nodes)
         last = max(self._position[node] for node in nodes)

@@ -1,4 +1,4 @@
-"""What graphs keep to beside the type rules: how large they are, and which numbers their constants hold."""
+"""Rules for graphs beyond the type rules: size and finite values of constants."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from microfold.ir.node import Node, Value, describe
 
 
 def admit(graph: Graph) -> None:
-    """Check a graph that someone hands in: that it is well-formed, and its constants have a meaning.
+    """Check that a graph from outside is well-formed and that its constants are valid.
 
     Raises:
-        GraphError: lists all that is wrong.
+        GraphError: lists all faults.
     """
     verify(graph)
     faults = [f"%{value.name}: {fault}" for value, fault in constant_faults(graph)]
@@ -27,28 +27,32 @@ def admit(graph: Graph) -> None:
 
 
 def constant_faults(graph: Graph) -> Iterator[tuple[Value, str]]:
-    """Constants outside of the domain, and why.
+    """Yield the invalid constants, each with the reason.
 
-    They must not be too large together, nor hold NaN, nor an infinity that an operator computes with
-    (`Op.takes_infinities`). What is computed from constants alone counts as one: it will be folded. What is
-    computed while the model runs may be anything.
+    Constants must not be too large together, contain NaN, or contain an infinity that an operator computes
+    with
+    (`Op.takes_infinities`). A value that is computed from constants alone counts as a constant, because it
+    will be folded. Values that are computed at run time are not restricted.
     """
     total = sum(array.nbytes for array in graph.constants.values())
     if total > MAX_BYTES:
         largest = max(graph.constants, key=lambda value: graph.constants[value].nbytes)
-        yield largest, f"constants may have {MAX_BYTES} bytes together; this is the largest of {total}"
+        yield largest, f"all constants can have at most {MAX_BYTES} bytes; this is the largest of {total}"
     infinite: set[Value] = set()
     for value, array in graph.constants.items():
         if array.dtype.kind != "f" or np.isfinite(array).all():
             continue
         if np.isnan(array).any():
-            yield value, f"a constant must not hold NaN; {int(np.isnan(array).sum())} of its elements are"
+            yield (
+                value,
+                f"a constant must not contain NaN; {int(np.isnan(array).sum())} of its elements are NaN",
+            )
         else:
             infinite.add(value)
     for node in graph.nodes if infinite else ():
         for value in node.operands:
             if value in infinite and not _takes_infinities(node):
-                yield value, f"{describe(node)} computes with it, so that it must be finite; it is infinite"
+                yield value, f"{describe(node)} computes with it, so it must be finite; it is infinite"
         if all(value in graph.constants or value in infinite for value in node.operands):
             infinite.update(node.outputs if not infinite.isdisjoint(node.operands) else ())
     for body in graph.subgraphs.values():

@@ -1,4 +1,4 @@
-"""Nodes all of whose operands come from one value, on whatever ways."""
+"""Domination: nodes whose operands are all computed from one common value, on all paths."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Find = Callable[[Value, str, State, Search], States]
 
 @frozen
 class Way:
-    """From a value up to a node that reads it; see `DataflowPattern.dominates`.
+    """Paths from a value up to a node that reads it; see `DataflowPattern.dominates`.
 
     Attributes:
-        parent: how the value that all comes from is found.
-        path: what may lie between; None: nothing.
+        parent: finds the common value.
+        path: finds the nodes between; None if there must be none.
     """
 
     parent: Find
     path: Find | None
 
     def grown(self, node: Node, where: str, state: State, search: Search) -> State | None:
-        """The state with the nodes between, if all ways lead to one parent."""
+        """Return the state extended by the nodes between, if all paths lead to one parent; else None."""
         flow = search.flow
         between: set[Node] = set()
         parents: dict[Value, State] = {}
@@ -44,7 +44,7 @@ class Way:
                     between.add(producer)
                     pending.append(producer)
                 else:
-                    search.refuse(state, where, "come from the parent on all ways", search.origin(value))
+                    search.refuse(state, where, "come from the parent on all paths", search.origin(value))
                     return None
         if len(parents) != 1:
             names = ", ".join(f"%{value.name}" for value in parents) or "none"
@@ -54,21 +54,21 @@ class Way:
         inside = _in_order(node, between, search)
         for value in (parent, *(value for each in inside for value in each.outputs)):
             if flow.readers(value) > sum(each.operands.count(value) for each in (node, *inside)):
-                rule = "read alone what lies between it and the parent"
+                rule = "be the only reader of the parent and the nodes between"
                 search.refuse(state, where, rule, f"something else reads {value!r}")
                 return None
-        # The node itself has been matched before, and stays the last one.
+        # The node itself has been matched before, and remains the last one.
         above = tuple(each for each in found.nodes if each not in state.nodes)
         return replace(found, nodes=(*above, *inside, *state.nodes))
 
 
 def _first(find: Find, value: Value, state: State, search: Search) -> State | None:
-    """The first way in which a value fits; that it does not is no refusal yet."""
+    """Return the first match of a value, without a report of mismatches."""
     return next(find(value, f"%{value.name}", state, Search(search.flow)), None)
 
 
 def _in_order(node: Node, between: Collection[Node], search: Search) -> list[Node]:
-    """The nodes between in topological order."""
+    """Return the nodes between in topological order."""
     order: dict[Node, None] = {}
     pending = [node]
     while pending:

@@ -1,4 +1,4 @@
-"""What the signatures of subgraphs have to do with each other."""
+"""Families of subgraphs whose signatures depend on each other."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from microfold.support.frozen import frozen
 
 @frozen
 class Family:
-    """Subgraphs whose signatures can only change together, as one node runs several, with all such nodes.
+    """Subgraphs whose signatures can only change together, because one node runs several of them.
 
     Attributes:
-        names: of the subgraphs, in the order of the graph's.
-        nodes: each runs some of them and no other.
+        names: names of the subgraphs, in the order of the graph.
+        nodes: all nodes that run any of them. They run no other subgraphs.
     """
 
     names: tuple[str, ...]
@@ -23,8 +23,8 @@ class Family:
 
 
 def families(graph: Graph) -> list[Family]:
-    """The subgraphs that nodes run, grouped."""
-    # Of each name, another one of its family that is nearer to the one that stands for all.
+    """Return the families of all subgraphs that nodes run."""
+    # Union-find: the parent of each name in its family's tree.
     nearer = {name: name for name in graph.subgraphs}
 
     def root(name: str) -> str:
@@ -47,10 +47,10 @@ def families(graph: Graph) -> list[Family]:
 
 
 def carried(condition: Graph, body: Graph, used: Iterable[int] = ()) -> set[int]:
-    """Of what a loop carries from run to run, the indices that matter.
+    """Return the indices of a loop's carried values that can influence the used results.
 
     Args:
-        used: indices of results that are wanted beside the number of runs.
+        used: indices of results that are used in addition to the number of iterations.
     """
     found = set(used) | condition.inputs_read(condition.outputs)
     size = -1

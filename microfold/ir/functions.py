@@ -1,4 +1,4 @@
-"""Choice of graphs of a model by name: the main graph and its subgraphs at any depth."""
+"""Transformation of chosen graphs of a model by name: the main graph and subgraphs at any depth."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from microfold.ir.graph import Graph
 def transform_named(
     graph: Graph, names: Collection[str], transform: Callable[[Graph], Graph], *, with_callees: bool = False
 ) -> Graph:
-    """Transform the graphs of these names, subgraphs before the graph that runs them.
+    """Transform the graphs with these names, subgraphs before the graph that runs them.
 
     Args:
         graph: the main graph.
-        names: of the main graph or of subgraphs; none stands for all graphs.
-        transform: works on one graph, whose subgraphs are done.
-        with_callees: the subgraphs of a named graph are transformed, too.
+        names: names of the main graph or of subgraphs; empty for all graphs.
+        transform: transforms one graph, whose subgraphs are already transformed.
+        with_callees: whether the subgraphs of a named graph are also transformed.
 
     Returns:
         The new main graph; `graph` itself if nothing changed.
 
     Raises:
-        InputError: no graph has one of the names.
+        InputError: a name is not the name of a graph.
     """
     if isinstance(names, str):
         raise InputError(f"functions are given as a list of names; wrap {names!r} in a list")

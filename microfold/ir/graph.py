@@ -1,4 +1,4 @@
-"""The graph: immutable, typed, in A-normal form. Passes return new graphs."""
+"""Graph of the IR: immutable, typed and in A-normal form. Passes return new graphs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from microfold.support.frozen import frozen
 
 @frozen(eq=False)
 class State:
-    """A value that lives from one call to the next.
+    """Value that persists from one call to the next.
 
     Attributes:
         value: read by nodes as the content at the start of a call.
@@ -38,13 +38,13 @@ def _no_constants() -> Mapping[Value, Array]:
 
 @frozen(eq=False)
 class Graph:
-    """One function: inputs to outputs.
+    """Function from inputs to outputs.
 
     Attributes:
-        nodes: in topological order.
-        constants: arrays of the values that no node produces; never written.
-        state: values that survive between calls.
-        subgraphs: bodies that operators of this graph, and of no other, refer to by name.
+        nodes: nodes in topological order.
+        constants: arrays of the values that no node produces; read-only.
+        state: values that persist between calls.
+        subgraphs: bodies by name, which operators of this graph and of no other graph refer to.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Graph:
 
     @property
     def signature(self) -> Signature:
-        """What a caller may know of it."""
+        """Interface of the graph, as its callers see it."""
         return Signature(
             tuple(value.type for value in self.inputs),
             tuple(value.type for value in self.outputs),
@@ -71,11 +71,11 @@ class Graph:
         )
 
     def producers(self) -> dict[Value, Node]:
-        """The node that produces each value."""
+        """Return the node that produces each value."""
         return {value: node for node in self.nodes for value in node.outputs}
 
     def consumers(self) -> dict[Value, list[Node]]:
-        """The nodes that read each value (graph outputs and next states are not listed)."""
+        """Return the nodes that read each value, without graph outputs and next states."""
         result: dict[Value, list[Node]] = {}
         for node in self.nodes:
             for value in node.operands:
@@ -83,14 +83,14 @@ class Graph:
         return result
 
     def use_counts(self) -> Counter[Value]:
-        """How often each value is read, by nodes, as a graph output or as a next state."""
+        """Return the number of readers of each value: nodes, graph outputs and next states."""
         counts: Counter[Value] = Counter(v for node in self.nodes for v in node.operands)
         counts.update(self.outputs)
         counts.update(state.next for state in self.state)
         return counts
 
     def inputs_read(self, ends: Iterable[Value]) -> set[int]:
-        """Indices of the inputs that some values depend on within one call."""
+        """Return the indices of the inputs that these values depend on within one call."""
         live = set(ends)
         for node in reversed(self.nodes):
             if not live.isdisjoint(node.outputs):
@@ -98,11 +98,11 @@ class Graph:
         return {index for index, value in enumerate(self.inputs) if value in live}
 
     def array(self, value: Value | None) -> Array | None:
-        """The constant behind a value; None if it is absent or not constant."""
+        """Return the elements of a constant; None if the value is absent or not constant."""
         return self.constants.get(value) if value is not None else None
 
     def with_bodies(self, change: Callable[[str, Graph], Graph]) -> Graph:
-        """The graph with other subgraphs, each given by its name and what it was; itself if all stay."""
+        """Return the graph with changed subgraphs; itself if `change`, given name and body, changes none."""
         bodies = {name: change(name, body) for name, body in self.subgraphs.items()}
         if all(body is self.subgraphs[name] for name, body in bodies.items()):
             return self
@@ -115,12 +115,12 @@ class Graph:
         constants: Mapping[Value, Array] | None = None,
         replaced: Mapping[Value, Value] | None = None,
     ) -> Graph:
-        """This graph with other nodes; unused constants are dropped.
+        """Return this graph with other nodes; unused constants are dropped.
 
         Args:
             nodes: the new nodes, in topological order.
-            constants: all constants the nodes may refer to (default: the old ones).
-            replaced: what graph outputs and next states become where their value is gone.
+            constants: all constants to which the nodes can refer (default: the old ones).
+            replaced: replacements of removed values that are graph outputs or next states.
         """
         replaced = replaced or {}
         nodes = tuple(nodes)
@@ -136,12 +136,12 @@ def verify(graph: Graph) -> None:
     """Check every invariant of the IR.
 
     Raises:
-        GraphError: lists all that is broken.
+        GraphError: lists all violations.
     """
     faults: list[str] = []
     defined: set[Value] = set(graph.inputs) | set(graph.constants) | {s.value for s in graph.state}
     if len(graph.nodes) > MAX_NODES:
-        faults.append(f"it may have {MAX_NODES} nodes; it has {len(graph.nodes)}")
+        faults.append(f"a graph can have at most {MAX_NODES} nodes; it has {len(graph.nodes)}")
     if len(set(graph.inputs)) != len(graph.inputs):
         faults.append("a value is an input twice")
     for value, array in graph.constants.items():
@@ -163,7 +163,7 @@ def verify(graph: Graph) -> None:
             inferred = None
         faults += [f"{where}: {fault}" for fault in _body_faults(graph, node)]
         if inferred is not None and (operations := node.operations()) > MAX_OPERATIONS:
-            faults.append(f"{where} may take {MAX_OPERATIONS} operations; it takes {operations}")
+            faults.append(f"{where} can have at most {MAX_OPERATIONS} operations; it has {operations}")
         if inferred is not None and inferred != tuple(v.type for v in node.outputs):
             faults.append(f"{where} yields {node.outputs}, its type rule says {inferred}")
         faults += [f"{where} defines {v!r} again" for v in node.outputs if v in defined]
@@ -179,7 +179,7 @@ def verify(graph: Graph) -> None:
 
 
 def _type_faults(graph: Graph) -> list[str]:
-    """What is wrong with the types of values."""
+    """Return the faults of the types of values."""
     variable = [*graph.inputs, *(s.value for s in graph.state), *(v for n in graph.nodes for v in n.outputs)]
     faults = [f"{value!r} has no elements" for value in variable if value.type.size == 0]
     found = ((value, type_fault(value.type)) for value in (*variable, *graph.constants))
@@ -187,7 +187,7 @@ def _type_faults(graph: Graph) -> list[str]:
 
 
 def _body_faults(graph: Graph, node: Node) -> list[str]:
-    """What is wrong with the subgraphs that a node runs."""
+    """Return the faults of the subgraphs that a node runs."""
     missing = [name for name in node.op.bodies if name not in graph.subgraphs]
     if missing:
         return [f"there is no subgraph {', '.join(f'@{name}' for name in missing)}"]

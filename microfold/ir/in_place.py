@@ -1,4 +1,4 @@
-"""States that are updated where they lie: what they become needs no storage of its own."""
+"""States that are updated in place: their next content needs no storage of its own."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from microfold.ir.node import Value
 
 
 def updated_states(graph: Graph) -> dict[Value, Value]:
-    """What states become that is computed over them, with the state.
+    """Return the states that can be updated in place, by the value that becomes their next content.
 
-    Such a value is the result of an operator that `updates_in_place` its first operand, and nothing else
-    reads the state: so it holds in any order of the nodes.
+    The value must be the result of an operator that `updates_in_place` its first operand. The node must be
+    the
+    only reader of the state, so that the update is valid in any order of the nodes.
     """
     producers, uses = graph.producers(), graph.use_counts()
     found: dict[Value, Value] = {}

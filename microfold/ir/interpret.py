@@ -1,4 +1,4 @@
-"""The reference interpreter: evaluates a graph with each operator's `reference`."""
+"""Reference interpreter: evaluates a graph with each operator's `reference`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Missing = Callable[[Node], Sequence[Array]]
 
 
 def check_inputs(expected: Sequence[Value], given: Sequence[Array]) -> None:
-    """Raise `InputError` unless there is one array per value, of its very type."""
+    """Raise `InputError` unless each value has one array with exactly its type."""
     if len(given) != len(expected):
-        raise InputError(f"the model takes {len(expected)} inputs; {len(given)} given")
+        raise InputError(f"the model has {len(expected)} inputs; got {len(given)}")
     for index, (value, array) in enumerate(zip(expected, given, strict=True)):
         if array.shape != value.type.shape or array.dtype != value.type.dtype.numpy:
             raise InputError(
-                f"input {index} ({value.name!r}) must be {value.type}; given {array.dtype}{list(array.shape)}"
+                f"input {index} ({value.name!r}) must be {value.type}; got {array.dtype}{list(array.shape)}"
             )
 
 
 class Interpreter:
-    """Runs a graph call after call, keeping its state.
+    """Interpreter of one graph, which keeps the state from call to call.
 
     Args:
         graph: a well-formed graph.
@@ -42,18 +42,18 @@ class Interpreter:
         self.reset()
 
     def watch_bodies(self, observe: Observer) -> None:
-        """Have `observe` called after each node of the subgraphs, too, whenever they run."""
+        """Also call `observe` after each node of the subgraphs, whenever they run."""
         for body in self._bodies.values():
             body._watch = observe
             body.watch_bodies(observe)
 
     @property
     def cut_short(self) -> int:
-        """How many loops have stopped at their limits so far, those in subgraphs included."""
+        """Number of loops that have stopped at their limit so far, including loops in subgraphs."""
         return self._cut_short + sum(body.cut_short for body in self._bodies.values())
 
     def reset(self) -> None:
-        """Put the state back to its initial values, that of the subgraphs too."""
+        """Reset the state of the graph and of its subgraphs to the initial values."""
         for body in self._bodies.values():
             body.reset()
         self._state = {state: state.initial for state in self.graph.state}
@@ -65,17 +65,18 @@ class Interpreter:
         missing: Missing | None = None,
         given: Missing | None = None,
     ) -> tuple[Array, ...]:
-        """One inference.
+        """Run one inference.
 
         Args:
-            inputs: one array per graph input, of its shape and type.
+            inputs: one array per graph input, with its shape and type.
             observe: called after each node with its results.
-            missing: gives the results of nodes that have no reference.
-            given: gives results that later nodes read in place of the reference's; empty: they read these.
+            missing: returns the results of nodes that have no reference.
+            given: returns results that later nodes read instead of the computed ones, or an empty sequence to
+                keep the computed ones.
 
         Raises:
-            InputError: wrong number, shape or type of inputs.
-            NoReferenceError: a node has no reference, and `missing` is not given.
+            InputError: the number, shape or type of the inputs is wrong.
+            NoReferenceError: a node has no reference, and `missing` is None.
         """
         graph, observe = self.graph, observe or self._watch
         check_inputs(graph.inputs, inputs)
@@ -108,7 +109,7 @@ class Interpreter:
 
 
 def functions(graph: Graph) -> Mapping[str, Function]:
-    """What each subgraph computes, their states beginning at the initial values."""
+    """Return the function of each subgraph by name. Its state starts with the initial values."""
     return {name: _function(Interpreter(body)) for name, body in graph.subgraphs.items()}
 
 

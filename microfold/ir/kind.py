@@ -1,4 +1,4 @@
-"""Kinds of nodes: those of one kind need the same code, and differ in names and numbers only."""
+"""Kinds of nodes: nodes of one kind need the same code, and differ only in names and numbers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from microfold.ir.types import ElementType, TensorType
 
 
 def kind_of(node: Node) -> str:
-    """The operator with all that it is fused with, its attributes and types.
+    """Return a key of a node's kind: operator, epilogue, attributes and types.
 
-    Scales, zero points and the contents of constants are left out: no kernel's time depends on them.
+    Scales, zero points and the contents of constants are left out, because no kernel's time depends on them.
     """
     inputs = ", ".join(_type(v.type) if v is not None else "none" for v in node.inputs)
     steps = [f"{_operator(s.op)}({', '.join(_type(v.type) for v in s.operands)})" for s in node.epilogue]

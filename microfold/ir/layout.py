@@ -1,8 +1,8 @@
-"""Layouts: which axis stands where, as strings of axis names.
+"""Image layouts: the order of axes as a string of axis names.
 
-``NHWC`` is batch, height, width, channels, slowest first. A blocked layout splits an axis in two: in
-``NCHW4c`` the axis ``C`` counts blocks and ``4c``, the innermost here, is the channel within a block, so that
-a value of [N, H, W, C] channels-last pixels is [N, C / 4, H, W, 4]. The notation is TVM's
+``NHWC`` is batch, height, width, channels, outermost axis first. A blocked layout splits an axis in two: in
+``NCHW4c`` the axis ``C`` counts blocks, and ``4c``, here the innermost axis, is the channel within a block. A
+value with the NHWC shape [N, H, W, C] then has the shape [N, C / 4, H, W, 4]. The notation is TVM's
 (https://tvm.apache.org/docs/reference/api/python/tir/tir.html, BijectiveLayout).
 """
 
@@ -26,8 +26,8 @@ class Axis:
     """One axis of a layout.
 
     Attributes:
-        name: the letter of the axis, upper case.
-        block: extent of an inner axis; 0 for an outer or undivided one.
+        name: letter of the axis, in upper case.
+        block: extent of an inner axis; 0 for an outer or undivided axis.
     """
 
     name: str
@@ -36,12 +36,12 @@ class Axis:
 
 @frozen
 class LayoutTransform:
-    """Elements from one layout to another: split, permute, merge; each a numpy operation.
+    """Conversion of an array from one layout to another: reshape, transpose, reshape.
 
     Attributes:
-        split: shape of the source with divided axes.
-        permutation: as in ``numpy.transpose``, of the axes of `split`.
-        shape: of the result.
+        split: shape of the source after the first reshape, which divides axes.
+        permutation: permutation of the axes of `split`, as in ``numpy.transpose``.
+        shape: shape of the result.
     """
 
     split: Shape
@@ -50,31 +50,31 @@ class LayoutTransform:
 
     @property
     def is_identity(self) -> bool:
-        """Neither shape nor order change."""
+        """Whether neither shape nor order changes."""
         return self.split == self.shape and self.permutation == tuple(range(len(self.split)))
 
     def apply(self, array: Array) -> Array:
-        """The elements in the other layout."""
+        """Return the array in the other layout."""
         moved = array.reshape(self.split).transpose(self.permutation)
         return np.ascontiguousarray(moved.reshape(self.shape))
 
 
 @cache
 def parse(layout: str) -> tuple[Axis, ...]:
-    """The axes of a layout.
+    """Return the axes of a layout.
 
     Raises:
-        TypeRuleError: it is no layout.
+        TypeRuleError: the string is not a layout.
     """
     if not re.fullmatch(r"(?:[A-Z]|(?:[2-9]|[1-9][0-9]+)[a-z])+", layout):
         raise TypeRuleError(
-            "a layout is a row of axes, upper-case letters and, for the inner part of a divided axis, its "
-            f"extent (2 or more) and the lower-case letter (NHWC, NCHW4c); it is {layout!r}"
+            "a layout is a sequence of axes: upper-case letters and, for the inner part of a divided axis, "
+            f"its extent (2 or more) and the lower-case letter (NHWC, NCHW4c); got {layout!r}"
         )
     found = re.findall(r"([A-Z])|([0-9]+)([a-z])", layout)
     axes = tuple(Axis(outer) if outer else Axis(inner.upper(), int(block)) for outer, block, inner in found)
     if len({(axis.name, axis.block > 0) for axis in axes}) < len(axes):
-        raise TypeRuleError(f"a layout names each axis once, divided ones twice; it is {layout!r}")
+        raise TypeRuleError(f"a layout names each axis once, and a divided one twice; got {layout!r}")
     whole = {axis.name for axis in axes if not axis.block}
     alone = sorted({axis.name for axis in axes} - whole)
     if alone:
@@ -83,7 +83,7 @@ def parse(layout: str) -> tuple[Axis, ...]:
 
 
 def check_image(layout: str, who: str = "") -> None:
-    """Raise `TypeRuleError` unless the layout is one of images: of the axes N, H, W and C."""
+    """Raise `TypeRuleError` unless the layout is an image layout, with the axes N, H, W and C."""
     if {axis.name for axis in parse(layout)} != set(NHWC):
         raise TypeRuleError(
             f"{_said(who)}an image has the axes N, H, W and C, as in NHWC; the layout is {layout!r}"
@@ -91,15 +91,15 @@ def check_image(layout: str, who: str = "") -> None:
 
 
 def is_blocked(layout: str) -> bool:
-    """Some axis is divided."""
+    """Return whether some axis is divided."""
     return any(axis.block for axis in parse(layout))
 
 
 def between(source: str, target: str, shape: Shape, who: str = "") -> LayoutTransform:
-    """How a value of `shape` in layout `source` gets into layout `target`.
+    """Return the conversion of a value of `shape` from layout `source` to layout `target`.
 
     Args:
-        who: whom errors name.
+        who: subject of error messages, such as the operator's name.
 
     Raises:
         TypeRuleError: the layouts have different axes, the shape has another rank, or an extent is not a
@@ -122,10 +122,10 @@ def between(source: str, target: str, shape: Shape, who: str = "") -> LayoutTran
 
 
 def permutation(source: str, target: str) -> tuple[int, ...]:
-    """The transpose from one layout to another, neither blocked.
+    """Return the transpose from one layout to another, if neither is blocked.
 
     Raises:
-        TypeRuleError: they have different axes, or one is blocked.
+        TypeRuleError: the layouts have different axes, or one is blocked.
     """
     if is_blocked(source) or is_blocked(target):
         raise TypeRuleError(f"a transpose does not divide axes: {source} to {target} needs layout_transform")
@@ -133,10 +133,10 @@ def permutation(source: str, target: str) -> tuple[int, ...]:
 
 
 def extents_of(layout: str, shape: Shape, who: str = "") -> dict[str, int]:
-    """The whole extent of each axis of a value in the layout, by its name.
+    """Return the whole extent of each axis of a value in this layout, by the axis name.
 
     Raises:
-        TypeRuleError: the shape is not one of the layout.
+        TypeRuleError: the shape does not fit the layout.
     """
     axes = parse(layout)
     if len(shape) != len(axes):
@@ -160,7 +160,7 @@ def _said(who: str) -> str:
 
 @frozen
 class _Factor:
-    """A part of an axis; one step along it is `step` elements of the axis."""
+    """Part of an axis. A step along the part is `step` elements of the axis."""
 
     axis: str
     step: int
@@ -168,7 +168,7 @@ class _Factor:
 
 
 def _factors(name: str, extent: int, axes: tuple[Axis, ...], who: str) -> list[_Factor]:
-    """The parts of an axis, outermost first, that all the layouts' parts consist of."""
+    """Return the parts of an axis, outermost first, from which all axes of both layouts can be composed."""
     blocks = sorted({axis.block for axis in axes if axis.name == name and axis.block})
     steps = [1, *blocks]
     if any(high % low for low, high in zip(steps, [*blocks, extent], strict=True)):
@@ -181,7 +181,7 @@ def _factors(name: str, extent: int, axes: tuple[Axis, ...], who: str) -> list[_
 
 
 def _divided(axes: tuple[Axis, ...], factors: dict[str, list[_Factor]]) -> list[list[_Factor]]:
-    """The factors of each axis of a layout."""
+    """Return the factors of each axis of a layout."""
     blocks = {axis.name: axis.block for axis in axes if axis.block}
     return [
         [

@@ -1,4 +1,4 @@
-"""Literals of the text form: attributes, read as their declared types, and types of values."""
+"""Literals of the text form: attributes of a declared Python type, and types of values."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from microfold.ir.types import DType, ElementType, Quant, TensorType
 
 
 def read_scale(text: str) -> float:
-    """A scale: the float32 nearest to the decimal; with a ``d`` behind it, the double."""
+    """Return a scale: the float32 nearest to the decimal, or the double if a ``d`` follows."""
     if text.endswith("d"):
         return float(text[:-1])
-    with np.errstate(over="ignore"):  # beyond float32: infinite
+    with np.errstate(over="ignore"):  # infinite if beyond float32
         return float(np.float32(float(text)))
 
 
 def has_text_form(hint: Any) -> bool:
-    """Values of this type can be read from text."""
+    """Return whether the text form has literals of this type."""
     if get_origin(hint) in (Union, types.UnionType):
         return all(has_text_form(option) for option in get_args(hint))
     if get_origin(hint) is tuple:
@@ -35,10 +35,10 @@ def has_text_form(hint: Any) -> bool:
 
 
 class LiteralCursor(Cursor):
-    """Reads tokens as values of Python types."""
+    """Cursor that reads tokens as values of Python types."""
 
     def literal(self, hint: Any, what: str) -> Any:
-        """An attribute's value, read as its declared type."""
+        """Return an attribute's value, read as its declared type."""
         token = self.next
         options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
         if type(None) in options:
@@ -87,12 +87,12 @@ class LiteralCursor(Cursor):
 
         def item() -> None:
             if not any_length and len(items) >= len(hints):
-                self.fail(start, f"{what} takes {len(hints)} elements in each pair of parentheses here")
+                self.fail(start, f"{what} has {len(hints)} elements in each pair of parentheses")
             items.append(self.literal(hints[0 if any_length else len(items)], what))
 
         self.separated(item, "(", ")")
         if not any_length and len(items) != len(hints):
-            self.fail(start, f"{what} takes {len(hints)} elements here; {len(items)} are given")
+            self.fail(start, f"{what} must have {len(hints)} elements here; got {len(items)}")
         return tuple(items)
 
     def dtype(self) -> DType:

@@ -1,4 +1,4 @@
-"""What it means that a pattern of the dataflow fits, or does not; `microfold.ir.pattern` has the patterns."""
+"""Results and state of pattern matching; `microfold.ir.pattern` has the patterns."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from microfold.support.frozen import frozen
 
 
 class Dataflow(Protocol):
-    """What a match asks about the values around it."""
+    """Queries of a matcher about the values around a node."""
 
     def producer(self, value: Value) -> Node | None:
-        """The node that computes a value; None for inputs, constants and states."""
+        """Return the node that computes a value; None for inputs, constants and states."""
         ...
 
     def array(self, value: Value) -> Array | None:
-        """The constant behind a value, if it is one."""
+        """Return the elements of a constant; None for other values."""
         ...
 
     def readers(self, value: Value) -> int:
-        """How often a value is read, graph outputs and next states included."""
+        """Return the number of readers of a value, including graph outputs and next states."""
         ...
 
     def consumers(self, value: Value) -> Sequence[Node]:
-        """The nodes that read a value."""
+        """Return the nodes that read a value."""
         ...
 
     def is_input(self, value: Value) -> bool:
-        """Whether a value is an input of the graph."""
+        """Return whether a value is an input of the graph."""
         ...
 
 
 class GraphFlow:
-    """The dataflow of a finished graph; make it once to match many values."""
+    """Dataflow of a finished graph; create it once to match many values."""
 
     def __init__(self, graph: Graph):
         self._producers = graph.producers()
@@ -64,15 +64,15 @@ class GraphFlow:
 
 @frozen
 class At:
-    """One place of a possible match, for predicates.
+    """Value at one place of a pattern, with its surroundings; the argument of predicates.
 
     Attributes:
-        value: what the pattern is held against.
-        node: computes it; None for inputs, constants and states.
+        value: value that the pattern is matched against.
+        node: node that computes it; None for inputs, constants and states.
         array: its elements if it is constant.
-        readers: how often it is read,
-        consumers: and by which nodes.
-        is_input: it is an input of the graph.
+        readers: number of its readers, see `Dataflow.readers`.
+        consumers: nodes that read it.
+        is_input: whether it is an input of the graph.
     """
 
     value: Value
@@ -85,12 +85,12 @@ class At:
 
 @frozen(eq=False)
 class Match:
-    """Where a pattern fits.
+    """Successful match of a pattern.
 
     Attributes:
-        values: what each name of the pattern stands for; names of absent optional parts are missing.
-        nodes: the nodes that the pattern's operators have matched, operands first, the root last.
-        flow: where it was found.
+        values: value of each name of the pattern; names of absent optional parts are missing.
+        nodes: nodes that the pattern's operators matched, operands first, the root last.
+        flow: dataflow in which the pattern was matched.
     """
 
     values: Mapping[str, Value]
@@ -101,11 +101,11 @@ class Match:
         return self.values[name]
 
     def get(self, name: str) -> Value | None:
-        """The value of a name; None if its part of the pattern is absent."""
+        """Return the value of a name; None if its part of the pattern is absent."""
         return self.values.get(name)
 
     def node(self, name: str) -> Node:
-        """The node that computes a named value.
+        """Return the node that computes a named value.
 
         Raises:
             KeyError: no node computes it.
@@ -116,20 +116,20 @@ class Match:
         return node
 
     def array(self, name: str) -> Array | None:
-        """The elements of a named value that is constant; None if it is absent or not constant."""
+        """Return the elements of a named constant; None if it is absent or not constant."""
         value = self.values.get(name)
         return self.flow.array(value) if value is not None else None
 
 
 @frozen
 class Refusal:
-    """Why a pattern does not fit: of all its alternatives, the one that got furthest.
+    """Reason why a pattern does not match: the mismatch of the alternative that got furthest.
 
     Attributes:
-        where: the place in the pattern and in the graph, e.g. ``operand weights of conv2d %y``.
-        rule: what the pattern wants there; completes "must".
-        found: what is there.
-        matched: how many nodes had matched before; 0 says that the root is another operator.
+        where: position in the pattern and in the graph, e.g. ``operand weights of conv2d %y``.
+        rule: requirement of the pattern, completing "must".
+        found: what was found instead.
+        matched: number of nodes that matched before; 0 if the root already has another operator.
     """
 
     where: str
@@ -143,12 +143,12 @@ class Refusal:
 
 @frozen(eq=False)
 class State:
-    """How far a match has come.
+    """Progress of a match.
 
     Attributes:
-        values: by name.
-        nodes: whose operands have all been matched, in topological order.
-        entered: how many nodes have been found to be the right operator.
+        values: value of each name bound so far.
+        nodes: nodes whose operands have all been matched, in topological order.
+        entered: number of nodes that have the right operator.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict[str, Value])
@@ -157,7 +157,7 @@ class State:
 
 
 class Search:
-    """One run of the matcher; remembers the refusal that came after the most matched nodes."""
+    """One run of the matcher, which remembers the mismatch that came after the most matched nodes."""
 
     def __init__(self, flow: Dataflow):
         self.flow = flow
@@ -165,10 +165,10 @@ class Search:
         self._progress = (-1, False)
 
     def refuse(self, state: State, where: str, rule: str, found: str, *, almost: bool = False) -> None:
-        """Note why one way has failed.
+        """Record why one alternative has failed.
 
         Args:
-            almost: the value fits but for a condition on top: better news than one that does not fit at all.
+            almost: whether only an additional condition is violated. This counts as more progress.
         """
         progress = (state.entered, almost)
         if progress > self._progress:
@@ -187,7 +187,7 @@ class Search:
         )
 
     def origin(self, value: Value) -> str:
-        """Where a value comes from, in words."""
+        """Return the origin of a value, in words."""
         node = self.flow.producer(value)
         if node is not None:
             return f"{node.op.name} computes {value!r}"

@@ -1,4 +1,4 @@
-"""A node of the graph, and the values between nodes."""
+"""Nodes of the graph, and the values between nodes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from microfold.ir.op import NO_FUNCTIONS, Function, Op
 from microfold.ir.types import Tensor, TensorType
 from microfold.support.frozen import frozen
 
-# Characters of names in messages.
+# Maximum number of characters of a name in messages.
 BRIEF = 60
 
 
 def primary_name(text: str) -> str:
-    """The name of the layer among those that TensorFlow joins by ``;`` of all that it fused.
+    """Return the name of the layer from the names that TensorFlow joins by ``;`` when it fuses operators.
 
-    The one with the bias is named after the layer; without it, the first is the operator's own.
+    The bias has the name of the layer, so it is preferred. Without a bias, the first name is the operator's
+    own.
     """
     joined = [part for part in text.split(";") if part and not part.isdigit()] or [""]
     return next((part for part in joined if part.endswith("/BiasAdd")), joined[0])
@@ -24,14 +25,14 @@ def primary_name(text: str) -> str:
 
 @frozen(eq=False)
 class Value:
-    """An SSA value. Identity matters; the name is for people and need not be unique."""
+    """SSA value, compared by identity. The name is for people and need not be unique."""
 
     name: str
     type: TensorType
 
     @property
     def brief(self) -> str:
-        """What messages call it: the primary one of joined names, long ones cut in the middle."""
+        """Name for messages: the primary one of joined names, with long names cut in the middle."""
         name = primary_name(self.name) or self.name
         return name if len(name) <= BRIEF else f"{name[: BRIEF // 2]}…{name[-(BRIEF // 2 - 1) :]}"
 
@@ -41,7 +42,7 @@ class Value:
 
 @frozen
 class Step:
-    """One fused operation, applied to the running value of its node.
+    """Fused operation, applied to the running value of its node.
 
     The running value is the operator's first operand; `operands` are the others.
     """
@@ -52,7 +53,7 @@ class Step:
 
 @frozen(eq=False)
 class Node:
-    """An operator applied to values; `epilogue` steps then run over its first output."""
+    """Operator applied to values. The `epilogue` steps are then applied to its first output."""
 
     op: Op
     inputs: tuple[Value | None, ...]
@@ -61,22 +62,22 @@ class Node:
 
     @property
     def output(self) -> Value:
-        """The only output of a single-output node."""
+        """Output of a node with exactly one output."""
         (value,) = self.outputs
         return value
 
     @cached_property
     def operands(self) -> tuple[Value, ...]:
-        """All values that the node reads: inputs that are there, then the epilogue's."""
+        """All values that the node reads: inputs that are present, then the epilogue's operands."""
         return tuple(value for value in self.arguments if value is not None)
 
     @cached_property
     def arguments(self) -> tuple[Value | None, ...]:
-        """The same with inputs that are absent: what kernels number, see `Kernel.data_inputs`."""
+        """Like `operands`, with None for absent inputs. Kernels number these, see `Kernel.data_inputs`."""
         return (*self.inputs, *(value for step in self.epilogue for value in step.operands))
 
     def infer(self) -> tuple[TensorType, ...]:
-        """Types of the outputs by the type rules of the operator and its epilogue."""
+        """Return the types of the outputs by the type rules of the operator and its epilogue."""
         types = self.op.infer_all([v.type if v is not None else None for v in self.inputs])
         for step in self.epilogue:
             types = (*step.op.infer_all([types[0], *(v.type for v in step.operands)]), *types[1:])
@@ -85,10 +86,10 @@ class Node:
     def evaluate(
         self, tensors: Mapping[Value, Tensor], functions: Mapping[str, Function] = NO_FUNCTIONS
     ) -> tuple[Tensor, ...]:
-        """The node's meaning on numpy arrays.
+        """Evaluate the node on numpy arrays.
 
         Args:
-            functions: what the bodies that the operator names compute (`microfold.ir.interpret.functions`).
+            functions: functions of the bodies that the operator names (`microfold.ir.interpret.functions`).
         """
         operands = [tensors[v] if v is not None else None for v in self.inputs]
         results = self.op.evaluate(operands, functions)
@@ -98,7 +99,7 @@ class Node:
         return results
 
     def operations(self) -> int:
-        """Elementary operations of one evaluation, without those of the bodies that the operator names."""
+        """Return the elementary operations of one evaluation, without the bodies that the operator names."""
         sizes = sum(value.type.size for value in (*self.operands, *self.outputs))
         return sizes + self.op.operations(*(v.type if v is not None else None for v in self.inputs))
 
@@ -107,7 +108,7 @@ class Node:
 
 
 def describe(node: Node) -> str:
-    """How messages call a node: its operator and what it computes."""
+    """Return the name of a node in messages: its operator and outputs."""
     return " ".join([node.op.name, *(f"%{value.brief}" for value in node.outputs)])
 
 
@@ -119,7 +120,7 @@ def resolve(value: Value, replaced: Mapping[Value, Value]) -> Value:
 
 
 def rewire(node: Node, replaced: Mapping[Value, Value]) -> Node:
-    """The node reading the replacements of its operands; itself if none is replaced."""
+    """Return the node with replaced operands; itself if none is replaced."""
     if not any(value in replaced for value in node.operands):
         return node
     inputs = tuple(resolve(v, replaced) if v is not None else None for v in node.inputs)
@@ -133,7 +134,7 @@ def make_node(
     names: Sequence[str],
     epilogue: Sequence[Step] = (),
 ) -> Node:
-    """A node whose outputs are typed by the type rule and carry the given names."""
+    """Return a node whose outputs have the types of the type rule and the given names."""
     draft = Node(op, tuple(inputs), (), tuple(epilogue))
     outputs = tuple(Value(name, t) for name, t in zip(names, draft.infer(), strict=True))
     return Node(op, tuple(inputs), outputs, tuple(epilogue))

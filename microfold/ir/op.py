@@ -1,8 +1,8 @@
-"""Operators: one frozen dataclass each, with its type rule and its meaning.
+"""Base class and registry of operators.
 
-The fields of the dataclass are the attributes. Operands are the positional parameters of `infer` and
-`reference`, which therefore also give their names. `reference` is the only definition of what an operator
-computes; constant folding, the interpreter and every kernel test use it.
+An operator is a frozen dataclass whose fields are its attributes. Its operands are the positional parameters
+of `infer`, its type rule, and of `reference`, which also name them. `reference` is the only definition of an
+operator's result. Constant folding, the interpreter and every kernel test use it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from microfold.support.frozen import frozen
 
 
 class Pattern(enum.IntEnum):
-    """How outputs depend on inputs; fusion reads it. The words are TVM's (`relay::OpPatternKind`)."""
+    """Dependence of outputs on inputs, as fusion uses it. The names are TVM's (`relay::OpPatternKind`)."""
 
     ELEMENTWISE = 0
     BROADCAST = 1
@@ -39,10 +39,10 @@ NO_FUNCTIONS: Mapping[str, Function] = MappingProxyType({})
 
 @frozen
 class Signature:
-    """What a caller may know of a graph that it calls.
+    """Interface of a graph, as its callers see it.
 
     Attributes:
-        stateful: it has state, so that one call changes what the next one gives.
+        stateful: whether the graph has state, so that a call can change the results of later calls.
     """
 
     inputs: tuple[TensorType, ...]
@@ -52,19 +52,20 @@ class Signature:
 
 @frozen
 class Op:
-    """Base of all operators.
+    """Base class of all operators.
 
     Class attributes:
-        name: how the text form spells it; unique.
+        name: unique name of the operator in the text form.
         pattern: see `Pattern`.
-        is_view: the output is the input's bytes, or a part of them, under another shape: no code, no copy.
-        is_concat_view: a view the other way round: the inputs are the output's bytes, one after the other.
-        updates_in_place: every kernel can compute the result where the first operand lies.
-        any_zero_point: its meaning is one thing also where int16 values have a zero point other than 0. The
-            arithmetic of the references' kernels differs there: some subtract it, some ignore it.
-        takes_infinities: an infinite constant has a meaning: it is moved, compared, or wins or loses a sum.
-            Elsewhere passes that reorder arithmetic would give others, as ``0 * inf`` does.
-        open_ended: attributes that may be infinite.
+        is_view: whether the output is all or part of the input's bytes under another shape. A view needs no
+            code and no copy.
+        is_concat_view: whether the view is reversed: the inputs are consecutive parts of the output's bytes.
+        updates_in_place: whether every kernel can write the result over the first operand.
+        any_zero_point: whether the result is well defined for int16 values with a zero point other than 0.
+            If False, such zero points are rejected: some reference kernels subtract them, some ignore them.
+        takes_infinities: whether constants may be infinite, because the operator only moves, compares or adds
+            them. Passes that reorder other arithmetic could change the result, for example of ``0 * inf``.
+        open_ended: names of the attributes that may be infinite.
     """
 
     name: ClassVar[str]
@@ -77,10 +78,10 @@ class Op:
     open_ended: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        """Refuse attributes that are no numbers for C, whatever the operands.
+        """Check that all numbers in attributes can be represented in C.
 
         Raises:
-            TypeRuleError: one is not finite, or beyond float32 or int32.
+            TypeRuleError: a number is not finite, or outside the range of float32 or int32.
         """
         for field in dataclasses.fields(self):
             fault = _number_fault(getattr(self, field.name), field.name in self.open_ended)
@@ -88,30 +89,30 @@ class Op:
 
     @property
     def has_effect(self) -> bool:
-        """It must be kept, and kept in order, even if nothing reads its outputs."""
+        """Whether the operator must be kept, in its order, even if nothing reads its outputs."""
         return False
 
     @property
     def bodies(self) -> tuple[str, ...]:
-        """Names of the subgraphs that it runs; `reference` gets them, as functions, before the operands."""
+        """Names of the subgraphs that the operator runs; `reference` gets their functions first."""
         return ()
 
     def with_bodies(self, names: Sequence[str]) -> Op:
-        """The operator with other names for its `bodies`, in their order."""
+        """Return the operator with other names for its `bodies`, in their order."""
         return self
 
-    # `**_` makes the signatures below mean "any operands" to type checkers; no operator has it.
+    # For type checkers, `**_` makes the signatures below mean "any operands". No operator has it.
 
     def infer(self, *operands: Any, **_: Any) -> TensorType | tuple[TensorType, ...]:
-        """Type rule: operand types to result types.
+        """Return the result types for these operand types.
 
         Raises:
-            TypeRuleError: the operands do not fit; states the rule, then the values.
+            TypeRuleError: the operands violate the type rule; states the rule, then the values.
         """
         raise NotImplementedError
 
     def reference(self, *operands: Any, **_: Any) -> Array | tuple[Array, ...]:
-        """The operator's meaning on `Tensor` operands, bit-exact with the named reference."""
+        """Return the results for `Tensor` operands, bit-exact with the named reference implementation."""
         raise NotImplementedError
 
     def is_cut_short(
@@ -120,36 +121,36 @@ class Op:
         results: Sequence[Tensor],
         functions: Mapping[str, Function],
     ) -> bool:
-        """Whether an operator with `bodies` has stopped before it was done: a loop at its limit.
+        """Return whether an operator with `bodies` stopped before it was done, like a loop at its limit.
 
         Args:
-            operands, results: of the evaluation.
-            functions: the meaning of each of its `bodies`.
+            operands, results: those of the evaluation.
+            functions: function that computes each of the `bodies`, by name.
         """
         del operands, results, functions
         return False
 
     def check_bodies(self, operands: Sequence[TensorType | None], bodies: Sequence[Signature]) -> None:
-        """Type rule of an operator with `bodies`: that their signatures fit.
+        """Check that the signatures of the `bodies` fit the operator.
 
         Raises:
             TypeRuleError: they do not.
         """
 
     def view_start(self, x: TensorType) -> int:
-        """The first of the input's elements that a view looks at."""
+        """Return the first element of the input that a view covers."""
         return 0
 
     def macs(self, *operands: Any, **_: Any) -> int:
-        """Multiply-accumulates of one evaluation (0 for everything that is not a product sum)."""
+        """Return the multiply-accumulates of one evaluation; 0 unless the operator is a product sum."""
         return 0
 
     def operations(self, *operands: Any, **_: Any) -> int:
-        """Elementary operations of one evaluation, beside those of reading operands and writing results."""
+        """Return the elementary operations of one evaluation, without loads and stores of tensors."""
         return self.macs(*operands)
 
     def infer_all(self, operands: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """`infer` with the presence of operands checked and the result always a tuple."""
+        """Return the result of `infer` as a tuple, after a check that all required operands are present."""
         self._check_count(len(operands))
         if None in operands:
             names = required_operands(type(self))
@@ -165,10 +166,10 @@ class Op:
     def evaluate(
         self, operands: Sequence[Tensor | None], functions: Mapping[str, Function] = NO_FUNCTIONS
     ) -> tuple[Tensor, ...]:
-        """`reference` with results checked against `infer` and carrying their types.
+        """Return the results of `reference` with their types, after a check that they agree with `infer`.
 
         Args:
-            functions: the meaning of each of its `bodies`.
+            functions: function that computes each of the `bodies`, by name.
         """
         types = self.infer_all([operand.type if operand is not None else None for operand in operands])
         result = self.reference(*(functions[name] for name in self.bodies), *operands)
@@ -194,12 +195,12 @@ class Op:
                 if maximum is None
                 else " to ".join(str(n) for n in sorted({minimum, maximum}))
             )
-            raise TypeRuleError(f"{self.name} takes {expected} operands; {given} given")
+            raise TypeRuleError(f"{self.name} has {expected} operands; got {given}")
 
 
 @cache
 def operand_count(op_type: type[Op]) -> tuple[int, int | None]:
-    """Smallest and largest number of operands (None: any number), read off `infer`'s signature."""
+    """Return the least and greatest number of operands (None: no limit), from the signature of `infer`."""
     parameters = list(inspect.signature(op_type.infer).parameters.values())[1:]
     minimum = sum(
         p.default is inspect.Parameter.empty and p.kind is not inspect.Parameter.VAR_POSITIONAL
@@ -211,7 +212,7 @@ def operand_count(op_type: type[Op]) -> tuple[int, int | None]:
 
 @cache
 def required_operands(op_type: type[Op]) -> tuple[str, ...]:
-    """The name of each operand that must not be absent, '' for the others, read off `infer`'s signature."""
+    """Return the name of each operand, or "" if it may be absent, from the signature of `infer`."""
     parameters = list(inspect.signature(op_type.infer).parameters.values())[1:]
     return tuple("" if p.default is None or "None" in str(p.annotation) else p.name for p in parameters)
 
@@ -223,15 +224,17 @@ OpType = TypeVar("OpType", bound=Op)
 
 
 def register(op_type: type[OpType]) -> type[OpType]:
-    """Class decorator: makes an operator known to the text form by its name."""
+    """Class decorator that registers an operator under its name in the text form."""
     if op_type.name in REGISTRY:
-        raise ValueError(f"operator name {op_type.name!r} is taken by {REGISTRY[op_type.name].__name__}")
+        raise ValueError(
+            f"operator name {op_type.name!r} is already used by {REGISTRY[op_type.name].__name__}"
+        )
     REGISTRY[op_type.name] = op_type
     return op_type
 
 
 def _number_fault(value: Any, infinite: bool) -> str:
-    """What is wrong with an attribute's value, or with one inside of it; empty if nothing is."""
+    """Return the fault of an attribute's value, or of an element of a tuple, or "" if it is valid."""
     if isinstance(value, tuple):
         faults = (_number_fault(item, infinite) for item in cast("tuple[Any, ...]", value))
         return next(filter(None, faults), "")

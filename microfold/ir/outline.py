@@ -1,4 +1,4 @@
-"""Regions of a graph made functions: a subgraph, and a call of it in their place."""
+"""Outlining: regions of a graph become subgraphs, each replaced by a call."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ MakeCall = Callable[[str, tuple[TensorType, ...]], Op]
 
 @frozen(eq=False)
 class Region:
-    """Nodes that are to become the body of a function.
+    """Nodes that become the body of a function.
 
     Attributes:
-        name: of the function; a number is added if a subgraph has that name.
-        nodes: at least one, in topological order. They must be convex: no path from one to another leads
-            through a node outside.
-        call: the operator that calls it, given the function's final name and the types of its results.
-        bind_constants: the body has the constants that its nodes read; else they are parameters of it.
+        name: name of the function. A number is appended if a subgraph already has the name.
+        nodes: at least one node, in topological order. They must be convex: no path between two of them
+            leads through a node outside.
+        call: makes the operator of the call, from the function's final name and the types of its results.
+        bind_constants: whether the body owns copies of the constants that its nodes read; otherwise they are
+            parameters.
     """
 
     name: str
@@ -35,14 +36,14 @@ class Region:
 
 
 def outline(graph: Graph, regions: Sequence[Region]) -> Graph:
-    """Each region becomes a subgraph and a call of it.
+    """Return the graph with each region replaced by a call of a new subgraph.
 
-    What a region reads, states included, becomes its parameters, in order of first use. Constants are taken
-    along instead where `Region.bind_constants` says so. Its results are the values that are read outside it,
-    in order of production.
+    The parameters of a subgraph are the values that the region reads, including states, in order of first
+    use. If `Region.bind_constants` is set, constants become part of the subgraph instead. The results are the
+    values that are read outside the region, in order of production.
 
     Raises:
-        GraphError: a region is not convex, has a node of another region or one with an effect.
+        GraphError: a region is not convex, overlaps another region or contains a node with an effect.
     """
     units: dict[Node, int] = {}
     for index, region in enumerate(regions):
@@ -67,7 +68,7 @@ def outline(graph: Graph, regions: Sequence[Region]) -> Graph:
 
 
 def fresh_name(name: str, taken: Collection[str]) -> str:
-    """The name itself, or with the first number that makes it new."""
+    """Return the name itself if it is new, or else the name with the first number that makes it new."""
     number, fresh = 0, name
     while fresh in taken:
         number += 1
@@ -76,7 +77,7 @@ def fresh_name(name: str, taken: Collection[str]) -> str:
 
 
 def _body(graph: Graph, region: Region, name: str) -> tuple[Graph, tuple[Value, ...], tuple[Value, ...]]:
-    """The function, what its call reads, and what its call gives."""
+    """Return the function, the values that its call reads, and the values that its call produces."""
     inside = set(region.nodes)
     produced = [value for node in region.nodes for value in node.outputs]
     read = dict.fromkeys(value for node in region.nodes for value in node.operands)
@@ -100,7 +101,7 @@ def _body(graph: Graph, region: Region, name: str) -> tuple[Graph, tuple[Value, 
 
 
 def _reading(node: Node, parameters: Mapping[Value, Value]) -> Node:
-    """The node reading parameters in place of what they stand for."""
+    """Return the node with parameters in place of the values that they represent."""
     inputs = tuple(parameters.get(value, value) if value is not None else None for value in node.inputs)
     epilogue = tuple(
         Step(step.op, tuple(parameters.get(v, v) for v in step.operands)) for step in node.epilogue
@@ -111,9 +112,10 @@ def _reading(node: Node, parameters: Mapping[Value, Value]) -> Node:
 def _ordered(
     graph: Graph, regions: Sequence[Region], units: Mapping[Node, int], calls: Sequence[Node]
 ) -> list[Node]:
-    """The nodes outside and the calls, in topological order and otherwise as they stood.
+    """Return the nodes outside of the regions and the calls, in topological order.
 
-    A call stands where the last node of its region stood, or later.
+    The original order is kept as far as possible. A call comes at the position of its region's
+    last node, or later.
     """
     order: dict[Node, int] = {}
     for position, node in enumerate(graph.nodes):
@@ -143,5 +145,5 @@ def _ordered(
                 heapq.heappush(ready, order[reader])
     if len(result) < len(order):
         stuck = [region.name for region, call in zip(regions, calls, strict=True) if waiting[call]]
-        raise GraphError(f"regions must be convex; of {', '.join(stuck)} one is not")
+        raise GraphError(f"regions must be convex; one of {', '.join(stuck)} is not")
     return result

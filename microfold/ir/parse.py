@@ -1,6 +1,6 @@
 """Parser of the text form; `microfold.ir.text` describes the grammar.
 
-Operators are found by name in the registry: import `microfold.ops` first.
+Operators are looked up by name in the registry: import `microfold.ops` first.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from microfold.ir.op import REGISTRY, Op
 from microfold.ir.tokens import Token
 from microfold.ir.types import Array, DType, TensorType
 
-# What a type rule raises; those beside the first: on attributes so far off that it cannot even be stated.
+# Errors that a type rule can raise. All but the first occur for attributes so wrong that the rule itself
+# fails.
 ABSURD = (TypeRuleError, ValueError, TypeError, LookupError, ArithmeticError)
 
 
 def parse(text: str, *, constants: Mapping[str, Array] | None = None, source: str = "<text>") -> Graph:
-    """The graph that a text describes. Nodes are checked against their type rules.
+    """Return the graph that a text describes. Nodes are checked against their type rules.
 
     Args:
-        text: the text form of one graph.
+        text: text form of one graph.
         constants: data by digest, for elided text (`microfold.ir.text.digests`).
-        source: how errors call the text.
+        source: name of the text in error messages.
 
     Raises:
-        TextFormError: says where, what was expected and what was found.
+        TextFormError: the text is invalid; states the position, what was expected and what was found.
     """
     parser = _Parser(text, constants or {}, source)
     graph = parser.graph()
@@ -44,10 +45,10 @@ def parse(text: str, *, constants: Mapping[str, Array] | None = None, source: st
 
 
 def read_element(text: str, dtype: DType) -> Any:
-    """One element of inline data.
+    """Return one element of inline data.
 
     Raises:
-        ValueError: it is no element of that type.
+        ValueError: the text is not an element of this type.
     """
     if dtype is DType.BOOL:
         if text not in ("true", "false"):
@@ -63,7 +64,7 @@ def read_element(text: str, dtype: DType) -> Any:
 
 
 class _Scope:
-    """The values of one graph by the text that refers to them."""
+    """Values, constants, nodes, states and subgraphs of the graph being parsed."""
 
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
@@ -84,7 +85,7 @@ class _Parser(LiteralCursor):
         start = self.next
         self.expect("graph")
         if depth > MAX_DEPTH:
-            self.fail(start, f"subgraphs may stand in each other {MAX_DEPTH} deep")
+            self.fail(start, f"subgraphs can be nested at most {MAX_DEPTH} deep")
         name = self.name(self.expect_kind("graph"))
         scope = _Scope()
         inputs = self.separated(lambda: self.declare(scope), "(", ")")
@@ -242,7 +243,7 @@ class _Parser(LiteralCursor):
         try:
             return read_element(token.text, dtype)
         except ValueError as error:
-            self.fail(token, f"{token.text!r} is no {dtype.value}: {error}")
+            self.fail(token, f"{token.text!r} is not a valid {dtype.value}: {error}")
 
     def dense(self, token: Token, type: TensorType) -> Array:
         body = token.text[len("dense<") : -1]
@@ -250,7 +251,7 @@ class _Parser(LiteralCursor):
         if colon:
             array = self.constants.get(key)
             if algorithm != "sha256" or array is None:
-                self.fail(token, f"the data of {key} is elided; hand it in, or print the graph in full")
+                self.fail(token, f"the data of {key} is elided; pass it, or print the graph in full")
             if array.shape != type.shape or array.dtype != type.dtype.numpy:
                 self.fail(token, f"expected {type}; {key} is {array.dtype}{list(array.shape)}")
             return array

@@ -1,6 +1,7 @@
-"""A matcher of dataflow patterns, after TVM's (https://tvm.apache.org/docs/reference/langref/relay_pattern.html).
+"""Dataflow pattern matcher, after TVM's (https://tvm.apache.org/docs/reference/langref/relay_pattern.html).
 
-A pattern describes how a value is computed, from its node up to the values that the region reads::
+A pattern describes a value and the subgraph that computes it, from the root up to the values that the
+subgraph reads::
 
     x = wildcard("x")
     conv = is_op(Conv2D, strides=(1, 1))(x, constant("filter"), optional(constant("bias"))).used_by_one()
@@ -12,8 +13,13 @@ A pattern describes how a value is computed, from its node up to the values that
     else:
         print(found)  # operand x of clip %y must have one reader; %a: int8[1,8,8,4] has 2
 
-Where a name stands twice, both places must be one value: ``is_op(Mul)(x, is_op(Logistic)(x))``.
-`microfold.ir.rewrite_patterns` puts something else in the place of what matches.
+If a name occurs twice in a pattern, both occurrences must match the same value:
+``is_op(Mul)(x, is_op(Logistic)(x))`` matches x * sigmoid(x). `microfold.ir.rewrite_patterns` rewrites
+matches.
+
+Matching is a depth-first search with backtracking. `DataflowPattern.find` yields every way in which a pattern
+matches a value, as an immutable `State` extended by the bound names and nodes. A mismatch is reported to the
+`Search`, which keeps the one that occurred after the most matched nodes, as the error message.
 """
 
 from __future__ import annotations
@@ -56,23 +62,26 @@ __all__ = [
 
 
 class DataflowPattern(ABC):
-    """What a value may be, and how it may be computed. Patterns are values; methods give narrower ones."""
+    """Base class of all patterns of a value and of the nodes that compute it.
+
+    Patterns are immutable. Methods such as `named` or `has_dtype` return a new, more specific pattern.
+    """
 
     def named(self, name: str) -> DataflowPattern:
-        """The same, and the match tells the value under this name."""
+        """Bind the matched value to a name, under which the match returns it."""
         return _Named(self, name)
 
     def where(self, predicate: Callable[[At], bool], rule: str) -> DataflowPattern:
-        """The same, if a predicate holds.
+        """Require a predicate.
 
         Args:
-            predicate: gets the value with its node or elements.
-            rule: what must hold, completing "must", e.g. ``have one element``.
+            predicate: receives the value, its node, its elements and its readers.
+            rule: the requirement in words, completing "must", e.g. ``have one element``.
         """
         return _Checked(self, lambda at: None if predicate(at) else (rule, f"it is {at.value!r}"))
 
     def has_type(self, type: TensorType) -> DataflowPattern:
-        """The same, of exactly this type, its quantisation included."""
+        """Require exactly this type, including its quantisation."""
         rule = f"be {type}" + (f" with {type.quant}" if type.quant is not None else ", not quantised")
 
         def check(at: At) -> tuple[str, str] | None:
@@ -82,12 +91,12 @@ class DataflowPattern(ABC):
         return _Checked(self, check)
 
     def has_dtype(self, *dtypes: DType) -> DataflowPattern:
-        """The same, of one of these element types."""
+        """Require one of these element types."""
         rule = f"be {' or '.join(dtype.value for dtype in dtypes)}"
         return self.where(lambda at: at.value.type.dtype in dtypes, rule)
 
     def has_shape(self, *extents: int | None) -> DataflowPattern:
-        """The same, of this shape; None stands for any extent."""
+        """Require this shape. None stands for any extent."""
         shown = ",".join("?" if extent is None else str(extent) for extent in extents)
 
         def fits(at: At) -> bool:
@@ -99,7 +108,7 @@ class DataflowPattern(ABC):
         return self.where(fits, f"have the shape [{shown}]")
 
     def used_by_one(self) -> DataflowPattern:
-        """The same, read only once: by the rest of the pattern."""
+        """Require that the value has one reader, which is then the rest of the pattern."""
 
         def check(at: At) -> tuple[str, str] | None:
             return None if at.readers == 1 else ("have one reader", f"{at.value!r} has {at.readers}")
@@ -107,10 +116,10 @@ class DataflowPattern(ABC):
         return _Checked(self, check)
 
     def only_used_by(self, *ops: type[Op] | str) -> DataflowPattern:
-        """The same, read by nodes of these operators only, and by at least one.
+        """Require at least one reader, and only readers with these operators.
 
         Raises:
-            InputError: there is no such operator.
+            InputError: one of the operators does not exist.
         """
         types = tuple(_op_type(op) for op in ops)
         rule = f"be read by {' or '.join(op_type.name for op_type in types)} only"
@@ -118,7 +127,7 @@ class DataflowPattern(ABC):
         def check(at: At) -> tuple[str, str] | None:
             others = [describe(node) for node in at.consumers if not isinstance(node.op, types)]
             if at.readers > sum(node.operands.count(at.value) for node in at.consumers):
-                others.append("what leaves the graph")
+                others.append("a graph output or next state")
             if others or not at.consumers:
                 return rule, f"{', '.join(others) or 'nothing'} reads {at.value!r}"
             return None
@@ -126,10 +135,13 @@ class DataflowPattern(ABC):
         return _Checked(self, check)
 
     def dominates(self, parent: DataflowPattern, path: DataflowPattern | None = None) -> DataflowPattern:
-        """The same node, where all that it reads comes from one value, on whatever ways.
+        """Require that all operands are computed from one common value, the parent.
 
-        Constants aside, each way up from the node's operands leads through nodes that fit `path` (None:
-        there are none between) to one value that fits `parent`. Nothing else reads it, or what lies between.
+        Every path from the node up, except to constants, must lead through nodes that match `path` to the
+        same value
+        that matches `parent`. No other node may read the parent or the nodes between. If `path` is None, the
+        node
+        reads the parent itself.
         """
         return _Dominated(self, Way(parent.find, path.find if path is not None else None))
 
@@ -137,24 +149,25 @@ class DataflowPattern(ABC):
         return one_of(self, other)
 
     def reading(self, source: DataflowPattern) -> DataflowPattern:
-        """The same node, one of whose operands, whichever, fits `source`: what `sequence` is made of.
+        """Require that some operand of the node matches `source`; used by `sequence`.
 
         Raises:
-            InputError: the pattern is not that of a node.
+            InputError: the pattern does not match nodes.
         """
         raise InputError("only patterns of operators read something; a wildcard or a constant does not")
 
     @abstractmethod
     def find(self, value: Value, where: str, state: State, search: Search) -> States:
-        """Every way in which the value fits, as states grown by it; failures are told to the search.
+        """Yield every way in which the pattern matches a value, and report mismatches to the search.
 
         Args:
-            where: the place in words.
+            where: position of the value in words, for messages.
+            state: bindings and nodes matched so far, which the yielded states extend.
         """
 
     def find_absent(self, where: str, state: State, search: Search) -> States:
-        """As `find`, for an operand that is not there."""
-        search.refuse(state, where, "be there", "it is absent")
+        """Do the same as `find` for an optional operand that is absent."""
+        search.refuse(state, where, "be present", "it is absent")
         return iter(())
 
 
@@ -184,7 +197,7 @@ class _Named(DataflowPattern):
     def find(self, value: Value, where: str, state: State, search: Search) -> States:
         known = state.values.get(self.name, value)
         if known is not value:
-            rule = f"be what {self.name!r} stands for elsewhere"
+            rule = f"be the value bound to {self.name!r} elsewhere"
             search.refuse(state, where, rule, f"{value!r} is not {known!r}")
             return
         for found in self.inner.find(value, where, state, search):
@@ -193,7 +206,7 @@ class _Named(DataflowPattern):
 
 @frozen(eq=False)
 class _Checked(DataflowPattern):
-    """A condition on top of a pattern: it gives None, or the rule and what is there instead."""
+    """Condition on top of a pattern: it returns None, or the rule and what was found instead."""
 
     inner: DataflowPattern
     check: Callable[[At], tuple[str, str] | None]
@@ -254,9 +267,10 @@ class _Optional(DataflowPattern):
 
 @frozen(eq=False)
 class OpPattern(DataflowPattern):
-    """The result of a node of a certain operator, without an epilogue. Made by `is_op`.
+    """Pattern of the result of a node with a certain operator and no epilogue; created by `is_op`.
 
-    Call it with a pattern for each operand, in order, or use `in_any_order`; bare, it takes any operands.
+    Call the pattern with one pattern for each operand, in order, or use `in_any_order`. Without either, it
+    matches any operands.
     """
 
     op_types: tuple[type[Op], ...]
@@ -265,11 +279,11 @@ class OpPattern(DataflowPattern):
     source: DataflowPattern | None = None
 
     def __call__(self, *operands: DataflowPattern) -> OpPattern:
-        """The operands fit these patterns, one each."""
+        """Require one operand for each of these patterns, in order."""
         return replace(self, orders=(operands,), source=None)
 
     def in_any_order(self, *operands: DataflowPattern) -> OpPattern:
-        """The operands fit these patterns in some order: for commutative operators."""
+        """Require one operand for each of these patterns, in any order; for commutative operators."""
         return replace(self, orders=tuple(permutations(operands)), source=None)
 
     def reading(self, source: DataflowPattern) -> OpPattern:
@@ -287,11 +301,11 @@ class OpPattern(DataflowPattern):
             search.refuse(state, describe(node), *problem)
             return
         for found in self._operands(node, state, search):
-            # A node that is reached on two ways is in the region once.
+            # A node that is reached along two paths is part of the match once.
             yield found if node in found.nodes else replace(found, nodes=(*found.nodes, node))
 
     def _problem(self, node: Node) -> tuple[str, str] | None:
-        """What is wrong with the node itself."""
+        """Return the violated rule and what was found; None if the node itself matches."""
         if node.epilogue:
             return "have no epilogue", f"it has {', '.join(step.op.name for step in node.epilogue)}"
         for name, wanted in self.attributes.items():
@@ -317,7 +331,7 @@ class OpPattern(DataflowPattern):
 def _find_all(
     patterns: tuple[DataflowPattern, ...], node: Node, state: State, search: Search, index: int = 0
 ) -> States:
-    """The ways in which each operand, from `index` on, fits its pattern."""
+    """Yield every way in which all operands from `index` on match their patterns."""
     if index == len(patterns):
         if index >= len(node.inputs):
             yield state
@@ -337,7 +351,7 @@ def _find_all(
 
 def _place(node: Node, index: int) -> str:
     names = _operand_names(type(node.op))
-    # The last name stands for all further operands of an operator with any number of them.
+    # Variadic operators: all further operands have the last name and an index.
     name = names[index] if index < len(names) else f"{names[-1] if names else ''}[{index}]"
     return f"operand {name} of {describe(node)}"
 
@@ -348,17 +362,17 @@ def _operand_names(op_type: type[Op]) -> tuple[str, ...]:
 
 
 def wildcard(name: str = "") -> DataflowPattern:
-    """Any value; operands that are absent are none."""
+    """Match any value. An absent operand is not a value."""
     return _Wildcard().named(name) if name else _Wildcard()
 
 
 def constant(name: str = "") -> DataflowPattern:
-    """A constant."""
+    """Match any constant."""
     return _Constant().named(name) if name else _Constant()
 
 
 def is_constant(value: float | Array, name: str = "") -> DataflowPattern:
-    """A constant, all of whose elements are this number; or of these elements, after broadcasting."""
+    """Match a constant that has these elements after they are broadcast to its shape."""
     wanted = np.asarray(value)
 
     def check(at: At) -> bool:
@@ -374,29 +388,29 @@ def is_constant(value: float | Array, name: str = "") -> DataflowPattern:
 
 
 def is_input(name: str = "") -> DataflowPattern:
-    """An input of the graph."""
+    """Match an input of the graph."""
     return wildcard(name).where(lambda at: at.is_input, "be an input of the graph")
 
 
 def optional(pattern: DataflowPattern) -> DataflowPattern:
-    """As an operand: the pattern, or no operand. As a step of a `sequence`: the step, or none."""
+    """Make a pattern optional: as an operand, it may be absent; as a step of a `sequence`, left out."""
     return _Optional(pattern)
 
 
 def one_of(*alternatives: DataflowPattern) -> DataflowPattern:
-    """The first of these that fits; also written ``a | b``."""
+    """Match the first alternative that fits; also written ``a | b``."""
     return _OneOf(alternatives)
 
 
 def is_op(*ops: type[Op] | str, **attributes: Any) -> OpPattern:
-    """The result of a node of one of these operators.
+    """Match the result of a node with one of these operators.
 
     Args:
-        ops: operators, or their names in the text form; a base class stands for its subclasses.
-        attributes: what an attribute must equal, or a predicate on it.
+        ops: operators, or their names in the text form. A base class matches all its subclasses.
+        attributes: required value of an attribute, or a predicate on it.
 
     Raises:
-        InputError: there is no such operator or attribute.
+        InputError: an operator or attribute does not exist.
     """
     types = tuple(_op_type(op) for op in ops)
     for op_type in types:
@@ -417,10 +431,10 @@ def _op_type(op: type[Op] | str) -> type[Op]:
 
 
 def sequence(*steps: DataflowPattern) -> DataflowPattern:
-    """Operators in a row, each reading the result of the one before, and anything beside it.
+    """Match a chain of operators. Each reads the result of the one before, and any other operands.
 
     Raises:
-        InputError: a step behind the first is no pattern of an operator.
+        InputError: a step after the first one does not match nodes.
     """
     first, *rest = steps
     for step in rest:
@@ -429,17 +443,17 @@ def sequence(*steps: DataflowPattern) -> DataflowPattern:
 
 
 def match(pattern: DataflowPattern, value: Value, graph: Graph | Dataflow) -> Match | Refusal:
-    """Hold a pattern against a value.
+    """Match a pattern against a value.
 
     Args:
-        graph: where the value is; a `GraphFlow` saves work if many values of a graph are looked at.
+        graph: graph of the value, or its `GraphFlow`, which saves work if many values are matched.
 
     Returns:
-        The first way in which it fits, or why it does not.
+        The first match, or the reason why there is none.
     """
     flow = GraphFlow(graph) if isinstance(graph, Graph) else graph
     search = Search(flow)
     for found in pattern.find(value, f"%{value.name}", State(), search):
         return Match(found.values, found.nodes, flow)
-    assert search.refusal is not None  # a pattern gives a state or refuses
+    assert search.refusal is not None  # a pattern that yields no state has reported a mismatch
     return search.refusal

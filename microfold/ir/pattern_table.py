@@ -1,4 +1,4 @@
-"""Pattern tables: the regions of a graph that somebody else's code can compute."""
+"""Pattern tables: the patterns of regions that an external code generator can compute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from microfold.ir.match import Match
 from microfold.ir.pattern import DataflowPattern
 from microfold.support.frozen import frozen
 
-# None or True: the match can be computed. False or a reason: it cannot.
+# Result: None or True if the match can be computed; False or a reason if it cannot.
 Check = Callable[[Match], "str | bool | None"]
 
 
@@ -21,14 +21,14 @@ def always(_: Match) -> str | None:
 
 @frozen
 class PatternEntry:
-    """A row of a pattern table.
+    """Row of a pattern table.
 
     Attributes:
-        name: tells the matches of this pattern from those of others; unique in its table.
-        pattern: what can be computed; its last node gives the result.
-        check: says whether a match can be computed after all.
-        several_results: results of nodes before the last one may be read outside the match; they are results
-            of it, too. Else such a match is rejected.
+        name: name of the pattern; unique in its table.
+        pattern: pattern that can be computed; its last node produces the result.
+        check: decides whether a match can be computed.
+        several_results: whether results of nodes before the last one may be read outside the match, so that
+            they become results of it. Otherwise, such a match is rejected.
     """
 
     name: str
@@ -45,10 +45,10 @@ class PatternEntry:
 
 
 def pattern_entries(table: Sequence[object]) -> list[PatternEntry]:
-    """Return the rows of a table; tuples of a name, a pattern and, optionally, a check are rows, too.
+    """Return the rows of a table; a row may also be a tuple of a name, a pattern and, optionally, a check.
 
     Raises:
-        InputError: an element is neither, or two rows have one name.
+        InputError: an element is not a row, or two rows have the same name.
     """
     entries: list[PatternEntry] = []
     for index, row in enumerate(table):
@@ -59,7 +59,7 @@ def pattern_entries(table: Sequence[object]) -> list[PatternEntry]:
                 row = PatternEntry(*parts)
         if not isinstance(row, PatternEntry):
             raise InputError(
-                f"a row of a pattern table is a PatternEntry, (name, pattern) or (name, pattern, check); "
+                "a row of a pattern table must be a PatternEntry, (name, pattern) or (name, pattern, check); "
                 f"row {index} is {row!r}"
             )
         if any(row.name == other.name for other in entries):
@@ -69,19 +69,19 @@ def pattern_entries(table: Sequence[object]) -> list[PatternEntry]:
 
 
 class PatternTable(Protocol):
-    """An external code generator as the passes see it."""
+    """Interface of an external code generator for the passes."""
 
     @property
     def name(self) -> str:
-        """What the user calls it, e.g. ``cmsis-nn``."""
+        """Name of the generator for users, e.g. ``cmsis-nn``."""
         ...
 
     @property
     def patterns(self) -> Sequence[PatternEntry]:
-        """The patterns that it can compute; earlier ones have priority over the whole graph."""
+        """Patterns that the generator can compute; earlier ones have priority over the whole graph."""
         ...
 
     @property
     def merges(self) -> bool:
-        """It takes regions of several matches; else every match is a region."""
+        """Whether a region can consist of several matches; otherwise every match is a region."""
         ...

@@ -1,8 +1,8 @@
-"""Rewriting in one sweep along the dataflow, in the manner of TVM's ForwardRewrite.
+"""Graph rewriting in one sweep along the dataflow, like TVM's ForwardRewrite.
 
-`forward_rewrite` visits every node after the nodes that it reads. A rule sees the node with its operands
-already rewritten and answers with what stands for the node's results, or with None to keep the node. What no
-one reads any more is dropped at the end.
+`forward_rewrite` visits every node after the nodes that it reads. A rule receives the node with rewritten
+operands, and returns replacements of the node's results, or None to keep the node. Nodes without readers are
+removed at the end.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ C = TypeVar("C")
 
 
 class Pending(ABC):
-    """A result that a rule promises without having produced it: a message to the consumers.
+    """Result of a rule that is not produced yet, and carries a message to its readers.
 
-    A consumer's rule that knows the message takes it from `RewriteSite.inputs` and may pass it on (a scale
-    not applied yet, a layout not converted yet). For every other reader the value is realised, once.
+    A reader's rule that knows the message can take it from `RewriteSite.inputs` and pass it on, for example a
+    scale not applied yet or a layout not converted yet. For every other reader, the value is realised, once.
     TVM calls this a TempExpr. Subclasses compare by identity.
     """
 
     @abstractmethod
     def realize(self, builder: GraphBuilder) -> Value:
-        """Emit the nodes that produce the value; it has the type that consumers would have seen."""
+        """Emit the nodes that produce the value, with the type that readers would have seen."""
 
 
 Operand = Value | Pending
 
 
 class GraphBuilder:
-    """The graph that is being built: nodes in topological order, and constants.
+    """Builder of the new graph: nodes in topological order, and constants.
 
     Attributes:
-        inputs: of the graph.
-        consumers: the nodes of the old graph that read each of its values.
-        stands_for: values of the old graph whose place a value of the new one takes.
+        inputs: inputs of the graph.
+        consumers: nodes of the old graph that read each of its values.
+        stands_for: values of the old graph that a value of the new graph replaces.
     """
 
     def __init__(self, graph: Graph):
@@ -64,23 +64,23 @@ class GraphBuilder:
     def emit(
         self, op: Op, inputs: Sequence[Operand | None], names: Sequence[str], epilogue: Sequence[Step] = ()
     ) -> tuple[Value, ...]:
-        """Append a node, typed by its type rule; gives its outputs."""
+        """Append a node whose outputs are typed by its type rule, and return the outputs."""
         node = make_node(op, [self.value(x) if x is not None else None for x in inputs], names, epilogue)
         self.add(node)
         return node.outputs
 
     def constant(self, array: Array, type: TensorType, name: str) -> Value:
-        """A new constant."""
+        """Add a constant and return its value."""
         value = Value(name, type)
         self.constants[value] = array
         return value
 
     def producer(self, operand: Operand | None) -> Node | None:
-        """The node of the new graph that produces a value; None for inputs, constants and states."""
+        """Return the node of the new graph that produces a value; None for inputs, constants and states."""
         return self._producers.get(operand) if isinstance(operand, Value) else None
 
     def value(self, operand: Operand) -> Value:
-        """The value itself; a pending one is produced here if it has not been before."""
+        """Return the value itself; a pending one is realised on first use."""
         if isinstance(operand, Value):
             return operand
         if operand not in self._realized:
@@ -90,14 +90,14 @@ class GraphBuilder:
 
 @frozen(eq=False)
 class RewriteSite(Generic[C]):
-    """The place that a rule looks at.
+    """Node to which a rule is applied, and the state of the rewrite.
 
     Attributes:
-        node: the node as it was.
-        context: what the rewrite's `context` gave for this node.
+        node: the old node.
+        context: result of the rewrite's `context` function for this node.
         builder: the new graph so far.
-        replaced: what stands for values of the old graph in the new one, where it is not themselves.
-        uses: how often each value, old or new, is read; never less than will be true in the end.
+        replaced: replacements of values of the old graph, if they differ from the value itself.
+        uses: number of readers of each value, old or new; never less than the final number.
     """
 
     node: Node
@@ -108,47 +108,47 @@ class RewriteSite(Generic[C]):
 
     @property
     def inputs(self) -> tuple[Operand | None, ...]:
-        """What stands for ``node.inputs`` in the new graph."""
+        """Operands in the new graph, for each of ``node.inputs``."""
         return tuple(self.operand(index) for index in range(len(self.node.inputs)))
 
     def operand(self, index: int) -> Operand | None:
-        """What stands for operand `index` in the new graph; None if it is absent."""
+        """Return operand `index` in the new graph; None if it is absent."""
         value = self.node.inputs[index] if index < len(self.node.inputs) else None
         return self.replaced.get(value, value) if value is not None else None
 
     @property
     def epilogue(self) -> tuple[Step, ...]:
-        """The node's epilogue on operands of the new graph."""
+        """Epilogue of the node with operands of the new graph."""
         return tuple(
             Step(step.op, tuple(self.builder.value(self.replaced.get(v, v)) for v in step.operands))
             for step in self.node.epilogue
         )
 
     def value(self, index: int) -> Value | None:
-        """Operand `index` in the new graph, realised; None if it is absent."""
+        """Return operand `index` in the new graph, realised; None if it is absent."""
         operand = self.operand(index)
         return self.builder.value(operand) if operand is not None else None
 
     def array(self, value: Value | None) -> Array | None:
-        """The constant that stands for a value of the old graph; None if there is none."""
+        """Return the constant that replaces a value of the old graph; None if it is not a constant."""
         operand = self.replaced.get(value, value) if value is not None else None
         return self.builder.constants.get(operand) if isinstance(operand, Value) else None
 
     def producer(self, index: int) -> Node | None:
-        """The node of the new graph that produces operand `index`."""
+        """Return the node of the new graph that produces operand `index`."""
         return self.builder.producer(self.operand(index))
 
     def is_only_reader(self, index: int) -> bool:
-        """Nothing else, graph outputs and next states included, reads operand `index`."""
+        """Return whether operand `index` has no other reader, including graph outputs and next states."""
         operand = self.operand(index)
         return isinstance(operand, Value) and self.uses[operand] == 1
 
     def emit(self, op: Op, *inputs: Operand | None, epilogue: Sequence[Step] = ()) -> tuple[Value, ...]:
-        """Append a node whose outputs are named as the old node's."""
+        """Append a node with the names of the old node's outputs."""
         return self.builder.emit(op, inputs, [value.name for value in self.node.outputs], epilogue)
 
 
-# What a rule may answer: what takes the place of a node's results; None leaves the node as it is.
+# Result of a rule: replacements of the node's results, or None to keep the node.
 Replacement = Operand | Sequence[Operand] | None
 Rule = Callable[[RewriteSite[C]], Replacement]
 Rules = Mapping[type[Op], Rule[C]] | Rule[C]
@@ -174,21 +174,21 @@ def forward_rewrite(
     context: Callable[[Node], C] | None = None,
     on_multi_ref: MultiRefHook[C] | None = None,
 ) -> Graph:
-    """Rewrite a graph, node by node, each after the nodes that it reads; dead nodes are dropped first.
+    """Rewrite a graph node by node, each after the nodes that it reads; dead nodes are removed first.
 
     Args:
         rules: one function for all nodes, or one per operator type (a base class stands for its subclasses).
-        context: gives the object that a rule finds in ``site.context``.
-        on_multi_ref: called for each result that is read more than once; what it returns stands for the
-            result instead (for example a pending value, realised).
+        context: returns the object that a rule finds in ``site.context``.
+        on_multi_ref: called for each result with more than one reader; its return value replaces the result
+            (for example a pending value, realised).
 
     Returns:
-        The new graph; `graph` itself, dead nodes and all, if no rule answered.
+        The new graph; `graph` itself, including dead nodes, if no rule replaced anything.
     """
     if not callable(rules) and on_multi_ref is None:
         operators = {type(node.op) for node in graph.nodes}
         if all(_lookup(rules, operator) is None for operator in operators):
-            return graph  # no rule can answer
+            return graph  # no rule applies
     source = graph
     graph = remove_dead_nodes(graph)
     uses = graph.use_counts()
@@ -207,9 +207,9 @@ def forward_rewrite(
                 replaced[old] = new
                 if isinstance(new, Value):
                     builder.stands_for.setdefault(new, []).append(old)
-                    # Its readers are now also those of the old value; this node, if it was one, is none.
+                    # `new` now also has the readers of the old value, and loses this node if it was a reader.
                     uses[new] += uses[old] - site.inputs.count(new)
-    # In their order: realising emits nodes, and the order of a set differs from run to run.
+    # In a fixed order: realising emits nodes, and the order of a set differs from run to run.
     ends = (*graph.outputs, *(state.next for state in graph.state))
     final = {old: builder.value(replaced[old]) for old in ends if old in replaced}
     if not replaced and builder.nodes == list(graph.nodes):
@@ -218,15 +218,19 @@ def forward_rewrite(
 
 
 def _checked(answer: object, node: Node) -> tuple[Operand, ...]:
-    """What stands for the node's results."""
+    """Return the replacements of the node's results.
+
+    Raises:
+        InputError: the rule did not return one value for each result.
+    """
     given = answer if isinstance(answer, tuple | list) else (answer,)
     results = [result for result in cast("Sequence[object]", given) if isinstance(result, Value | Pending)]
     if len(results) == len(given) == len(node.outputs):
         return tuple(results)
     there = ", ".join(type(result).__name__ for result in cast("Sequence[object]", given)) or "nothing"
     raise InputError(
-        f"a rule must give None, or a value for each of the {len(node.outputs)} results of {describe(node)}; "
-        f"it gave {there}"
+        f"a rule must return None, or a value for each of the {len(node.outputs)} results of "
+        f"{describe(node)}; it returned {there}"
     )
 
 
@@ -235,7 +239,7 @@ def _lookup(rules: Mapping[type[Op], Rule[C]], op_type: type[Op]) -> Rule[C] | N
 
 
 def _keep(site: RewriteSite[C]) -> tuple[Value, ...]:
-    """The node on its rewritten operands; its results keep their identity if they keep their types."""
+    """Keep the node with rewritten operands; its results keep their identity if their types stay the same."""
     node, builder = site.node, site.builder
     if not any(value in site.replaced for value in node.operands):
         builder.add(node)
@@ -250,7 +254,7 @@ def _keep(site: RewriteSite[C]) -> tuple[Value, ...]:
 
 
 def remove_dead_nodes(graph: Graph) -> Graph:
-    """The graph without nodes whose results nobody reads; nodes with effects stay."""
+    """Return the graph without nodes whose results are unused; nodes with effects stay."""
     live: set[Value] = {*graph.outputs, *(state.next for state in graph.state)}
     kept: list[Node] = []
     for node in reversed(graph.nodes):

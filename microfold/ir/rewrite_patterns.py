@@ -1,4 +1,4 @@
-"""Rewriting by patterns: what matches is replaced."""
+"""Pattern rewriting: replaces the matches of patterns in a graph."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from microfold.ir.types import Array
 
 
 class SiteFlow:
-    """The dataflow around a node that is being rewritten.
+    """Dataflow around a node that is being rewritten, see `microfold.ir.match.Dataflow`.
 
     Attributes:
-        root: the node itself, on operands of the new graph.
+        root: the node itself, with operands of the new graph.
     """
 
     def __init__(self, site: RewriteSite[Any]):
@@ -38,7 +38,7 @@ class SiteFlow:
         return self._uses[value]
 
     def consumers(self, value: Value) -> Sequence[Node]:
-        """Those of the old graph that read what it stands for, as if they read itself."""
+        """Return the old readers of the values that `value` replaces, rewired to read `value` itself."""
         olds = [value]
         for old in olds:
             olds += self._builder.stands_for.get(old, ())
@@ -59,17 +59,17 @@ def rewrite_patterns(
     *,
     declined: Callable[[Node, str], object] | None = None,
 ) -> Graph:
-    """Replace what matches, in one sweep of `forward_rewrite`; nodes that only the replaced ones read go.
+    """Replace matches in one sweep of `forward_rewrite`, and remove nodes that only replaced nodes read.
 
     Args:
-        rules: patterns, each with a function that gives what stands for the root's result, or None to leave
-            it. At each node the first rule that answers counts. Values of the match are those of the new
-            graph; only the root's own result is the old one.
-        declined: told the node and the reason where the root is the pattern's operator but something
-            behind it does not fit, e.g. `PassContext.declined`.
+        rules: patterns, each with a function that returns the replacement of the root's result, or None to
+            keep it. The first rule of a node with a replacement wins. Values of a match belong to the new
+            graph, except for the root's own result.
+        declined: called with the node and the reason if the root has the pattern's operator, but the rest of
+            the pattern does not match; e.g. `PassContext.declined`.
 
     Returns:
-        The new graph; `graph` itself if no rule answered.
+        The new graph; `graph` itself if no rule returned a replacement.
     """
 
     def rewrite(site: RewriteSite[None]) -> Value | Sequence[Value] | None:

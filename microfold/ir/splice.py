@@ -1,4 +1,4 @@
-"""Bodies put in place of what runs them."""
+"""Splicing: copies of a body in place of the node that runs it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from microfold.support.frozen import frozen
 
 @frozen(eq=False)
 class Spliced:
-    """A body on the values of its caller.
+    """Copy of a body with operands of its caller.
 
     Attributes:
-        nodes: copies of its nodes, with values of their own.
-        outputs: what stands for its outputs.
-        next: what stands for the next content of each of its states.
+        nodes: copies of the body's nodes, with new values.
+        outputs: values that replace the body's outputs.
+        next: values that replace the next content of each of the body's states.
     """
 
     nodes: tuple[Node, ...]
@@ -31,12 +31,12 @@ def splice(
     state: Sequence[Value] = (),
     names: Mapping[str, str] | None = None,
 ) -> Spliced:
-    """A copy of a body's nodes that reads the caller's values; its constants are shared by all copies.
+    """Return a copy of a body's nodes that reads the caller's values; all copies share its constants.
 
     Args:
-        arguments: stand for the inputs.
-        state: stand for the contents of the states.
-        names: what the caller calls the body's own subgraphs, where it is not as the body does.
+        arguments: values that replace the inputs.
+        state: values that replace the contents of the states.
+        names: the caller's names of the body's subgraphs, if they differ from the body's names.
     """
     names = names or {}
     stands = dict(zip(body.inputs, arguments, strict=True))

@@ -1,22 +1,25 @@
-"""The text form of graphs: readable, diffable, and exact.
+"""Text form of graphs: readable, diffable and exact.
 
     graph @net(%x: int8[1,4,4,2] q(0.1, 3)) -> (%y) {
       %w = constant int8[2,1,1,2] q(axis=0, scales=[0.5, 0.25], zero_points=0) [1, -2, 3, 4]
       %y: int8[1,4,4,2] q(0.2, -5) = conv2d(%x, %w, none) {strides=(1, 1), ...} | clip() {minimum=0.0, ...}
     }
 
-- `to_text(parse(text)) == text` for text that `to_text` has made; constants stand before their first reader.
-- Attributes are the operator's dataclass fields. An element type `out` is that of the declared result, types
-  `results` are those of all declared results; both are written only where they differ, a `layout` where it
-  is not NHWC. The declared type of a node is that after its epilogue.
-- ``q(scale, zero_point)`` is one scale per tensor. Scales are the shortest decimals that give the same
-  float32; a ``d`` behind one says that it is no float32. A single `zero_points` stands for all channels.
-- ``%name`` is quoted as a JSON string where it has unusual characters; ``#n`` tells values of one name apart.
+- `to_text(parse(text)) == text` for text that `to_text` has made. Constants precede their first reader.
+- Attributes are the operator's dataclass fields. An element type `out` defaults to that of the declared
+  result, types `results` to those of all declared results, and a `layout` to NHWC. The text contains them
+  only
+  if they differ. The declared type of a node is the type after its epilogue.
+- ``q(scale, zero_point)`` is one scale per tensor. Scales are the shortest decimals that yield the same
+  float32; a ``d`` after a scale marks a double that is not a float32. A single `zero_points` applies to all
+  channels.
+- ``%name`` is quoted as a JSON string if it has unusual characters. ``#n`` distinguishes values with the same
+  name.
 - Data is a list of elements, ``dense<base64 of the little-endian bytes>``, or, elided,
   ``dense<sha256:digest>``.
 - ``none`` is an absent operand, ``//`` starts a comment.
 
-Beside nodes and constants a graph has states, ``state %s: TYPE initial DATA next %value``, and subgraphs,
+A graph can also have states, ``state %s: TYPE initial DATA next %value``, and subgraphs,
 ``subgraph @key = graph …``.
 """
 
@@ -48,22 +51,22 @@ INLINE_ELEMENTS = 16
 
 
 def to_text(graph: Graph, *, elide: bool = False) -> str:
-    """A graph as text; `parse` is the way back.
+    """Return a graph as text, which `parse` reads back.
 
     Args:
-        elide: leave the data of large constants out, keeping its digest. Such text parses only with the data
-            at hand, see `digests`.
+        elide: whether to replace the data of large constants by their digests. `parse` then also needs the
+            data, see `digests`.
     """
     return "\n".join(Printer(graph, elide).lines("")) + "\n"
 
 
 def digest(array: Array) -> str:
-    """What stands for an array in elided text: a hash of its bytes."""
+    """Return the hash of an array's bytes that represents the array in elided text."""
     return hashlib.sha256(_bytes(array)).hexdigest()[:16]
 
 
 def digests(graph: Graph) -> dict[str, Array]:
-    """All constant and initial data of a graph by digest: what `parse` needs for its elided text."""
+    """Return all constants and initial states of a graph by digest, for `parse` of its elided text."""
     arrays = [*graph.constants.values(), *(state.initial for state in graph.state)]
     found = {digest(array): array for array in arrays}
     for body in graph.subgraphs.values():
@@ -72,7 +75,7 @@ def digests(graph: Graph) -> dict[str, Array]:
 
 
 class Printer:
-    """The lines of a graph's text form, and the names of its values in it."""
+    """Printer of a graph's text form, and the names of its values in the text."""
 
     def __init__(self, graph: Graph, elide: bool):
         self.graph = graph
@@ -87,7 +90,7 @@ class Printer:
                 seen[value.name] += 1
 
     def _place_constants(self) -> list[list[Value]]:
-        """The constants to print before each node, and, last, those that no node reads."""
+        """Return the constants to print before each node, and last the constants that no node reads."""
         pending = dict.fromkeys(self.graph.constants)
         placed: list[list[Value]] = []
         for node in self.graph.nodes:
@@ -98,7 +101,7 @@ class Printer:
         return [*placed, list(pending)]
 
     def _in_order(self) -> Iterator[Value]:
-        """All values, each where it is defined."""
+        """Yield all values in the order of their definitions."""
         yield from self.graph.inputs
         yield from (state.value for state in self.graph.state)
         for node, constants in zip(self.graph.nodes, self.placed, strict=False):
@@ -124,7 +127,7 @@ class Printer:
         yield indent + "}"
 
     def header(self) -> str:
-        """The graph's name, inputs and outputs."""
+        """Return the graph's name, inputs and outputs."""
         inputs = ", ".join(f"{self.names[v]}: {_type(v.type)}" for v in self.graph.inputs)
         outputs = ", ".join(self.names[v] for v in self.graph.outputs)
         return f"graph @{_name(self.graph.name)}({inputs}) -> ({outputs})"
@@ -137,7 +140,7 @@ class Printer:
         if array.size <= INLINE_ELEMENTS:
             words = [_element(x) for x in array.reshape(-1)]
             back = np.array([read_element(word, type.dtype) for word in words], array.dtype)
-            # Only an unusual NaN does not come back.
+            # Elements round-trip, except for a NaN with an unusual bit pattern.
             if back.tobytes() == array.tobytes():
                 return f"[{', '.join(words)}]"
         elif self.elide:
@@ -154,13 +157,13 @@ class Printer:
         return f"{self.results(node)}{' | '.join(calls)}"
 
     def results(self, node: Node) -> str:
-        """What stands before a node's operator."""
+        """Return the text before a node's operator: its results and ``=``."""
         results = ", ".join(f"{self.names[v]}: {_type(v.type)}" for v in node.outputs)
         return f"{results}{' = ' if results else ''}"
 
 
 def attributes(op: Op, results: list[TensorType]) -> str:
-    """What stands behind an operator's operands in a node with results of these types."""
+    """Return the text of an operator's attributes in a node with results of these types."""
     shown: list[str] = []
     for name, declared in attribute_types(type(op)).items():
         value = getattr(op, name)
@@ -168,13 +171,13 @@ def attributes(op: Op, results: list[TensorType]) -> str:
             continue
         if value is None or value != from_results(name, declared, results):
             if declared is float and value is not None:
-                value = float(value)  # it may be an int; it comes back as a float
+                value = float(value)  # an int would be read back as a float
             shown.append(f"{name}={_literal(value)}")
     return f" {{{', '.join(shown)}}}" if shown else ""
 
 
 def _literal(value: Any) -> str:
-    """An attribute's value; `microfold.ir.parse` reads it back by the field's declared type."""
+    """Return an attribute's value as text; `microfold.ir.parse` reads it by the field's declared type."""
     if value is None:
         return "none"
     if isinstance(value, bool | np.bool_):
@@ -234,7 +237,7 @@ def _element(x: Any) -> str:
 
 
 def _decimal(x: Any) -> str:
-    """The shortest decimal that rounds to this float of numpy's."""
+    """Return the shortest decimal that rounds to this numpy float."""
     if not np.isfinite(x):
         return str(float(x))
     if x == 0 or 1e-4 <= abs(float(x)) < 1e16:

@@ -1,4 +1,4 @@
-"""Tokens of the text form."""
+"""Tokeniser of the text form."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Token(NamedTuple):
 
 
 class Cursor:
-    """Reads tokens one after the other, and says what it expected where something else stands."""
+    """Cursor over the tokens of a text. An error states the expected token and the one found."""
 
     def __init__(self, text: str, source: str):
         self.text = text
@@ -105,7 +105,7 @@ class Cursor:
             self.expected("the end of the text")
 
     def separated(self, item: Callable[[], T], opening: str, closing: str) -> list[T]:
-        """Items between two signs, with commas; one may follow the last."""
+        """Return the items between two signs, separated by commas; a trailing comma is allowed."""
         self.expect(opening)
         items: list[T] = []
         while not self.accept(closing):
@@ -122,7 +122,7 @@ class Cursor:
         return int(token.text)
 
     def name(self, token: Token) -> str:
-        """The name in a value or graph token."""
+        """Return the name in a value or graph token."""
         body = token.text[1:]
         if not body.startswith('"'):
             return body.partition("#")[0]

@@ -1,4 +1,4 @@
-"""Graphs printed as trees: each output as the expression that computes it (TVM's graph normal form).
+"""Tree form of graphs: each output as the expression that computes it (TVM's graph normal form).
 
     graph @net(%x: int8[1,4,4,2] q(0.1, 3)) -> (%y)
       %y: int8[1,4,4,2] q(0.2, -5) = add
@@ -8,7 +8,7 @@
           none
         %a (above)
 
-A value that several others read is printed once, where it is first met. This form is for reading only.
+A value with several readers is printed once, at its first use. This form cannot be parsed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from microfold.ir.text import Printer, attributes
 
 
 def to_tree(graph: Graph, *, elide: bool = False) -> str:
-    """A graph as trees: one for each output, each next state and each node with an effect.
+    """Return a graph as trees: one for each output, each next state and each node with an effect.
 
     Args:
-        elide: leave the data of large constants out.
+        elide: whether to leave out the data of large constants.
     """
     return "\n".join(_lines(graph, elide, "")) + "\n"
 
@@ -47,7 +47,7 @@ def _lines(graph: Graph, elide: bool, indent: str) -> Iterator[str]:
 def _expressions(graph: Graph, printer: Printer, roots: list[Node | Value], indent: str) -> Iterator[str]:
     producers = graph.producers()
     seen: set[Node | Value] = set()
-    # Deep networks are deeper than Python's recursion: the stack is our own.
+    # An explicit stack, because deep networks would exceed Python's recursion limit.
     pending: list[tuple[Node | Value | None, str]] = [(root, indent) for root in reversed(roots)]
     while pending:
         item, space = pending.pop()

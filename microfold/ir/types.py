@@ -17,12 +17,12 @@ Array = NDArray[Any]
 Shape = tuple[int, ...]
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
-# Beyond these, products and quotients of scales leave float32.
+# With scales outside of this range, products and quotients of scales leave float32.
 MIN_SCALE, MAX_SCALE = 2.0**-149, float(np.finfo(np.float32).max)
 
 
 class DType(enum.Enum):
-    """Element types. Sub-byte types are held one per byte in numpy and packed only in flash."""
+    """Element types. numpy arrays hold sub-byte types one element per byte; only flash holds them packed."""
 
     BOOL = "bool"
     INT4 = "int4"
@@ -36,17 +36,17 @@ class DType(enum.Enum):
     FLOAT16 = "float16"
     FLOAT32 = "float32"
 
-    # Each is there once; `Enum` hashes names anew, by a function in Python.
+    # Members are singletons, so hash by identity. `Enum.__hash__` hashes the name in Python, which is slow.
     __hash__ = object.__hash__
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy type that holds one element (int8 for int4)."""
+        """numpy type that holds one element (int8 for int4)."""
         return _NUMPY_TYPES[self]
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element in an array."""
+        """Size of one element in an array, in bytes."""
         return self.numpy.itemsize
 
     @property
@@ -63,7 +63,7 @@ class DType(enum.Enum):
         return _RANGES[self]
 
 
-# Type rules and references ask for these all the time; numpy takes microseconds to find each of them.
+# Cached because type rules and references use these very often, and numpy needs microseconds to create one.
 _NUMPY_TYPES = {dtype: np.dtype("int8" if dtype is DType.INT4 else dtype.value) for dtype in DType}
 _RANGES = {
     dtype: (int(np.iinfo(dtype.numpy).min), int(np.iinfo(dtype.numpy).max))
@@ -78,8 +78,8 @@ class Quant:
 
     Attributes:
         scales: one scale, or one per index along `axis`; each is a float32 value.
-        zero_points: as many as scales.
-        axis: the dimension that the scales run along; None for one scale per tensor.
+        zero_points: one zero point for each scale.
+        axis: axis along which the scales vary; None for one scale per tensor.
     """
 
     scales: tuple[float, ...]
@@ -92,14 +92,14 @@ class Quant:
 
     @property
     def scale(self) -> float:
-        """The one scale of a per-tensor quantisation."""
+        """Scale of a per-tensor quantisation."""
         if self.axis is not None:
             raise ValueError("a per-channel quantisation has no single scale")
         return self.scales[0]
 
     @property
     def zero_point(self) -> int:
-        """The one zero point of a per-tensor quantisation."""
+        """Zero point of a per-tensor quantisation."""
         if self.axis is not None:
             raise ValueError("a per-channel quantisation has no single zero point")
         return self.zero_points[0]
@@ -108,10 +108,10 @@ class Quant:
 def quantization_fault(
     dtype: DType, scales: tuple[float, ...], zero_points: tuple[int, ...], smallest: float = MIN_SCALE
 ) -> str:
-    """What is wrong with a quantisation of elements of this type; empty if nothing is.
+    """Return the fault of a quantisation of elements of this type, or "" if it is valid.
 
     Args:
-        smallest: scale that there may be.
+        smallest: smallest scale that is allowed.
     """
     if len(zero_points) != len(scales):
         return f"{len(scales)} scales with {len(zero_points)} zero points"
@@ -127,7 +127,7 @@ def quantization_fault(
 
 @frozen
 class ElementType:
-    """What one element means: its representation and, for quantised values, its scale."""
+    """Element type and, for quantised values, the quantisation."""
 
     dtype: DType
     quant: Quant | None = None
@@ -156,12 +156,12 @@ class TensorType:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensor in RAM, one array element each."""
+        """Size of the tensor in RAM in bytes, with one array element for each element."""
         return self.size * self.dtype.itemsize
 
     @property
     def class_count(self) -> int:
-        """Length of a vector of scores: the last axis, if it is the only one longer than 1; else 0."""
+        """Length of the last axis if it is the only axis longer than 1 (a vector of scores); else 0."""
         return self.shape[-1] if self.shape and self.shape[-1] == self.size > 1 else 0
 
     def with_shape(self, shape: Shape) -> TensorType:
@@ -175,7 +175,7 @@ class TensorType:
 
 
 def type_fault(type: TensorType) -> str:
-    """What is wrong with a type of a value; empty if nothing is."""
+    """Return the fault of a value's type, or "" if it is valid."""
     fault = shape_fault(type.shape)
     if fault:
         return fault
@@ -189,14 +189,14 @@ def type_fault(type: TensorType) -> str:
         channels = type.shape[quant.axis]
     if len(quant.scales) != channels:
         return f"it must have {channels} scales; it has {len(quant.scales)}"
-    # The scales of int32 biases are products of others.
+    # The scale of an int32 bias is a product of two scales, so it can be smaller.
     smallest = math.ulp(0.0) if type.dtype is DType.INT32 else MIN_SCALE
     return quantization_fault(type.dtype, quant.scales, quant.zero_points, smallest)
 
 
 @frozen(eq=False)
 class Tensor:
-    """A type together with its data: what `reference()` computes on."""
+    """Type together with its data; the operand of `Op.reference`."""
 
     type: TensorType
     data: Array

@@ -1,7 +1,7 @@
-"""Views: values whose bytes are those of another value, or a part of them.
+"""Views: values that share the bytes of another value, or a part of them.
 
 A reshape or a slice is a view of its operand. A concatenation view is the reverse: its operands are computed
-into their places within its result. Either way a value has a place in the storage of its root.
+directly into their parts of its result. Either way, a view has an offset in the storage of its root.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from microfold.ir.node import Node, Value, describe
 from microfold.ir.types import Array
 from microfold.support.frozen import frozen
 
-# Views start at multiples of it, as storage does: kernels load words.
+# Views start at multiples of this, in bytes, like storage, because kernels load words.
 ALIGNMENT = 8
 
 
 @frozen
 class StoragePlace:
-    """Where a value's bytes are.
+    """Position of a value's bytes.
 
     Attributes:
-        root: the value that owns the storage.
-        offset: bytes from its start.
+        root: value that owns the storage.
+        offset: offset from its start, in bytes.
     """
 
     root: Value
@@ -32,12 +32,12 @@ class StoragePlace:
 
 
 def needs_no_code(node: Node) -> bool:
-    """The node only looks at bytes that are there already."""
+    """Return whether the node is a view, which only reinterprets existing bytes."""
     return node.op.is_view and not node.epilogue
 
 
 class Views:
-    """The places of all values of a graph.
+    """Storage places of all values of a graph.
 
     Raises:
         GraphError: an operand of a concatenation view cannot be placed in its result.
@@ -50,10 +50,10 @@ class Views:
             self._look(node)
 
     def add(self, node: Node) -> None:
-        """Take a node in that reads values of the graph, and of nodes added before.
+        """Add a node that reads values of the graph and of nodes added before.
 
         Raises:
-            GraphError: see above.
+            GraphError: an operand of a concatenation view cannot be placed in its result.
         """
         self._producers.update(dict.fromkeys(node.outputs, node))
         self._look(node)
@@ -70,7 +70,7 @@ class Views:
             self._parents[node.output] = (source, start)
 
     def __getitem__(self, value: Value) -> StoragePlace:
-        """A value that is no view is its own root."""
+        """Return the place of a value. A value that is no view is its own root."""
         row: list[Value] = []
         while value in self._parents:
             row.append(value)
@@ -78,12 +78,12 @@ class Views:
         offset = 0
         for part in reversed(row):
             offset += self._parents[part][1]
-            # Next time it takes one step. The root may yet get a parent.
+            # Path compression: the next lookup needs one step. The root may still get a parent.
             self._parents[part] = (value, offset)
         return StoragePlace(value, offset)
 
     def refusal(self, value: Value) -> str | None:
-        """Why a value cannot be computed into another one's storage; None if it can."""
+        """Return the reason why a value cannot be computed into another one's storage; None if it can."""
         place = self[value]
         if place.root not in self._producers:
             return f"no node computes %{place.root.name}"
@@ -104,7 +104,7 @@ class Views:
 
 
 class StoragePlaces:
-    """`Views` of several graphs; a value belongs to one of them, a constant to any number."""
+    """Storage places of several graphs. A value belongs to one graph; constants can be shared."""
 
     def __init__(self, graphs: Sequence[Graph]):
         self._views: dict[Value, Views] = {}
@@ -121,5 +121,5 @@ class StoragePlaces:
         return views[value] if views is not None else StoragePlace(value, 0)
 
     def constant(self, value: Value) -> Array:
-        """The array behind a constant, or a view of one."""
+        """Return the array of a constant, or of the root of a view of a constant."""
         return self._constants[self[value].root]

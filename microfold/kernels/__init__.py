@@ -1,1 +1,1 @@
-"""Kernels, in a folder for each family of operators; `loading` says when they are imported."""
+"""Kernels, in one folder for each family of operators. `loading` imports them on demand."""

@@ -1,6 +1,7 @@
-"""A band of a layer's rows is a layer of its own: the same operator and constants on a smaller image.
+"""Bands of a layer: some rows of its result, computed by the same operator and constants on a smaller image.
 
-Rows of padding are rows of its input (see `microfold.ops.rows`), so no kernel needs to know of bands.
+Rows of padding are rows of the band's input (see `microfold.ops.rows`), so that kernels compute a band like
+any other layer.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ class LayerBand:
     """Some rows of a layer's result.
 
     Attributes:
-        layer: computes them; its constants are those that it reads.
-        rows: of the result.
-        operands: the rows of each of the node's inputs that it reads; None: all of it, or it is absent.
-            Constants are cut already.
+        layer: the smaller layer that computes these rows. Its constants are cut to the rows that it reads.
+        rows: rows of the result, from the first one to before the second one.
+        operands: rows that the band reads of each input of the node. None if it reads the whole input, or if
+            the input is absent.
     """
 
     layer: LayerContext
@@ -36,13 +37,13 @@ class LayerBand:
 
     @property
     def reading_rows(self) -> LayerBand:
-        """The same, given the address of each row of its first operand."""
+        """This band with an indirection buffer as its first operand, see `LayerContext.row_table`."""
         layer = self.layer.remembered("row_table", lambda: replace(self.layer, row_table=True))
         return replace(self, layer=layer)
 
 
 def layer_band(layer: LayerContext, rows: Rows) -> LayerBand | str:
-    """The band of a layer that computes some rows of its result, or the reason why there is none."""
+    """Return the band of a layer that computes some rows of its result, or the reason why no band exists."""
     node = layer.node
     types = [value.type if value is not None else None for value in node.inputs]
     found = band(node.op, types, rows)
@@ -50,7 +51,7 @@ def layer_band(layer: LayerContext, rows: Rows) -> LayerBand | str:
         return found
     for step in node.epilogue:
         if step.operands or step.op.pattern is not Pattern.ELEMENTWISE:
-            return f"its epilogue has {step.op.name}, which needs more than the element at hand"
+            return f"its epilogue has {step.op.name}, which needs more than one input element"
     inputs, constants = _inputs(layer, found)
     x = node.output.type
     shape = (*x.shape[:ROWS], rows[1] - rows[0], *x.shape[ROWS + 1 :])
@@ -62,13 +63,16 @@ def layer_band(layer: LayerContext, rows: Rows) -> LayerBand | str:
 
 
 def remembered_band(layer: LayerContext, rows: Rows) -> LayerBand | str:
-    """The same; bands that are the same layer have one object for it, with all that is remembered of it."""
+    """Return the band as `layer_band` does, with one layer object for all bands that are the same layer.
+
+    These bands then share the cached results of that layer.
+    """
     found = layer_band(layer, rows)
     if isinstance(found, str):
         return found
     parts: list[Hashable] = []
     for value, part in zip(layer.node.inputs, found.operands, strict=True):
-        # Constants are cut; of what is computed, kernels only see how many rows they read.
+        # Constants differ between bands. Kernels see only the number of rows of a computed input.
         parts.append(
             part if part is None or value in layer.constants else (part.count, part.padded, part.fill)
         )
@@ -77,9 +81,9 @@ def remembered_band(layer: LayerContext, rows: Rows) -> LayerBand | str:
 
 
 def unsupported_rows(kernel: Kernel, part: LayerBand) -> str | None:
-    """The reason if the kernel cannot compute a band whose rows lie behind each other.
+    """Return the reason why the kernel cannot compute a band of contiguous rows, or None if it can.
 
-    Rows then start wherever the ones before end, and the kernel needs them aligned.
+    Each row starts at the end of the row before, but the kernel may require a larger alignment.
     """
     alignment = kernel.row_alignment(part.layer)
     node = part.layer.node
@@ -88,12 +92,15 @@ def unsupported_rows(kernel: Kernel, part: LayerBand) -> str | None:
         assert value is not None
         pitch = row_pitch(value.type)
         if pitch % alignment:
-            return f"rows must start at multiples of {alignment} bytes; those of %{value.name} have {pitch}"
+            return f"rows must be multiples of {alignment} bytes; rows of %{value.name} have {pitch} bytes"
     return None
 
 
 def offered(kernel: Kernel, layer: LayerContext) -> Sequence[Kernel]:
-    """Return the variants of a kernel that can compute a layer which it supports; always the same objects."""
+    """Return the variants of a kernel for a layer that it supports. Repeated calls return the same objects.
+
+    A layer with an indirection buffer leaves only the variants that can read it.
+    """
 
     def find() -> list[Kernel]:
         return [v for v in kernel.variants(layer) if not layer.row_table or v.reads_rows(layer)]
@@ -102,7 +109,7 @@ def offered(kernel: Kernel, layer: LayerContext) -> Sequence[Kernel]:
 
 
 def lowered(kernel: Kernel, layer: LayerContext) -> KernelCall:
-    """The call of a layer, whether it is given an image or the addresses of its rows."""
+    """Return the cached call of a layer, whether its first input is an image or an indirection buffer."""
 
     def find() -> KernelCall:
         return lower_by_rows(kernel, layer) if layer.row_table else kernel.lower(layer)
@@ -111,10 +118,11 @@ def lowered(kernel: Kernel, layer: LayerContext) -> KernelCall:
 
 
 def lower_by_rows(kernel: Kernel, layer: LayerContext) -> KernelCall:
-    """The call with a table of addresses as its first input: those of the rows of one image, in their order.
+    """Return a call whose first input is an indirection buffer.
 
-    The rows need not lie behind each other. For layers of which the kernel says that it `reads_rows`. What
-    the layer says to the kernel, `row_table`, its template finds under the same name.
+    The buffer has the addresses of the rows of one image, in order. The rows need not be contiguous.
+    `Kernel.reads_rows` must be true for the layer. Kernels find the choice in `LayerContext.row_table`,
+    templates in the spec value ``row_table``.
     """
     call = kernel.lower(replace(layer, row_table=True))
     function = replace(call.function, spec=(*call.function.spec, ("row_table", True)))
@@ -123,22 +131,22 @@ def lower_by_rows(kernel: Kernel, layer: LayerContext) -> KernelCall:
 
 
 def first_row_held(kernel: Kernel, layer: LayerContext, row: int) -> int:
-    """The first row of its input that a kernel may still read when it writes a row of its output.
+    """Return the first input row that a kernel may still read when it writes a given output row.
 
-    The output row may lie over any input row in front of that one, and over no other that the call reads.
-    Input rows must not lie over each other. For layers of which the kernel says that it `reads_rows`, and
-    calls that are given a table of their addresses.
+    The output row may overlap earlier input rows in memory, but no other row that the call reads. Input rows
+    must not overlap each other. `Kernel.reads_rows` must be true, and the call must use an indirection
+    buffer.
     """
     first = row - row % kernel.rows_held(layer)
     types = [value.type if value is not None else None for value in layer.node.inputs]
-    # Rows further down need none that lie higher.
+    # Later output rows read no earlier input rows than this one.
     needed = band(layer.node.op, types, (first, first + 1))
     read = needed.operands[0] if isinstance(needed, Band) else None
     return read.start if read is not None else 0
 
 
 def _inputs(layer: LayerContext, found: Band) -> tuple[tuple[Value | None, ...], dict[Value, Array]]:
-    """What the band reads, and which of it is constant."""
+    """Return the inputs of the band's node, and the arrays of the constant ones."""
     made: dict[tuple[Value, OperandRows | None], Value] = {}
     constants: dict[Value, Array] = {}
     inputs: list[Value | None] = []
@@ -147,7 +155,7 @@ def _inputs(layer: LayerContext, found: Band) -> tuple[tuple[Value | None, ...],
             inputs.append(None)
             continue
         array = layer.constants.get(value)
-        # One that is read twice stays one.
+        # A value that the node reads twice stays one value.
         own = made.setdefault((value, rows), Value(value.name, rows.type(value.type)) if rows else value)
         inputs.append(own)
         if array is not None:
@@ -156,10 +164,10 @@ def _inputs(layer: LayerContext, found: Band) -> tuple[tuple[Value | None, ...],
 
 
 def _ranges(whole: Ranges, node: Node, smaller: Node, operands: tuple[OperandRows | None, ...]) -> Ranges:
-    """What is proved of the layer holds for every row, so for the band's.
+    """Return the ranges of the band: a range that is proved for the layer holds for each of its rows.
 
-    Sums over windows at the edges of the image are those over rows of padding: their bounds stay. But what
-    an input holds includes the fill of these rows.
+    The accumulators keep their bounds, because windows at the image border read the same elements from rows
+    of padding. The range of a padded input also includes the fill of these rows.
     """
     values = {smaller.output: whole.values[node.output]} if node.output in whole.values else {}
     for value, own, rows in zip(node.inputs, smaller.inputs, operands, strict=True):

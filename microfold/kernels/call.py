@@ -1,8 +1,9 @@
-"""A call of a C function: which function, with which numbers and packed constants.
+"""Kernel calls: the C function that computes a layer, and its parameters.
 
-Compile-time choices are the `CFunction`'s specification; layers with equal ones share a function, if each
-is not to have its own.
-The numbers and constants of one layer are the `KernelCall`'s parameters: a `const` struct in flash.
+The specification of a `CFunction` has the compile-time choices. Layers with equal functions share one
+function, unless each layer is to have its own.
+The parameters of a `KernelCall` are the numbers and packed constants of one layer, in a `const` struct in
+flash.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ class Constant:
     """A packed constant.
 
     Attributes:
-        label: ends its name in the generated C, e.g. ``conv1_weights``.
+        label: last part of its name in the generated C, e.g. ``weights`` in ``conv1_weights``.
         record: C struct type of one row (a helper of ``templates/simd``); empty for plain elements.
-        members: how many numbers of a row are in each member of the struct: more than one in a struct or an
-            array, whose braces compilers want to see; empty: one in each.
-        alignment: its address is a multiple of this many bytes; 1: what the elements need.
+        members: number of elements of a row in each member of the struct. A member with several elements is
+            a struct or an array, and gets braces of its own. If empty, each member has one element.
+        alignment: alignment of its address, in bytes; 1 is the alignment of the elements.
     """
 
     label: str
@@ -38,21 +39,21 @@ class Constant:
     alignment: int = 1
 
 
-# None: a pointer to nothing, whose field declares its type.
+# None is a null pointer, whose type the field declares.
 Parameter = int | float | Constant | None
 
 
 @frozen
 class Library:
-    """Code that is not generated, and that the firmware must link.
+    """External library that the firmware must link.
 
     Attributes:
-        name: what people call it, with the versions that fit, e.g. ``CMSIS-NN 7.0.0 or later``.
-        headers: to include.
-        prelude: template under ``templates/`` of what stands behind the includes; empty for nothing.
-        stand_in: templates, by the names of the files they give, of code that takes the library's place where
-            there is none: on the host and on simulated cores.
-        templates: folder where its templates and those of its functions are; None: those of microfold.
+        name: readable name with the supported versions, e.g. ``CMSIS-NN 7.0.0 or later``.
+        headers: headers that the generated code includes.
+        prelude: template under ``templates/`` of code that follows the includes; empty for none.
+        stand_in: pairs of a file name and its template, for code that replaces the library on the host and
+            on simulated cores.
+        templates: folder of its templates and of the templates of its functions; None for microfold's own.
     """
 
     name: str
@@ -67,15 +68,15 @@ class CFunction:
     """One C function of the generated code.
 
     Attributes:
-        template: path under ``templates/``; renders the function.
+        template: path under ``templates/`` of the template that renders the function.
         name: base of the C name, e.g. ``s8_conv2d__dsp_4x2``.
         spec: compile-time choices, in a fixed order.
-        fields: all that its layer struct can have, in order.
-        library: what it calls; None if it stands for itself.
+        fields: all fields that its layer struct can have, in order.
+        library: library that it calls; None if it calls none.
         calls: names of the library's functions that it calls.
-        templates: folder where its template is; None: that of its library, or of microfold.
-        only_layer: index of the layer that it is for, where others have the same specification; None: all of
-            them share it.
+        templates: folder of its template; None for the folder of its library, or microfold's own.
+        only_layer: index of the layer that the function is made for. None if all layers with the same
+            specification share it.
     """
 
     template: str
@@ -92,7 +93,7 @@ class CFunction:
 
     @cached_property
     def _hash(self) -> int:
-        # Fields are many, and hardly tell functions apart: selection counts functions again and again.
+        # Selection counts functions often, so the hash leaves out the many fields, which rarely differ.
         return hash((self.template, self.name, self.spec, self.only_layer))
 
 
@@ -100,12 +101,12 @@ class CFunction:
 class KernelCall:
     """One call of a function.
 
-    The C call is ``function(&layer, inputs…, outputs…, scratch)``: data inputs (see `Kernel.data_inputs`)
-    and outputs as pointers, scratch only if there is any.
+    The C call is ``function(&layer, inputs…, outputs…, scratch)``. Data inputs (see `Kernel.data_inputs`)
+    and outputs are pointers. The call has no scratch argument if it needs no scratch.
 
     Attributes:
-        parameters: what the fields of the layer struct hold, by name: exactly those that the function reads.
-        scratch: bytes of arena needed only during the call.
+        parameters: values of the layer struct's fields, by name; exactly the fields that the function reads.
+        scratch: arena memory needed only during the call, in bytes.
     """
 
     function: CFunction
@@ -113,7 +114,7 @@ class KernelCall:
     scratch: int = 0
 
     def __post_init__(self) -> None:
-        """Raises ValueError if a parameter is no declared field."""
+        """Raise ValueError if a parameter is not a declared field."""
         unknown = self.parameters.keys() - {field.name for field in self.function.fields}
         if unknown:
             names = ", ".join(sorted(unknown))

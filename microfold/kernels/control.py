@@ -1,7 +1,7 @@
-"""Loops and conditions among the kernels: planner and code generation see no difference.
+"""Kernels of loops and conditions, so that planner and code generator handle them like other layers.
 
-They are no functions of the generated C but statements around its layers. Their calls stand for the memory
-that these need.
+In the generated C they are statements around other layers, not functions. Their calls represent the memory
+of these layers.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from microfold.ops.control.loop import Loop
 
 
 class ControlKernel(Kernel):
-    """Base of what runs other layers.
+    """Base class of kernels that run other layers.
 
     Class attributes:
-        function: of all its calls; there is no such function in C.
+        function: placeholder in all calls of the kernel; the generated C has no function of that name.
     """
 
     function: ClassVar[CFunction]
@@ -42,25 +42,25 @@ class ControlKernel(Kernel):
         return self.cost(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        """The call before its layers are placed, which its scratch is for."""
+        """Return the call without scratch: only its inner layers use scratch, and they have no plan yet."""
         del layer
         return KernelCall(self.function)
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
-        """All but zeros, which are not copied."""
+        """Return the indices of all inputs except constant zeros, which are not copied."""
         arrays = [layer.array(index) for index in range(len(layer.node.inputs))]
         return tuple(index for index, array in enumerate(arrays) if array is None or np.any(array))
 
 
-# Bytes of Thumb code, about: a loop or a condition, and a copy of what it carries.
+# Estimated Thumb code of a loop or a condition with one copy of a carried value, in bytes.
 STATEMENT_BYTES = 28
 
 
 class LoopKernel(ControlKernel):
-    """A `for` around the layers of its body; what it carries lies where its results do from the beginning.
+    """A `for` loop around the layers of its body. Loop-carried values share the storage of its results.
 
     Args:
-        instructions: estimate of all runs.
+        instructions: estimated instructions of all iterations.
     """
 
     name = "loop__c"
@@ -73,10 +73,10 @@ class LoopKernel(ControlKernel):
 
 
 class BranchKernel(ControlKernel):
-    """An `if` with the layers of one branch, and an `else` with those of the other one.
+    """An `if` with the layers of one branch, and an `else` with the layers of the other one.
 
     Args:
-        instructions: estimate of the longer branch.
+        instructions: estimated instructions of the longer branch.
     """
 
     name = "if__c"

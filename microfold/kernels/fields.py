@@ -1,7 +1,7 @@
-"""Fields of the struct that a kernel's C function gets for each layer: kernels declare, `codegen` renders.
+"""Fields of the layer struct of a kernel's C function. Kernels declare them, and `codegen` renders them.
 
-A kernel declares all fields that its function can have, in the order of the struct. Those that a function
-does have are the parameters of its calls.
+A kernel declares all fields that its function can have, in the order of the struct. A function has only the
+fields that are parameters of its calls.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ class Field:
     """A field of a layer struct.
 
     Attributes:
-        comment: what it is, with its unit, where the name does not say it; of constants the order.
-        c_type: empty for what the values give: ``int32_t``, ``float``, or a pointer to elements or records.
-            A pointer that may be to nothing declares it. Integers that declare none may become narrower.
+        comment: meaning and unit, unless the name says both; layout of a constant.
+        c_type: C type. If empty, it follows from the values: ``int32_t``, ``float``, or a pointer to elements
+            or records. A pointer that can be null must declare its type. Integers without a declared type
+            may become narrower.
     """
 
     name: str
@@ -31,21 +32,25 @@ Fields = tuple[Field, ...]
 
 
 def declare(*fields: str | Field) -> Fields:
-    """A declaration in which fields that need no comment are names."""
+    """Return the fields of a declaration, in which a field without comment is only a name."""
     return tuple(Field(field) if isinstance(field, str) else field for field in fields)
 
 
 def describe(fields: Fields, **comments: str) -> Fields:
-    """The same fields, some of which have comments that depend on a function's compile-time choices."""
+    """Return the fields with some comments replaced, for comments that depend on compile-time choices.
+
+    Raises:
+        ValueError: a comment names a field that is not declared.
+    """
     unknown = comments.keys() - {field.name for field in fields}
     if unknown:
-        raise ValueError(f"comments must be those of declared fields; {', '.join(sorted(unknown))} are none")
+        raise ValueError(f"comments must be for declared fields; not declared: {', '.join(sorted(unknown))}")
     return tuple(replace(field, comment=comments.get(field.name, field.comment)) for field in fields)
 
 
 def inner_fields(member: str, fields: Iterable[Field]) -> Fields:
-    """The fields of the layer of another function, whose struct is a member of this one.
+    """Return the fields of another function's layer struct that is a member of this one.
 
-    The names of their parameters begin with the member's and a dot.
+    The names of their parameters begin with the member's name and a dot.
     """
     return tuple(replace(field, name=f"{member}.{field.name}") for field in fields)

@@ -1,6 +1,18 @@
-"""Kernel descriptors: what a kernel can do, what it costs, and how a layer becomes a call of it.
+"""Base class and registry of kernels: support checks, cost model, memory rules and lowering.
 
-A kernel is a C function template. Everything that a template needs is computed here in Python.
+A kernel is a C function template together with a Python descriptor, a subclass of `Kernel`. The descriptor
+answers the compiler's questions about one layer. The template only prints what the descriptor computed::
+
+    supports(layer)   can the kernel compute the layer bit for bit?        None, or the reason why not
+        |
+    variants(layer)   descriptors with all free choices made               differ in time, memory, constants
+        |
+    cost, cycles, overlap, ...                                             compared by `kernels.selection`
+        |
+    lower(layer)      KernelCall: C function, struct fields, constants     rendered by `codegen`
+
+Costs are counts times coefficients: `Kernel.terms` counts how often each part of the code runs, and a data
+file of `cost.coefficients` has the instructions and cycles of that part on one core.
 """
 
 from __future__ import annotations
@@ -24,57 +36,65 @@ from microfold.kernels.names import check_name
 from microfold.ops.rows import ROWS
 from microfold.target.description import FEATURES
 
-# Calls of `Kernel.terms` that are remembered: instructions and cycles are asked for one after the other.
+# Size of the cache of `Kernel.terms`. Selection asks for instructions and cycles of a layer one after the
+# other, so that a small cache is enough.
 LATEST_TERMS = 64
 
 
 class Trade(Enum):
-    """A property of a kernel that costs speed or flash, for people who read `microfold kernels`."""
+    """Resource that a kernel spends to gain speed or to save flash, for readers of `microfold kernels`."""
 
-    ONE_FOR_ALL = "one function serves all layers of an operator, and is slower than what is made for a layer"
-    LONG_CODE = "its code is long, and saves a little time for each output"
-    WINDOW_CODE = "its code is long, and for layers with the same window and input channels"
-    IMAGE_CODE = "its code is for layers with one shape of image"
-    UNROLLED = "its loop is written out"
-    WRITTEN_OUT = "its loop is written out, as long as some layers need it: their function is for these alone"
-    LONG_ITERATIONS = "an iteration of its loop computes several blocks"
-    SCRATCH = "it takes up to twice the scratch"
-    INPUT_SCRATCH = "it brings inputs into another form in the scratch, as many bytes as that takes"
-    TILE_SCRATCH = "it keeps transformed tiles of inputs in the scratch, however small the image is"
-    SPARE_SCRATCH = "it takes more scratch than its kernel needs, as far as larger layers leave it over"
-    TABLE = "it has a table of results"
-    STEP_TABLE = "it has a table of what takes many steps to compute"
-    WIDE_WEIGHTS = "its weights take twice as many bytes"
-    TRANSFORMED_WEIGHTS = "its weights take several times as many bytes"
-    RESTS = "some of its weights are there twice"
-    FOUR_BITS = "its weights are packed in 4 bits, and unpacked by every call"
-    BYTE_WEIGHTS = "its float32 weights are kept as int8 and steps, and converted for every product or two"
-    HALF_FLOATS = "its weights are packed as float16, and converted by every call"
+    # Code size.
+    ONE_FOR_ALL = "one function for all layers of an operator, slower than one specialised for a layer"
+    LONG_CODE = "long code that saves little time for each output"
+    WINDOW_CODE = "long code, specialised for one window shape and one number of input channels"
+    IMAGE_CODE = "code specialised for one image shape"
+    UNROLLED = "unrolled loop"
+    WRITTEN_OUT = "loop unrolled to one trip count, in a function for layers with this trip count only"
+    LONG_ITERATIONS = "loop whose iteration computes several blocks"
+    # RAM.
+    SCRATCH = "up to twice the scratch memory"
+    INPUT_SCRATCH = "scratch memory for inputs in another layout"
+    TILE_SCRATCH = "scratch memory for transformed input tiles, of a size that does not shrink with the image"
+    SPARE_SCRATCH = "more scratch memory than needed, if larger layers determine the arena size anyway"
+    # Constants.
+    TABLE = "lookup table of results"
+    STEP_TABLE = "lookup table of an intermediate result that needs many instructions to compute"
+    WIDE_WEIGHTS = "weights of twice the bytes"
+    TRANSFORMED_WEIGHTS = "weights of several times the bytes"
+    RESTS = "some weights stored twice"
+    # Time, spent to save constants.
+    FOUR_BITS = "4-bit weights, unpacked by every call"
+    BYTE_WEIGHTS = "float32 weights stored as int8 with scales, converted for every product or two"
+    HALF_FLOATS = "weights stored as float16, converted by every call"
 
-    # Each is there once; `Enum` hashes names anew, by a function in Python.
+    # Members are singletons, so that their identity is a valid hash. `Enum.__hash__` is slower: it hashes the
+    # name in Python.
     __hash__ = object.__hash__
 
 
-# Instructions of a part of a kernel that nothing is known of.
+# Instructions of one run of a code part that no data file has measured.
 GUESS = 10.0
 
 
 class Kernel:
-    """Base of all kernels: what each can do. What a model should use is decided in `selection`.
+    """Base class of all kernels. It describes one implementation; `kernels.selection` chooses between them.
 
-    Each has a docstring of its own: how it computes, how its constants lie, and what proves that its bits are
-    the reference's. What siblings share is in that of their base.
+    The docstring of a subclass states the algorithm, the layout of its constants, and the proof that its
+    results equal the reference's bit for bit. Siblings share the docstring of their common base class.
 
     Class attributes:
-        name: see `names`, e.g. ``s8_conv2d__dsp_4x2``.
-        op: the operator it computes.
-        features: what the target must have.
-        superseded_by: features of cores that have better kernels for the same layers, at every level.
-        trades: what it gives up, for people.
-        code: a guess of the bytes of code of one function, for such as were not measured.
-        like: the kernel whose parts take about what its own take, until these are measured.
-        fields: all that the layer struct of its function can have, in order.
-        pitch_fields: names of those that find rows in a whole image, and nothing else; where it `reads_rows`.
+        name: unique name in the grammar of `names`, e.g. ``s8_conv2d__dsp_4x2``.
+        op: operator that the kernel computes.
+        features: target features that the kernel requires.
+        superseded_by: features of cores that have a better kernel for the same layers at every optimisation
+            level. On these cores the kernel is rejected.
+        trades: resources that the kernel spends, for information only.
+        code: default code size of one function, in bytes, if it was not measured.
+        like: name of a kernel whose cost coefficients are used until this kernel's own are measured.
+        fields: all fields that the layer struct of its function can have, in order.
+        pitch_fields: names of the fields whose only use is to find rows in a contiguous image. They are left
+            out if the rows are passed as an indirection buffer, see `reads_rows`.
     """
 
     name: str
@@ -88,42 +108,50 @@ class Kernel:
     pitch_fields: ClassVar[frozenset[str]] = frozenset()
 
     def is_for(self, node: Node) -> bool:
-        """Whether nodes of such a form are what it is made for; else it is not even considered."""
+        """Return whether the node has the form that the kernel is made for.
+
+        If not, the kernel is not considered at all, and is not listed among the rejected ones.
+        """
         del node
         return True
 
     def supports(self, layer: LayerContext) -> str | None:
-        """None if the kernel computes this node bit for bit, else the reason why not."""
+        """Return None if the kernel computes this layer bit for bit, else the reason why it does not."""
         raise NotImplementedError
 
     def variants(self, layer: LayerContext) -> Sequence[Kernel]:
-        """The ways in which it can compute a layer that it supports: itself with its choices made.
+        """Return the kernel's variants for a layer that it supports: copies with all free choices made.
 
-        They differ in time, memory and constants. Everything below is asked of variants.
+        Variants differ in time, memory and constants. All methods below are called on variants.
         """
         del layer
         return (self,)
 
     def terms(self, layer: LayerContext) -> Terms:
-        """How often each part of its code runs in one call: the loops, and no more.
+        """Count how often each part of the code runs in one call, from the trip counts of the loops alone.
 
-        What a part takes is in the data files of `cost.coefficients`; until it is measured, `guess` says.
+        The data files of `cost.coefficients` have the cost of one run of a part. A part that no file has
+        measured costs `guess`.
         """
         raise NotImplementedError
 
     def guess(self, term: str) -> float:
-        """Estimated instructions of a part that no data file knows; default: about those of a short loop."""
+        """Return the default coefficient: estimated instructions of a part that no data file has measured."""
         del term
         return GUESS
 
     def cost(self, layer: LayerContext) -> float:
-        """Estimated instructions of one call; compared only between kernels of one node and target."""
+        """Estimate the instructions of one call.
+
+        Estimates are comparable only between kernels for the same node and target.
+        """
         return self.price(layer, _terms(self, layer))
 
     def cost_alone(self, layer: LayerContext) -> float:
-        """The same where no other layer calls its function, so that compilers make it for this one.
+        """Estimate the instructions of one call if no other layer calls the function.
 
-        What they make of the function of a kernel that it is like tells nothing of its own.
+        C compilers then specialise the function for the layer's constants. Only measurements of this kernel
+        count: the specialised function of the kernel named by `like` may be quite different.
         """
         row = find_row(self.name, layer.target.features)
         return (
@@ -133,14 +161,14 @@ class Kernel:
         )
 
     def cycles(self, layer: LayerContext) -> float:
-        """Estimated cycles of one call, on the core that the target is most like."""
+        """Estimate the cycles of one call, on the measured core that is closest to the target."""
         row = self.row(layer.target.features)
         if row is None:
             return self.cost(layer) * closest(layer.target.features).cycles_per_instruction
         return self._cycles(layer, row.cycles)
 
     def cycles_alone(self, layer: LayerContext) -> float:
-        """The same where no other layer calls its function."""
+        """Estimate the cycles of one call if no other layer calls the function."""
         row = find_row(self.name, layer.target.features)
         if row is not None and row.alone_cycles:
             return self._cycles(layer, row.alone_cycles)
@@ -148,30 +176,33 @@ class Kernel:
         return cycles * self.cost_alone(layer) / shared if shared > 0 else cycles
 
     def _cycles(self, layer: LayerContext, known: Mapping[str, float]) -> float:
-        """Cycles by those of each part."""
+        """Estimate the cycles of one call from the cycles of one run of each part."""
         terms = _terms(self, layer)
         cycles, instructions = self.price(layer, terms, known), self.price(layer, terms)
-        # `cost` may have more than the row, which may be that of a kernel that it is like.
+        # A subclass may override `cost` with another estimate than the sum of its terms, and the row may
+        # belong to the kernel named by `like`: scale the cycles by the same factor as the instructions.
         return cycles * self.cost(layer) / instructions if instructions > 0 else cycles
 
     def price(
         self, layer: LayerContext, terms: Mapping[str, float], known: Mapping[str, float] | None = None
     ) -> float:
-        """Parts that run so often, in estimated instructions.
+        """Return the sum of counts times coefficients, in the unit of the coefficients.
 
         Args:
-            known: what each part takes, if not instructions where other layers call the function, too.
+            terms: number of runs of each part.
+            known: cost of one run of each part. Default: the instructions of a function that several layers
+                share. Parts that are missing cost `guess`.
         """
         if known is None:
             known = self._instructions(layer)
         return sum(n * (known[term] if term in known else self.guess(term)) for term, n in terms.items())
 
     def coefficient(self, layer: LayerContext, term: str) -> float:
-        """Estimated instructions of a part that runs once."""
+        """Return the estimated instructions of one run of a part."""
         return self.price(layer, {term: 1})
 
     def row(self, features: frozenset[str]) -> Row | None:
-        """What is known of its parts on such a core; until they are measured, of those that they are like."""
+        """Return the cost coefficients of the closest core, or the `like` kernel's if this one has none."""
         own = find_row(self.name, features)
         return own if own is not None or self.like is None else find_row(self.like, features)
 
@@ -181,13 +212,13 @@ class Kernel:
 
     @property
     def function_bytes(self) -> int:
-        """Estimated bytes of code of one function of this variant: `code`, if they are all alike."""
+        """Default code size of this variant's function, in bytes: `code`, unless variants differ in size."""
         return self.code
 
     def code_bytes(self, layer: LayerContext, call: KernelCall) -> CodeBytes:
-        """Return the estimated code of the function of a call, in bytes.
+        """Estimate the code size of a call's function, in bytes.
 
-        Functions that no data file has, and those of libraries, count what the kernel guesses.
+        Library functions, and functions that no data file has, use the kernel's defaults.
 
         Args:
             call: the kernel's call for this layer, or for some rows of it.
@@ -198,81 +229,96 @@ class Kernel:
         return known or guessed(self.name, self.code, self.function_bytes)
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        """The call, with all constants packed."""
+        """Lower the layer to a call with packed constants."""
         raise NotImplementedError
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
-        """Indices of the node's arguments that the call takes as pointers, in C order.
+        """Return the indices of the node's arguments that the C function receives as pointers, in C order.
 
-        Default: the first one, which may be a constant that was too large to fold, and all other inputs that
-        are there and not constant. Only kernels that take operands of an epilogue name these.
+        Default: the first input, and every other input that is present and not constant. The first input may
+        be a constant that was too large to fold. Kernels that read operands of an epilogue override this.
         """
         inputs = enumerate(layer.node.inputs)
         return tuple(i for i, v in inputs if v is not None and (i == 0 or layer.array(i) is None))
 
     def work(self, layer: LayerContext) -> tuple[Node, ...]:
-        """The nodes that one call computes: the layer's own, but for regions of external code generators."""
+        """Return the nodes that one call computes.
+
+        This is the layer's node, or all nodes of a region that an external code generator compiles.
+        """
         return (layer.node,)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
-        """How the first output may lie over data input `index`.
+        """Return how far the first output may overlap data input `index` in memory.
+
+        ::
+
+            distance = input address - output address
+
+            input               |iiiiiiiiiiii|
+            output      |oooooooooooo|              distance > 0: the output starts first
+            output              |oooooooooooo|      distance = 0: computed in place
+            output                  |oooooooooooo|  distance < 0: the input starts first
 
         Returns:
-            The smallest allowed ``input address - output address``, bytes (0: in place; negative: the output
-            may start behind the input's start), or None if the two must be disjoint.
+            The smallest allowed distance in bytes, or None if the two must be disjoint.
         """
         return None
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
-        """Whether the first output may start exactly where data input `index` does, and nowhere else over it.
+        """Return whether the first output may start exactly at the address of data input `index`.
 
-        For kernels that finish one channel after the other: each output element lies on an input element of
-        the same channel. Only asked where `overlap` is None.
+        This is for kernels that finish one channel after the other. Only at distance 0 does every output
+        element overwrite an input element of its own channel. Asked only if `overlap` is None.
         """
         return False
 
     def replaces(self, layer: LayerContext) -> Sequence[tuple[int, int]]:
-        """Inputs and outputs, by their indices, that may be the same bytes: one begins as the other."""
+        """Return pairs (input index, output index) that may share storage, such as loop-carried values.
+
+        The output starts with the contents of the input, and the call updates it in place.
+        """
         del layer
         return ()
 
     def row_alignment(self, layer: LayerContext) -> int:
-        """What the addresses of its images' rows, inputs and output, must be multiples of, bytes.
+        """Return the alignment that the kernel requires of every input and output row, in bytes.
 
-        Whole tensors start at multiples of 8, but rows wherever the ones before them end. Scratch is always
-        aligned.
+        Whole tensors start at multiples of 8 bytes, but a row starts at the end of the row before. Scratch
+        memory is always aligned.
 
         Returns:
-            A power of two; 1: what the elements need. Most kernels need no more, since pixels of 3 channels
-            begin anywhere in an image, too.
+            A power of two. 1 is the alignment of the elements, which is enough for most kernels: pixels of
+            3 channels also start at any address.
         """
         return 1
 
     def row_granularity(self, layer: LayerContext) -> int:
-        """Output rows that it computes together.
+        """Return the number of output rows that the kernel computes together.
 
-        A band may have any number of rows that `supports` admits, but those left over cost as much as so
-        many.
+        A band may have any number of rows that `supports` accepts. An incomplete group of rows at its end
+        costs as much as a full one.
         """
         return 1
 
     def reads_rows(self, layer: LayerContext) -> bool:
-        """Whether its code can find each row of its first input by an address, see `band.lower_by_rows`.
+        """Return whether the C code can read its first input through an indirection buffer.
 
-        Those that find the inputs under a window row by row can.
+        The buffer is a table of row addresses, see `band.lower_by_rows`. Kernels that gather the inputs of a
+        window row by row can use it.
         """
         return False
 
     def rows_held(self, layer: LayerContext) -> int:
-        """Output rows in whose course it may read all that they need, if it `reads_rows`; h.
+        """Return h, the number of output rows after which the kernel releases input rows.
 
-        When it writes output row r, it reads no more of the input than what the rows from ``r - r % h`` on
-        need, see `band.first_row_held`. `overlap` and `in_place` compare addresses in a whole image, and say
-        nothing of rows that lie anywhere.
+        While the kernel writes output row r, it may still read every input row that output rows from
+        ``r - r % h`` on need, and no earlier one, see `band.first_row_held`. `overlap` and `in_place` do not
+        apply to an indirection buffer, because they compare addresses in contiguous images.
 
         Returns:
-            Default: all rows of the output: those that finish one channel after the other read all of the
-            input to the end.
+            h in rows, for kernels that support an indirection buffer. Default: the output height, because
+            kernels that finish one channel after the other read the whole input until the end.
         """
         return layer.node.output.type.shape[ROWS]
 
@@ -287,21 +333,21 @@ KernelType = TypeVar("KernelType", bound=Kernel)
 
 
 def register(kernel: type[KernelType]) -> type[KernelType]:
-    """Class decorator: adds the kernel to the one list that selection, tests and benchmarks read.
+    """Add a kernel to `KERNELS`, the list that selection, tests and benchmarks read. Class decorator.
 
     Raises:
-        ValueError: the name breaks the grammar or is taken, or the kernel wants features that no target has.
+        ValueError: the name breaks the grammar or is taken, or the kernel requires an unknown feature.
     """
     if not kernel.__module__.startswith(OWN):
-        load_all_kernels()  # none of microfold's may find its name taken later
+        load_all_kernels()  # A plug-in must not use the name of a built-in kernel that is loaded later.
     added = kernel()
     check_name(added.name)
     if added.name in [other.name for other in KERNELS]:
-        raise ValueError(f"{kernel.__name__}: a kernel's name must be its own; there is a {added.name}")
+        raise ValueError(f"{kernel.__name__}: a kernel's name must be unique; {added.name} is taken")
     unknown = sorted(added.features - FEATURES.keys())
     if unknown:
         raise ValueError(
-            f"{added.name} wants {', '.join(unknown)}; the features of targets are {', '.join(FEATURES)}"
+            f"{added.name} requires unknown features {', '.join(unknown)}; features: {', '.join(FEATURES)}"
         )
     KERNELS.append(added)
     return kernel

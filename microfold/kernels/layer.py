@@ -1,4 +1,4 @@
-"""What a kernel sees of a layer."""
+"""The layer as a kernel sees it: a node with its constants, its proved ranges and the target."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from microfold.target import Target
 
 @frozen(eq=False)
 class LayerContext:
-    """A node with what a kernel may know about it at compile time.
+    """A node with all that a kernel may know about it at compile time.
 
-    Neither other layers nor what the user asks for are among it.
+    It does not include other layers or the user's options.
 
     Attributes:
-        constants: arrays of the values that nothing computes; those of other layers may be among them.
-        ranges: what is proved about the model's integers; None where nothing has been looked into.
-        compiled_for_size: the C compiler is asked for short code (-Os), and keeps less in registers.
-        row_table: the call is given a table of addresses in the place of the first input, see
-            `band.lower_by_rows`.
-        remembered: what searches have made of this layer.
-        band_of: the node of which this one computes some rows, see `band.layer_band`; None: it is whole.
+        constants: arrays of the values that no node computes. Constants of other layers may be among them.
+        ranges: proved ranges of the model's integers; None if they were not analysed.
+        compiled_for_size: whether the C code is compiled for size (-Os) and keeps fewer values in registers.
+        row_table: whether the first input of the call is an indirection buffer, see `band.lower_by_rows`.
+        remembered: cache of results that depend on this layer only.
+        band_of: complete node if this one computes only some of its rows, see `band.layer_band`; else None.
     """
 
     node: Node
@@ -42,11 +41,11 @@ class LayerContext:
 
     @property
     def whole(self) -> Node:
-        """The node of the model that this computes, or a part of."""
+        """The node of the model that this layer computes, wholly or in part."""
         return self.band_of if self.band_of is not None else self.node
 
     def array(self, index: int) -> Array | None:
-        """The constant behind `Node.arguments[index]`; None if absent or computed."""
+        """Return the constant array of `Node.arguments[index]`; None if it is absent or computed."""
         arguments = self.node.arguments
         value = arguments[index] if index < len(arguments) else None
         return self.constants.get(value) if value is not None else None
@@ -55,12 +54,12 @@ class LayerContext:
         return index < len(self.node.inputs) and self.node.inputs[index] is not None
 
     def range(self, index: int) -> Range:
-        """What an integer input can hold, per channel: what is proved, or all that its type can."""
+        """Return the range of an integer input, per channel: the proved range, or the range of its type."""
         value = self.node.inputs[index]
         assert value is not None
         known = self.ranges.values.get(value) if self.ranges is not None else None
         return known if known is not None else full_range(value.type)
 
     def sums(self) -> Accumulator | None:
-        """What the sums of a product sum can be, where it is proved."""
+        """Return the proved ranges of a product sum's accumulators; None if they were not analysed."""
         return self.ranges.accumulators.get(self.node) if self.ranges is not None else None

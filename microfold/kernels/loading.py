@@ -1,6 +1,7 @@
-"""When kernels are imported: those of an operator before somebody asks which there are.
+"""Loading of kernels on demand: selection imports the kernels of one operator before it lists them.
 
-A model has a few operators, and to import all kernels takes longer than to compile a small one.
+A model has few operators, and the import of all kernels needs more time than the compilation of a small
+model.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from pkgutil import walk_packages
 import microfold.kernels
 from microfold.ir.op import Op
 
-# Folders of kernels are named as the file of their operator, or as the folder of that; and beside these:
+# A folder of kernels has the name of its operator's module, or of the folder of that module. This table has
+# the additional folders of an operator.
 _ALSO = {
     "fast_math": ("normalize",),
     "fully_connected": ("batch_matmul", "conv2d"),
@@ -22,19 +24,19 @@ _ALSO = {
     "mean": ("pool2d",),
     "transpose_conv2d": ("conv2d",),
 }
-# How the names of modules begin that have microfold's own kernels.
+# Prefix of the names of modules with microfold's own kernels.
 OWN = f"{microfold.kernels.__name__}."
 _FOLDER = Path(microfold.kernels.__path__[0])
 
 
 def load_kernels(op: type[Op]) -> None:
-    """Import the kernels of an operator: they are in `kernel.KERNELS` from here on."""
+    """Import the kernels of an operator, which adds them to `kernel.KERNELS`."""
     for folder in folders_of(op):
         _load(folder)
 
 
 def folders_of(op: type[Op]) -> tuple[str, ...]:
-    """Where the kernels of an operator may be: names of folders, as far as there are such."""
+    """Return the names of the folders that can have an operator's kernels. Some may not exist."""
     words = op.__module__.split(".")
     return (*words, *_ALSO.get(words[-1], ()))
 
@@ -47,7 +49,7 @@ def load_all_kernels() -> None:
 
 @cache
 def _load(folder: str) -> None:
-    """Import all modules of a folder, if there is one."""
+    """Import all modules of a folder, if it exists."""
     if (_FOLDER / folder / "__init__.py").exists():
         package = import_module(f"{OWN}{folder}")
         for module in walk_packages(package.__path__, f"{package.__name__}."):

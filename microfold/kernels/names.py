@@ -1,8 +1,8 @@
-"""The grammar of kernels' names.
+"""Grammar of kernel names.
 
-A name says the type of the activations, that of weights (with a ``w``) or results where it differs, the
-operator, two underscores, the instruction set and the variant: ``s8_conv2d__dsp_4x2``,
-``s8_s4w_conv2d__mve``, ``s8_s16_softmax__c``. Kernels of any type have none: ``copy__c``.
+A name consists of the type of the activations, the type of the weights (with a ``w``) or of the results if
+it differs, the operator, two underscores, the instruction set and the variant: ``s8_conv2d__dsp_4x2``,
+``s8_s4w_conv2d__mve``, ``s8_s16_softmax__c``. Kernels for all types have no type in their name: ``copy__c``.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ INSTRUCTION_SETS = ("c", "thumb1", "thumb2", "dsp", "fpu", "mve")
 _TYPE = "|".join(TYPES.values())
 _WEIGHT = f"(?:{_TYPE}|s4)w"
 _NAME = re.compile(
-    rf"(?:(?:{_TYPE})_(?:(?:{_WEIGHT}|{_TYPE})_)?)?"  # of activations; of weights or results
+    rf"(?:(?:{_TYPE})_(?:(?:{_WEIGHT}|{_TYPE})_)?)?"  # type of activations; type of weights or results
     rf"(?!(?:{_WEIGHT}|{_TYPE}|s4)_)[a-z][a-z0-9]*(?:_[a-z0-9]+)*"
     rf"__(?:{'|'.join(INSTRUCTION_SETS)})(?:_[a-z0-9]+)*"
 )
 
 
 def check_name(name: str) -> None:
-    """Raises `ValueError` for a name that breaks the grammar."""
+    """Raise ValueError if a name breaks the grammar."""
     if not _NAME.fullmatch(name):
         raise ValueError(
             "a kernel's name must be types, operator, two underscores, instruction set, variant "
-            f"(types: {', '.join(TYPES.values())}; sets: {', '.join(INSTRUCTION_SETS)}); it is {name!r}"
+            f"(types: {', '.join(TYPES.values())}; sets: {', '.join(INSTRUCTION_SETS)}); got {name!r}"
         )

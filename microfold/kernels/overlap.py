@@ -1,4 +1,4 @@
-"""How far an output may lie over an input that the kernel is still reading."""
+"""Overlap of an output with an input that the kernel is still reading."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from microfold.ops.window import Window
 
 
 def overlap_of(kernel: Kernel, layer: LayerContext, index: int) -> int | None:
-    """`Kernel.overlap`, worked out once for each layer: planners ask again and again."""
+    """Return `Kernel.overlap`, computed once for each layer because planners ask often."""
     return layer.remembered((overlap_of, kernel, index), lambda: kernel.overlap(layer, index))
 
 
@@ -27,19 +27,19 @@ def window_overlap(
     reads_first: bool = True,
     across_rows: bool = False,
 ) -> int:
-    """Smallest ``input address - output address`` for a kernel that slides a window in row order.
+    """Return the smallest ``input address - output address`` for a kernel that slides a window in row order.
 
-    The kernel computes outputs row by row, `group` neighbouring pixels (all their channels) at a time.
+    The kernel computes outputs row by row, `group` adjacent pixels with all their channels at a time.
 
     Args:
         x, out: NHWC types.
-        group: pixels computed together.
-        reads_first: all reads of a group come before its first write; otherwise they mix.
-        across_rows: a group may go on in the next row or image; otherwise it ends with its row.
+        group: number of pixels that are computed together.
+        reads_first: whether all reads of a group come before its first write; otherwise they are mixed.
+        across_rows: whether a group may continue in the next row or image; otherwise it ends with its row.
 
     Returns:
-        Bytes: the most by which writing runs ahead of the bytes that are still to be read. Of more than
-        `limits.OVERLAP_PIXELS` pixels, a bound: the output may not lie over the input.
+        The largest distance in bytes by which writes run ahead of the bytes that are still to be read. For
+        outputs of more than `limits.OVERLAP_PIXELS` pixels, an upper bound that permits no overlap.
     """
     if _is_large(out):
         return out.nbytes
@@ -55,10 +55,14 @@ def window_overlap(
 
 
 def band_overlap(x: TensorType, out: TensorType, window: Window, group: int, rows: int) -> int:
-    """The same for a kernel that computes bands of some rows, one after the other.
+    """Return the smallest ``input address - output address`` for a kernel that computes bands in order.
 
-    Of a band it computes `group` columns at a time, all reads before the first write; columns that are left
-    over pixel by pixel.
+    The kernel computes `group` columns of a band at a time, and does all reads of these columns before their
+    first write. It computes the remaining columns of a band pixel by pixel.
+
+    Args:
+        group: number of columns that are computed together.
+        rows: number of rows of a band.
     """
     if _is_large(out):
         return out.nbytes
@@ -83,7 +87,7 @@ def _is_large(out: TensorType) -> bool:
 
 
 def _accesses(x: TensorType, out: TensorType, window: Window) -> tuple[Array, Array]:
-    """First byte that each pixel reads, and the byte behind its last write, [batch, rows, columns]."""
+    """Return offsets of each pixel's first byte read and of the end of its write, [batch, rows, columns]."""
     batch, rows, columns, channels = out.shape
     row = np.maximum(np.arange(rows) * window.strides[0] - window.padding[0][0], 0)
     column = np.maximum(np.arange(columns) * window.strides[1] - window.padding[1][0], 0)
@@ -94,7 +98,11 @@ def _accesses(x: TensorType, out: TensorType, window: Window) -> tuple[Array, Ar
 
 
 def _run_ahead(lowest: Array, behind: Array, x: TensorType, *, reads_first: bool) -> int:
-    """The most by which writing runs ahead, from what groups read and write, in their order."""
+    """Return the largest distance by which writes run ahead of reads, in bytes.
+
+    Args:
+        lowest, behind: offsets of the first read and of the end of the writes, for each group in order.
+    """
     still_needed = np.minimum.accumulate(lowest[::-1])[::-1]
     if reads_first:
         behind, still_needed = behind[:-1], still_needed[1:]

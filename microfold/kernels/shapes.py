@@ -1,4 +1,4 @@
-"""Fields of layers that tell the shapes of images, windows and matrices, and their values."""
+"""Layer fields with the shapes of images, windows and matrices, and functions that return their values."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ WINDOW_FIELDS = declare(
     "pad_left",
 )
 
-# Of windows whose taps are neighbours.
+# Fields of windows without dilation.
 DENSE_WINDOW_FIELDS = tuple(field for field in WINDOW_FIELDS if not field.name.startswith("dilation"))
 
 MATRIX_FIELDS = declare("batch", "inputs", "outputs")
 
 
 def image_parameters(x: TensorType, out: TensorType) -> dict[str, Parameter]:
-    """Values of `IMAGE_FIELDS`."""
+    """Return the values of `IMAGE_FIELDS`."""
     return {
         "batch": x.shape[0],
         "input_height": x.shape[1],
@@ -43,7 +43,7 @@ def image_parameters(x: TensorType, out: TensorType) -> dict[str, Parameter]:
 
 
 def window_parameters(window: Window) -> dict[str, Parameter]:
-    """Values of `WINDOW_FIELDS`."""
+    """Return the values of `WINDOW_FIELDS`."""
     return {
         "kernel_height": window.size[0],
         "kernel_width": window.size[1],
@@ -57,13 +57,13 @@ def window_parameters(window: Window) -> dict[str, Parameter]:
 
 
 def dense_window_parameters(window: Window) -> dict[str, Parameter]:
-    """Values of `DENSE_WINDOW_FIELDS`."""
+    """Return the values of `DENSE_WINDOW_FIELDS`."""
     values = window_parameters(window)
     return {field.name: values[field.name] for field in DENSE_WINDOW_FIELDS}
 
 
 def rows_and_taps(x: TensorType, out: TensorType, window: Window) -> tuple[int, int]:
-    """Return how many rows of all windows lie in the image, and how many elements of one channel."""
+    """Return the numbers of window rows and of taps inside the image, summed over all windows."""
     rows, columns = (
         _taps_inside(length, (count, stride), (size, dilation), before)
         for length, count, size, stride, dilation, (before, _) in zip(
@@ -80,13 +80,13 @@ def rows_and_taps(x: TensorType, out: TensorType, window: Window) -> tuple[int, 
 
 
 def _taps_inside(length: int, positions: tuple[int, int], taps: tuple[int, int], before: int) -> int:
-    """Return how many taps of all positions along one axis lie inside the image.
+    """Return the number of taps inside the image along one axis, summed over all window positions.
 
     Args:
-        length: of the axis.
-        positions, taps: how many there are, and the distance of two neighbours. They are interchangeable, so
-            the work is that of the fewer.
-        before: padding.
+        length: length of the axis.
+        positions, taps: count, and distance of two neighbours. The two are interchangeable, so that the
+            function loops only over the smaller count.
+        before: padding before the first element.
     """
     (few, few_step), (many, step) = sorted((positions, taps))
     offsets = np.arange(few, dtype=np.int64) * few_step - before
@@ -95,5 +95,5 @@ def _taps_inside(length: int, positions: tuple[int, int], taps: tuple[int, int],
 
 
 def matrix_parameters(x: TensorType, out: TensorType) -> dict[str, Parameter]:
-    """Values of `MATRIX_FIELDS`."""
+    """Return the values of `MATRIX_FIELDS`."""
     return {"batch": x.shape[0], "inputs": x.shape[1], "outputs": out.shape[1]}

@@ -1,1 +1,1 @@
-"""From an optimised graph to a program: kernels chosen, places given, loops with what they run."""
+"""Lowering of an optimised graph to a program: kernel selection, memory planning, loops and their bodies."""

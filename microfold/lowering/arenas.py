@@ -1,4 +1,4 @@
-"""What selection makes of a graph: kernels, and the arena that they have, for which passes may ask."""
+"""Kernel selection and memory planning for one graph, and the memory estimator that passes use."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from microfold.target import Target
 
 
 class Selected:
-    """A graph with the kernels that compute it.
+    """Result of kernel selection and memory planning for one graph; every part is computed on demand.
 
     Attributes:
-        scope: of the graph, with those of the graphs that it runs.
+        scope: scope of the graph, including the scopes of the graphs that it runs.
 
     Args:
-        reference: the figures that are a hundred percent in the objective; None: the least of this graph.
+        reference: figures that count as a hundred percent in the objective; None: the least figures of this
+            graph.
     """
 
     def __init__(
@@ -55,47 +56,47 @@ class Selected:
 
     @cached_property
     def rankings(self) -> list[Ranking]:
-        """All layers, in the graph's order, with the kernels considered for them.
+        """All layers in the graph's order, with the kernels considered for them.
 
-        Each is followed by those that it runs.
+        Each layer is followed by the layers that it runs.
         """
         return [*self.scope.everything]
 
     @cached_property
     def problems(self) -> list[Problem]:
-        """The layers that no kernel computes."""
+        """Layers that no kernel computes."""
         return [
             Problem(
                 f"layer {index} ({layer.node.op.name}) {layer.node.outputs[0].brief!r}",
-                f"no kernel for {layer.target.name} computes it: {why_none(layer, found)}",
-                "choose another target or other types; `microfold kernels` has the reasons of all kernels",
+                f"no kernel for {layer.target.name} supports it: {why_none(layer, found)}",
+                "choose another target or data type; `microfold kernels` lists the reasons for all kernels",
             )
             for index, (layer, found) in enumerate((r.layer, r.candidates) for r in self.rankings)
             if not found or found[0].cost is None
         ]
 
     def require_kernels(self) -> None:
-        """Raises UnsupportedModelError if some layers have none."""
+        """Raise UnsupportedModelError if some layers have no kernel."""
         if self.problems:
             raise UnsupportedModelError(self.graph.name, self.problems)
 
     @cached_property
     def chosen(self) -> list[Candidate]:
-        """The kernel of each layer.
+        """Kernel of each layer.
 
         Raises:
-            UnsupportedModelError: some layers have none.
-            InputError: none of them fit the flash or the RAM that the options allow.
+            UnsupportedModelError: some layers have no kernel.
+            InputError: no kernels fit the flash or the RAM that the options allow.
         """
         return [*self.exact.candidates]
 
     @cached_property
     def exact(self) -> ChosenKernels:
-        """The best choice by the objective.
+        """Best choice by the objective.
 
         Raises:
             UnsupportedModelError: some layers have no kernel.
-            InputError: none of them fit the flash or the RAM that the options allow.
+            InputError: no kernels fit the flash or the RAM that the options allow.
         """
         options, state = self.options, self.scope.state_size
         limits = limits_of(options, state)
@@ -110,7 +111,7 @@ class Selected:
 
     @cached_property
     def chooser(self) -> Chooser:
-        """Chooses among all kernels of whole tensors.
+        """Chooser among all kernels for whole tensors.
 
         Raises:
             UnsupportedModelError: some layers have no kernel.
@@ -122,7 +123,7 @@ class Selected:
 
     @cached_property
     def reference(self) -> Figures:
-        """The figures that are a hundred percent: the least that any choices of kernels have.
+        """Figures that count as a hundred percent: the least time, flash and RAM of any choice of kernels.
 
         Raises:
             UnsupportedModelError: some layers have no kernel.
@@ -130,23 +131,23 @@ class Selected:
         return self._reference or self.chooser.least
 
     def _check_nested(self, found: ChosenKernels, ram: int) -> None:
-        """Raises BudgetError if the arena of layers that run others is too large."""
+        """Raise BudgetError if the arena of layers that run others is too large."""
         size = self.memory([c.kernel for c in found.candidates], self.calls(found.candidates)).size
         state = self.scope.state_size
         if size + state > ram:
             why = (
-                f"the state takes {state}, the arena {size}; in models with loops or conditions no kernels "
-                "are looked for that need less"
+                f"the state needs {state}, the arena {size}; in models with loops or conditions, kernels "
+                "that need less are not searched for"
             )
             raise BudgetError.of_ram(ram, [why], size + state, "make their tensors smaller")
 
     def memory(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> ScopeMemory:
-        """Where the tensors and the scratch of calls lie, in the graph's order."""
+        """Return the addresses of tensors and scratch for calls in the graph's order."""
         return self.scope.memory(iter(kernels), iter(calls), include_io=self.io_in_arena)
 
     @cached_property
     def planner(self) -> SchedulePlanner:
-        """Of the calls in the graph's order, if none runs others."""
+        """Planner of the calls in the graph's order, if no call runs others."""
         layers = [ranking.layer for ranking in self.rankings]
         order = range(len(layers))
         return SchedulePlanner(self.graph, layers, order, self.io_in_arena, self.options.align)
@@ -156,15 +157,16 @@ class Selected:
         return self.options.io == "arena"
 
     def calls(self, chosen: Sequence[Candidate]) -> list[KernelCall]:
-        """Those of chosen kernels."""
+        """Return the calls of chosen kernels."""
         return lowered_calls(self.rankings, chosen)[1]
 
     @cached_property
     def streamed(self) -> Streamed:
-        """The model with some layers computed row by row, in tiles of columns if only these fit, or are fast.
+        """Model with some layers streamed; in tiles of columns if only these fit, or if they are fast.
 
         Raises:
-            UnsupportedModelError: some layers have no kernel, or those that should do not work by rows.
+            UnsupportedModelError: some layers have no kernel, or no layers can be streamed although they
+                must.
             InputError: nothing fits the flash or the RAM that the options allow.
         """
         if self.smaller_by_rows is not None:
@@ -174,7 +176,7 @@ class Selected:
 
     @cached_property
     def rows(self) -> Streamed | list[InputError]:
-        """The same by rows of full width, or in faster tiles; or the reasons why no rows fit.
+        """Model with some layers streamed at full width or in faster tiles, or the reasons why nothing fits.
 
         Raises:
             UnsupportedModelError: some layers have no kernel.
@@ -188,7 +190,7 @@ class Selected:
 
     @property
     def _may_choose(self) -> bool:
-        """Whether layers may be computed by rows or whole. By rows, nothing is prefetched."""
+        """Whether layers may be streamed or not. Streamed layers prefetch no constants."""
         options = self.options
         prefetches = any(memory.prefetch for memory in self.target.memories)
         whole = options.why_whole or self.scope.inner or prefetches
@@ -196,7 +198,7 @@ class Selected:
 
     @cached_property
     def smaller_by_rows(self) -> Streamed | None:
-        """Rows that are taken with no limit; None: whole tensors are, or there is a limit."""
+        """Streamed model that is preferred without limits; None if whole tensors are, or with a limit."""
         options = self.options
         if options.ram is not None or options.flash is not None or not self._may_choose or self.problems:
             return None
@@ -204,7 +206,7 @@ class Selected:
 
     @cached_property
     def faster_by_rows(self) -> bool:
-        """Whether whole tensors fit the RAM only with kernels that make them slower than rows are."""
+        """Whether whole tensors fit the RAM only with kernels that make them slower than streaming."""
         options = self.options
         if options.ram is None or not self._may_choose:
             return False
@@ -212,7 +214,7 @@ class Selected:
 
     @property
     def _whole(self) -> Whole:
-        """What selection makes of whole tensors."""
+        """Selection of kernels for whole tensors."""
         memory, order = self.schedule.memory, self.schedule.order
         needs = dict(zip(order, memory.needs, strict=True))
         layers = [needs[index] for index in range(len(order))]
@@ -220,17 +222,17 @@ class Selected:
 
     @cached_property
     def schedule(self) -> Schedule:
-        """Where everything lies with these, if no call runs others."""
+        """Addresses of all tensors with the chosen kernels, if no call runs others."""
         plans = self.exact.plans
         assert isinstance(plans, SchedulePlanner)
         return plans.planned(*lowered_calls(self.rankings, self.chosen))
 
 
 class PlannedArenas:
-    """Plans graphs for `PassContext.arenas`, by estimates; the one that a graph becomes is not planned again.
+    """Memory estimator for `PassContext.arenas`; the graph that remains in the end is not planned again.
 
     Args:
-        may_stream: layers may be computed row by row if nothing else fits.
+        may_stream: whether layers may be streamed if nothing else fits.
     """
 
     def __init__(self, target: Target, options: Options, may_stream: bool = True):
@@ -241,13 +243,13 @@ class PlannedArenas:
 
     @property
     def reference(self) -> Figures | None:
-        """The least figures of the first graph, to which prices refer; None: it has none."""
+        """Least figures of the first graph, to which prices refer; None if it has no kernels."""
         if not self._selected or self._selected[0].problems:
             return None
         return self._selected[0].reference
 
     def selected(self, graph: Graph) -> Selected:
-        """What selection makes of it."""
+        """Return the cached selection result for a graph."""
         for there in self._selected:
             if there.graph is graph:
                 return there
@@ -287,9 +289,9 @@ class PlannedArenas:
     def why_not(self, before: ArenaEstimate | None, after: ArenaEstimate | None) -> str | None:
         if after is None or after.by_rows:
             return (
-                "nothing fits what is allowed"
+                "nothing fits the limits"
                 if before is None or before.by_rows
-                else "no kernels compute it"
+                else "some layers have no kernel"
             )
         if before is None:
             return None
@@ -300,7 +302,7 @@ class PlannedArenas:
 def worse(
     objective: Objective, reference: Figures, before: ArenaEstimate, after: ArenaEstimate
 ) -> str | None:
-    """Return why a graph is no better than another one by an objective; None: it is."""
+    """Return why a graph is no better than the previous one by the objective; None if it is better."""
     now, then = (
         objective.value(Figures(each.cycles, each.flash, each.arena), reference) for each in (before, after)
     )

@@ -1,4 +1,7 @@
-"""What calls are estimated to take once all are known: compilers make the function of an only one for it."""
+"""Estimated cost of calls, given the number of callers of each function.
+
+C compilers specialise a function that a single layer calls.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,21 @@ from microfold.kernels.layer import LayerContext
 
 
 class Callers:
-    """How many layers call each function.
+    """Number of layers that call each function.
 
     Args:
-        calls: of all layers.
+        calls: calls of all layers.
     """
 
     def __init__(self, calls: Iterable[KernelCall]):
         self._layers = Counter(call.function for call in calls)
 
     def instructions(self, kernel: Kernel, layer: LayerContext, call: KernelCall) -> float:
-        """Estimate of one of the calls."""
+        """Return the estimated instructions of one of the calls."""
         return kernel.cost_alone(layer) if self._is_only(call) else kernel.cost(layer)
 
     def cycles(self, kernel: Kernel, layer: LayerContext, call: KernelCall) -> float:
-        """The same in cycles, whatever was measured."""
+        """Return the estimated cycles of one of the calls; measurements are ignored."""
         return kernel.cycles_alone(layer) if self._is_only(call) else kernel.cycles(layer)
 
     def _is_only(self, call: KernelCall) -> bool:

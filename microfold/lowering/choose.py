@@ -1,4 +1,4 @@
-"""The kernels of a model, or of a cut by rows of it: the best choice, or the proof that none fits."""
+"""Choice of the kernels of a model, or of a streaming partition of it, or the proof that none fits."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from microfold.options import Options
 from microfold.support.frozen import frozen
 from microfold.support.memo import Remembered
 
-# Why a variant is not taken that costs the model hardly more, or that another one can replace at no cost.
+# Reason for a variant that would make the model hardly worse, or that another one dominates.
 NOT_CHOSEN = "another choice for the whole model is as good or better by the objective"
-# Smaller parts of the objective are not stated: they are shown with one digit of a percent.
+# Smaller relative differences of the objective are not reported; percentages have one digit.
 SHOWN_PART = 0.0005
 
 
 class Plans(ArenaPlans, Protocol):
-    """Plans the arena for the calls in one order, or in a better one."""
+    """Planner of the arena for the calls in one order, or in a better one."""
 
     def need_in_any_order(self, index: int, kernel: Kernel, call: KernelCall) -> int:
-        """Return bytes that a layer's call needs whatever the order."""
+        """Return the bytes that a layer's call needs in any order."""
         ...
 
     def reordered(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> OrderedPlans | None:
-        """Return the plans for the order that suits these kernels better; None: none was found."""
+        """Return the plans for an order that suits these kernels better; None if none is found."""
         ...
 
 
 class OrderedPlans(Plans, Protocol):
-    """Plans the arena for the calls in another order than that of the graph.
+    """Planner of the arena for the calls in another order than the graph's.
 
     Attributes:
-        order: of the calls, as indices of layers.
+        order: order of the calls, as indices of layers.
     """
 
     @property
@@ -53,13 +53,13 @@ class OrderedPlans(Plans, Protocol):
 
 @frozen(eq=False)
 class ChosenKernels:
-    """The kernels of all layers.
+    """Kernels of all layers.
 
     Attributes:
         own_copy: for each layer, whether its function is compiled for it alone.
-        plans: for the order of calls in which the choice was made; None: layers run others.
+        plans: planner for the order of calls in which the choice was made; None if layers run others.
         elsewhere: functions that other models of the same build call.
-        selector: found it, for this objective and these limits.
+        selector: selector that found the choice, for this objective and these limits.
     """
 
     candidates: Sequence[Candidate]
@@ -78,8 +78,8 @@ class ChosenKernels:
         """Return other variants of the same layers, for the same order of calls.
 
         Args:
-            layers: with all that is considered for them.
-            choices: for each layer.
+            layers: layers with all kernels considered for them.
+            choices: choice for each layer.
             elsewhere: see `ChosenKernels`.
         """
         candidates = [_candidate(choice, ranking) for choice, ranking in zip(choices, layers, strict=True)]
@@ -112,14 +112,14 @@ def _why_not(part: float) -> str:
 
 
 class Chooser:
-    """Chooses the kernels of some layers, by all that their variants take.
+    """Chooser of the kernels of some layers, by the time and memory of all their variants.
 
     Args:
-        layers: each with at least one kernel.
-        plans: of the arena; None: layers run others, and the arena has no part in the choice.
-        reference: the figures that are a hundred percent; None: the least of these layers.
+        layers: layers, each with at least one kernel.
+        plans: planner of the arena; None if layers run others: the arena then does not influence the choice.
+        reference: figures that count as a hundred percent; None: the least figures of these layers.
         fixed_flash, fixed_ram: see `Selector`.
-        may_compute: whether a kernel that can compute a layer, by its index, may; default: all may.
+        may_compute: whether a kernel may compute a layer, given by index; default: any kernel that can.
 
     Raises:
         InputError: no kernel may compute one of the layers.
@@ -149,7 +149,7 @@ class Chooser:
 
     @property
     def least(self) -> Figures:
-        """The least figures that any choice for these layers has, each by itself."""
+        """Least figures of any choice for these layers, each minimised separately."""
         return self._given.least
 
     def best(
@@ -161,10 +161,10 @@ class Chooser:
         thorough: bool = True,
         unique: bool = True,
     ) -> ChosenKernels | None:
-        """Return the best kernels that keep the limits; None: none do; see `Selector.best`.
+        """Return the best kernels that keep the limits, see `Selector.best`; None if there are none.
 
-        The calls are in the given order, or in the one that suits the kernels best which are chosen there;
-        with a limit of the arena, also in the one that suits those best that are chosen without it.
+        The calls are in the given order, or in the order that best suits the kernels chosen for it. With a
+        limit of the arena, the order that best suits the kernels without the limit is also tried.
         """
         limits = limits or Limits()
 
@@ -192,19 +192,19 @@ class Chooser:
         )
 
     def bound(self, objective: Objective, limits: Limits | None = None) -> Figures | None:
-        """Return figures that no kernels can beat in this order of the calls; None: none keep the limits."""
+        """Return figures that no kernels beat in this order of the calls; None if none keep the limits."""
         return self._given.bound(objective, limits)
 
     def _orders(self, best: Selection | None, objective: Objective, limits: Limits) -> Sequence[OrderedPlans]:
         """Return the plans for other orders of the calls."""
         found = [self._reordered(best)]
-        # Cuts by rows have no such bounds, nor another order.
+        # Streaming partitions have neither bounds of runs nor another order.
         if math.isfinite(limits.arena) and isinstance(self._plans, RunBounds):
             found.append(self._reordered(self._given.best(objective, replace(limits, arena=math.inf))))
         return [*{(*plans.order,): plans for plans in found if plans is not None}.values()]
 
     def _reordered(self, best: Selection | None) -> OrderedPlans | None:
-        """Return the plans for the order that suits a choice better; without one, the leanest kernels."""
+        """Return plans for an order that suits a choice (default: the kernels of least memory) better."""
         if self._plans is None:
             return None
         chosen = [c.variant for c in best.chosen] if best is not None else _leanest(self._given.layers)
@@ -215,10 +215,10 @@ class Chooser:
         return Selector(_with_needs(self._given.layers, plans), plans, self._given.reference, *self._fixed)
 
     def refusal(self, options: Options, state: int) -> BudgetError:
-        """Return the least flash or RAM that would do, and how far that is proved.
+        """Return the error with the least flash or RAM that would be enough, and whether this is proved.
 
         Args:
-            state: bytes of RAM that the model keeps from run to run.
+            state: bytes of RAM that the model keeps between runs.
         """
         if self._plans is not None and options.ram is not None:
             smallest = self.best(Objective(arena=1.0))
@@ -230,22 +230,22 @@ class Chooser:
         return refusal
 
     def refused_flash(self, options: Options, state: int) -> BudgetError | None:
-        """Return the least flash within the RAM, see `refusal`; None: no kernels fit the RAM."""
+        """Return the error with the least flash within the RAM; None if no kernels fit the RAM."""
         assert options.flash is not None
         within_ram = replace(limits_of(options, state), flash=math.inf)
         least = self.best(Objective(flash=1.0), within_ram if self._plans is not None else None)
         if least is None:
             return None
-        limited = " of those that fit the RAM" if options.ram is not None else ""
-        proof = "which is proved" if least.proved else "as far as known"
+        limited = " that fit the RAM" if options.ram is not None else ""
+        proof = "which is proved" if least.proved else "which is not proved"
         return BudgetError.of_flash(
             options.flash,
-            [f"the smallest kernels{limited} take {least.figures.flash} by estimate, {proof}"],
+            [f"the smallest kernels{limited} need {least.figures.flash} by estimate, {proof}"],
             least.figures.flash,
         )
 
     def _refused_ram(self, smallest: ChosenKernels, ram: int, state: int) -> BudgetError:
-        """Return the least arena that exists, with the layer that decides."""
+        """Return the error with the smallest arena, and the layer that limits it."""
         plans = self._plans
         assert plans is not None
         fullest = max(_leanest(self._given.layers), key=lambda variant: variant.need)
@@ -255,37 +255,37 @@ class Chooser:
             for each in self._given.layers
         )
         found = (
-            f"the state takes {state}, layer {fullest.layer} ({layer.node.op.name}) "
-            f"{layer.node.outputs[0].brief!r} alone needs {fullest.need} with the leanest kernel, "
-            f"{fullest.kernel.name}, and the smallest arena found has {smallest.figures.arena}"
+            f"the state needs {state}, layer {fullest.layer} ({layer.node.op.name}) "
+            f"{layer.node.outputs[0].brief!r} alone needs {fullest.need} with the kernel of least memory, "
+            f"{fullest.kernel.name}, and the smallest arena found needs {smallest.figures.arena}"
         )
         if any_order > ram - state:
             proof = f"no order of the layers and no kernels need less than {any_order}, which is proved"
         elif smallest.proved:
-            proof = "in this order of the layers none is smaller, which is proved; of other orders it is not"
+            proof = "in this order of the layers no arena is smaller, which is proved; in others it is not"
         else:
-            proof = "that none is smaller is not proved"
+            proof = "it is not proved that no arena is smaller"
         least = smallest.figures.arena + state
         return BudgetError.of_ram(ram, [found, proof], least, "make this layer's tensors smaller")
 
 
 def limits_of(options: Options, state: int) -> Limits:
-    """Return the limits that options give the flash and the arena.
+    """Return the limits of flash and arena that the options set.
 
     Args:
-        state: bytes of RAM that the model keeps from run to run.
+        state: bytes of RAM that the model keeps between runs.
     """
     flash = math.inf if options.flash is None else options.flash
     return Limits(flash, math.inf if options.ram is None else options.ram - state)
 
 
 def _leanest(layers: Sequence[Sequence[Variant]]) -> list[Variant]:
-    """Return the variants whose calls need least of the arena, the fastest of equal ones."""
+    """Return the variants whose calls need least of the arena, and the fastest of equal ones."""
     return [min(variants, key=lambda v: (v.need, v.cycles)) for variants in layers]
 
 
 def _around_calls(layers: Sequence[LayerContext]) -> int:
-    """Return the bytes of code that call the functions of all layers."""
+    """Return the size of the code that calls the functions of all layers, in bytes."""
     if not layers:
         return 0
     small = layers[0].compiled_for_size
@@ -293,7 +293,7 @@ def _around_calls(layers: Sequence[LayerContext]) -> int:
 
 
 def _with_needs(layers: Sequence[Sequence[Variant]], plans: Plans) -> list[list[Variant]]:
-    """Return the variants with what their calls need in another order."""
+    """Return the variants with the memory that their calls need in another order."""
     return [
         [replace(v, need=plans.need(index, v.kernel, v.call)) for v in variants]
         for index, variants in enumerate(layers)
@@ -301,7 +301,7 @@ def _with_needs(layers: Sequence[Sequence[Variant]], plans: Plans) -> list[list[
 
 
 def _candidate(choice: Choice, ranking: Ranking) -> Candidate:
-    """Return the chosen variant with all that is known of its kernel's others."""
+    """Return the chosen variant as a candidate, with all other variants of its kernel."""
     kernel = choice.variant.kernel
     if ranking.fixed:
         return ranking.candidates[0]

@@ -1,4 +1,4 @@
-"""The second stage of a build: the kernels of all layers, of whole tensors or of rows."""
+"""Second stage of a build: kernels of all layers, for whole tensors or for streaming."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from microfold.support.frozen import frozen
 if TYPE_CHECKING:
     from microfold.lowering.optimised import Optimised
 
-# Takes the chosen kernels, or others of the same layers.
+# Selection override: receives the chosen kernels, and returns them or others for the same layers.
 Revise = Callable[[Sequence[Ranking], Sequence[Candidate]], Sequence[Candidate]]
 
 
@@ -36,9 +36,9 @@ class WholeTensors:
     """Kernels for layers that compute whole tensors.
 
     Attributes:
-        chosen: the kernel of each layer, in the graph's order.
-        selection: the exact choice.
-        revised: some kernels are others than those of the exact choice.
+        chosen: kernel of each layer, in the graph's order.
+        selection: exact choice.
+        revised: whether some kernels differ from the exact choice.
     """
 
     model: Optimised
@@ -53,17 +53,17 @@ class WholeTensors:
 
     @property
     def ranges(self) -> Ranges:
-        """The proved ranges of the integers of the graph that is computed."""
+        """Proved ranges of the integers of the computed graph."""
         return self.model.selected.scope.ranges
 
     @cached_property
     def calls(self) -> list[KernelCall]:
-        """The calls of the kernels, in the graph's order."""
+        """Calls of the kernels, in the graph's order."""
         return self.model.selected.calls(self.chosen)
 
     @cached_property
     def planned(self) -> Planned:
-        """The calls in their order, and where everything lies."""
+        """Calls in their order, with the addresses of all tensors."""
         selected, kernels = self.model.selected, [candidate.kernel for candidate in self.chosen]
         if selected.scope.inner:
             memory = selected.memory(kernels, self.calls)
@@ -76,7 +76,7 @@ class WholeTensors:
 
     @property
     def figures(self) -> Figures:
-        """Time and memory of an inference, by estimates."""
+        """Estimated time and memory of an inference."""
         flash = self.selection.flash_of(self.chosen)
         cycles = run_cost(self.model.rankings, self.chosen)
         return Figures(cycles, flash, self.planned.memory.size)
@@ -90,15 +90,15 @@ class WholeTensors:
         """Return the plan with room for constants that are copied into the arena; see `plan_memory`.
 
         Raises:
-            InputError: this takes more RAM than the options allow.
+            InputError: the plan needs more RAM than the options allow.
         """
         found = planned_with(fetched, self.planned, self.model, self.chosen, self.calls)
-        self._check_ram(found.memory.size, "with room for the constants that are prefetched")
+        self._check_ram(found.memory.size, "with room for prefetched constants")
         return found
 
     @property
     def parts_fit(self) -> bool:
-        """Whether the parts of the arena fit the RAM with all that fast memories can hold in these."""
+        """Whether the parts of the arena fit the RAM if fast memories hold as much of them as possible."""
         try:
             _, sizes = self._free_parts
         except InputError:
@@ -108,19 +108,19 @@ class WholeTensors:
 
     @cached_property
     def _free_parts(self) -> tuple[Planned, tuple[int, ...]]:
-        """The parts with any RAM."""
+        """Parts of the arena without a limit of RAM."""
         return plan_in_parts(self.planned, self.model, self.chosen)
 
     def in_parts(self, planned: Planned) -> tuple[Planned, tuple[int, ...]]:
         """Return a plan with the arena in the memories of the target, and the bytes of its parts.
 
         Raises:
-            InputError: the target has no memories for that, layers run others, or it takes more RAM than the
-                options allow.
+            InputError: the target has no memories for parts, layers run others, or the plan needs more RAM
+                than the options allow.
         """
         model = self.model
         if model.unlimited and planned is self.planned and self.parts_fit:
-            return self._free_parts  # the limit would leave them as they are
+            return self._free_parts  # the limit would not change them
         ram = model.options.ram
         allowed = None if ram is None else ram - model.selected.scope.state_size
         found = plan_in_parts(planned, model, self.chosen, allowed)
@@ -128,41 +128,41 @@ class WholeTensors:
         return found
 
     def _check_ram(self, arena: int, how: str) -> None:
-        """Raises InputError if this arena is larger than the options allow."""
+        """Raise InputError if an arena is larger than the options allow."""
         limit = self.model.options.ram
         needed = arena + self.model.selected.scope.state_size
         if limit is not None and needed > limit:
             raise InputError(
-                f"arena and state must fit {limit} bytes; {how}, they have {needed}: allow more, or give the "
+                f"arena and state must fit {limit} bytes; {how}, they need {needed}: allow more, or give the "
                 "target larger memories"
             )
 
 
 @frozen(eq=False)
 class Rows:
-    """Kernels for a model that computes some of its layers row by row."""
+    """Kernels for a model that streams some of its layers."""
 
     model: Optimised
     streamed: Streamed
 
     @property
     def chosen(self) -> Sequence[Candidate]:
-        """The kernel of each layer of the cut."""
+        """Kernel of each layer of the streaming partition."""
         return self.streamed.chosen
 
     @property
     def selection(self) -> ChosenKernels:
-        """The exact choice."""
+        """Exact choice."""
         return self.streamed.selection
 
     @property
     def ranges(self) -> Ranges:
-        """The proved ranges of the integers of the graph that is computed."""
+        """Proved ranges of the integers of the computed graph."""
         return self.streamed.ranges
 
     @property
     def figures(self) -> Figures:
-        """Time and memory of an inference, by estimates."""
+        """Estimated time and memory of an inference."""
         return self.streamed.figures
 
     def with_choices(self, choices: Sequence[Choice], elsewhere: Collection[CFunction]) -> Rows:
@@ -178,11 +178,11 @@ def choose_kernels(model: Optimised, revise: Revise | None = None) -> WholeTenso
     """Return the best kernels that keep the limits of the options.
 
     Args:
-        revise: has the last word, whatever the limits are; None: the exact choice stays.
+        revise: override of the exact choice, which may exceed the limits; None: the exact choice stays.
 
     Raises:
         UnsupportedModelError: some layers have no kernel.
-        InputError: none of them fit the flash or the RAM that the options allow.
+        InputError: no kernels fit the flash or the RAM that the options allow.
     """
     if computed_by_rows(model):
         found = model.selected.streamed
@@ -192,16 +192,16 @@ def choose_kernels(model: Optimised, revise: Revise | None = None) -> WholeTenso
     exact, chosen = model.selected.exact, model.selected.chosen
     if revise is None:
         return WholeTensors(model, chosen, exact)
-    # The order of calls may be another one for other kernels.
+    # The order of calls may change for other kernels.
     given = replace(exact, plans=exact.plans and model.selected.planner)
     return WholeTensors(model, revise(model.rankings, chosen), given, revised=True)
 
 
 def computed_by_rows(model: Optimised) -> bool:
-    """Return whether some layers are computed row by row: it is wanted, nothing else fits, or it is better.
+    """Return whether to stream some layers: the options require it, nothing else fits, or it is better.
 
     Raises:
-        InputError: neither fits.
+        InputError: neither streaming nor whole tensors fit.
     """
     options, selected = model.options, model.selected
     if options.io == "rows":
@@ -228,7 +228,7 @@ def computed_by_rows(model: Optimised) -> bool:
 
 
 def _rows_are_chosen(model: Optimised, best: str) -> bool:
-    """Return whether layers are computed by rows where whole tensors fit; `best`: what estimates say."""
+    """Return whether to stream layers if whole tensors fit; `best`: preference by estimates."""
 
     def estimates() -> Mapping[str, float]:
         found = {"whole": run_cost(model.rankings, model.selected.chosen)}
@@ -241,12 +241,12 @@ def _rows_are_chosen(model: Optimised, best: str) -> bool:
 
 
 def least_by_rows(model: Optimised, io: str) -> int | None:
-    """Return the bytes of RAM that layers by rows of full width need at least, of what is found.
+    """Return the least RAM, in bytes, of the full-width streaming partitions that are found.
 
-    None: no layers can be computed so.
+    None if no layers can be streamed.
 
     Args:
-        io: instead of that of the options.
+        io: replacement for the option `io`.
     """
     scope = model.selected.scope
     if scope.inner or model.sliding is not None or model.options.why_whole:

@@ -1,8 +1,9 @@
-"""Several models of one firmware: the best kernels for all of them together.
+"""Best kernels for several models of one firmware together.
 
-The RAM is the one arena, as large as the largest model's, and what each keeps from run to run: so each may
-have what the others' states leave. Which layers are computed by rows is decided for each model alone. Then
-one integer program chooses the kernels of all layers of all models; see `joint_choice`.
+The RAM has one shared arena, as large as the largest model's, and the state that each model keeps between
+runs. Therefore each model may use the memory that the other models' states leave. Streaming is decided for
+each model alone. Then one integer program chooses the kernels of all layers of all models; see
+`joint_choice`.
 """
 
 from __future__ import annotations
@@ -22,21 +23,22 @@ from microfold.program import Program
 from microfold.support.frozen import frozen
 from microfold.support.memo import Remembered
 
-# How often what a refusal names is tried: with two budgets, it may be refused for the other one.
+# Maximum number of sizes that are tried for one error. With two limits, a build may fail because of the other
+# one.
 ATTEMPTS = 3
 
 
-# Chooses the kernels of a model with some options; the flag: whether refusals say what else would do. Raises
+# Chooses the kernels of a model with some options; the flag: whether errors suggest other options. Raises
 # BudgetError.
 Build = Callable[[Options, bool], Prepared]
 
 
 @frozen(eq=False)
 class Group:
-    """The programs of all models.
+    """Programs of all models.
 
     Attributes:
-        flash: estimated bytes of constants and code; those that several models have count once.
+        flash: estimated bytes of constants and code; shared constants and functions count once.
     """
 
     programs: Sequence[Program]
@@ -47,11 +49,12 @@ def build_within(builds: Sequence[tuple[str, Build]], options: Options) -> Group
     """Return the programs of all models with the best kernels for all of them together.
 
     Args:
-        builds: with the models' names.
-        options: the limits are those of all models; the arena is apart.
+        builds: names of the models, and their builds.
+        options: options with the limits of all models together; the arena is separate.
 
     Raises:
-        BudgetError: nothing that was found keeps the limits; names the model that decides, and what would do.
+        BudgetError: no choice that was found keeps the limits. The error names the limiting model, and
+            suggests limits.
     """
     models = [_Model(name, build) for name, build in builds]
     try:
@@ -62,7 +65,7 @@ def build_within(builds: Sequence[tuple[str, Build]], options: Options) -> Group
 
 
 class _Model:
-    """A model, built once with the same options."""
+    """A model that is built once for each set of options."""
 
     def __init__(self, name: str, build: Build):
         self.name = name
@@ -79,10 +82,10 @@ class _Model:
             return refusal
 
     def least(self, options: Options, memory: str) -> Prepared:
-        """With as much ``ram`` or ``flash`` as refusals name, if these options are refused.
+        """Return the model, with as much ``ram`` or ``flash`` as errors suggest if options are rejected.
 
         Raises:
-            BudgetError: they name nothing that would do.
+            BudgetError: the errors suggest no size that works.
         """
         found = refusal = self(options)
         for _ in range(ATTEMPTS):
@@ -93,11 +96,13 @@ class _Model:
                 break
             found = self(replace(options, **{memory: size}))
         assert isinstance(refusal, BudgetError)
-        raise BudgetError(refusal.rule, [f"{self.name} decides", *refusal.found], [], refusal.otherwise)
+        raise BudgetError(
+            refusal.rule, [f"{self.name} needs the most", *refusal.found], [], refusal.otherwise
+        )
 
 
 def _within(models: Sequence[_Model], options: Options) -> tuple[list[Prepared], int]:
-    """Return the models and the flash of a `Group`; refusals name the least of one memory."""
+    """Return the models and the flash of a `Group`; errors suggest the least of one memory."""
     any_flash = replace(options, flash=None)
     if options.ram is None:
         own = [any_flash for _ in models]
@@ -111,7 +116,7 @@ def _within(models: Sequence[_Model], options: Options) -> tuple[list[Prepared],
     limits = Limits(math.inf if options.flash is None else options.flash, room)
     chosen = _Joint(found).best(objective_of(options), limits)
     if chosen is None:
-        # Other graphs, and layers by rows or not, may take less flash.
+        # Other graphs, or another choice of streaming, may need less flash.
         smallest = [
             model.least(replace(each, flash=0), "flash") for model, each in zip(models, own, strict=True)
         ]
@@ -123,14 +128,14 @@ def _within(models: Sequence[_Model], options: Options) -> tuple[list[Prepared],
 
 
 def _within_ram(models: Sequence[_Model], options: Options, limit: int) -> list[Prepared]:
-    """Return the models with any flash. Each is tried with what it may have if the others keep nothing.
+    """Return the models without a limit of flash, each with the RAM that it has if the others keep nothing.
 
     Raises:
         BudgetError: the states and the largest arena do not fit.
     """
 
     def build(model: _Model, ram: int) -> tuple[Prepared, BudgetError | None]:
-        """Return the model, or the leanest way to compute it with the reason why that is refused."""
+        """Return the model, or its variant of least memory with the reason why the options are rejected."""
         allowed = replace(options, ram=max(ram, 0))
         found = model(allowed)
         return (model.least(allowed, "ram"), found) if isinstance(found, BudgetError) else (found, None)
@@ -149,22 +154,22 @@ def _within_ram(models: Sequence[_Model], options: Options, limit: int) -> list[
         return [prepared for prepared, _ in found]
     _, why, model = max(refused, key=lambda each: each[0].arena.size)
     arena, states = arena_size(programs), _states(programs)
-    together = f"all models together have an arena of {arena} bytes, and states of {states}"
+    together = f"all models together need an arena of {arena} bytes, and states of {states}"
     raise BudgetError(
-        f"the arena that the models share and their states must fit {limit} bytes of RAM",
-        [f"{model.name} decides: {why.found[0]}", *why.found[1:], f"with its least, {together}"],
+        f"the shared arena and all states must fit {limit} bytes of RAM",
+        [f"{model.name} needs the most: {why.found[0]}", *why.found[1:], f"at least, {together}"],
         [{"ram": arena + states}, *(remedy for remedy in why.remedies if "io" in remedy)],
         why.otherwise,
     )
 
 
 def _states(programs: Sequence[Program]) -> int:
-    """Bytes that all of them keep from run to run."""
+    """Return the bytes that all models keep between runs."""
     return sum(program.state_size for program in programs)
 
 
 def _explained(models: Sequence[_Model], options: Options, refusal: BudgetError) -> BudgetError:
-    """The same with remedies that do for all models: more RAM may need more flash as well."""
+    """Return the error with remedies that work for all models: more RAM may also need more flash."""
     remedies = [*_tried(models, options, refusal)]
     return BudgetError(refusal.rule, refusal.found, remedies, refusal.otherwise)
 
@@ -184,10 +189,10 @@ def _tried(
 
 
 class _Joint:
-    """The choice of kernels for all models.
+    """Joint choice of the kernels of all models.
 
     Args:
-        models: with the kernels that are best for each alone.
+        models: models with the kernels that are best for each alone.
     """
 
     def __init__(self, models: Sequence[Prepared]):
@@ -199,7 +204,7 @@ class _Joint:
         )
 
     def best(self, objective: Objective, limits: Limits) -> tuple[list[Prepared], int] | None:
-        """Return the models with the best kernels that keep the limits, and their flash; None: none do."""
+        """Return the models with the best kernels that keep the limits, and their flash; None if none do."""
         found = self._selector.best(objective, limits)
         return None if found is None else (self._with(found), found.figures.flash)
 
@@ -212,15 +217,15 @@ class _Joint:
         ]
 
     def refusal(self, names: Sequence[str], limits: Limits) -> BudgetError:
-        """Return the least flash that would do."""
+        """Return the error with the least flash that would be enough."""
         least = self._selector.best(Objective(flash=1.0), replace(limits, flash=math.inf))
         assert least is not None  # each model fits the arena
-        limited = ", of those whose arena fits the RAM" if math.isfinite(limits.arena) else ""
+        limited = " with an arena that fits the RAM" if math.isfinite(limits.arena) else ""
         needed = least.figures.flash
         flash = [prepared.kernels.figures.flash for prepared in self._with(least)]
         each = ", ".join(f"{name} {own}" for name, own in zip(names, flash, strict=True))
-        found = [f"the smallest kernels{limited} take {needed} by estimate: {each}"]
+        found = [f"the smallest kernels{limited} need {needed} by estimate: {each}"]
         shared = sum(flash) - needed
-        found += [f"{shared} bytes of these are of several models, and count once"] if shared else []
+        found += [f"several models share {shared} of these bytes, which count once"] if shared else []
         rule = f"constants and code of all models must fit {limits.flash:.0f} bytes of flash"
         return BudgetError(rule, found, [{"flash": needed}])

@@ -1,7 +1,7 @@
-"""The kernels of several models in one build, as one integer program.
+"""Kernels of several models in one build, chosen by one integer program.
 
-The models take turns in one arena, so that it is as large as the largest one's. Functions and constants that
-several models have are in flash once.
+The models use one arena in turn, so that it is as large as the largest model's. Shared functions and
+constants are in flash once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Part:
     """A model with the kernels that are best for it alone.
 
     Attributes:
-        fixed_arena: bytes of its arena where no choice of kernels changes that: its layers run others.
+        fixed_arena: bytes of its arena if no choice of kernels changes it, because layers run others.
     """
 
     selection: ChosenKernels
@@ -31,20 +31,20 @@ class Part:
 
     @property
     def layers(self) -> int:
-        """The number of its layers."""
+        """Number of its layers."""
         return len(self.selection.selector.layers)
 
     @property
     def plans(self) -> ArenaPlans | None:
-        """Plans its arena; None: that is fixed."""
+        """Planner of its arena; None if the arena is fixed."""
         return self.selection.selector.plans
 
 
 def joint_selector(parts: Sequence[Part], fixed_ram: int) -> Selector:
-    """Return the selector of the variants of all models, whose layers are in the order of the models.
+    """Return the selector of the variants of all models; layers are in the order of the models.
 
     Args:
-        fixed_ram: bytes of RAM besides the arena, of all models.
+        fixed_ram: bytes of RAM of all models in addition to the arena.
     """
     starts = _starts(parts)
     layers = [
@@ -57,7 +57,7 @@ def joint_selector(parts: Sequence[Part], fixed_ram: int) -> Selector:
 
 
 def of_each(parts: Sequence[Part], chosen: Sequence[Choice]) -> list[Sequence[Choice]]:
-    """Return the choices of each model, of those for all layers."""
+    """Return the choices of each model from the choices for all layers."""
     found: list[Sequence[Choice]] = []
     for start, part in zip(_starts(parts), parts, strict=True):
         own = chosen[start : start + part.layers]
@@ -72,19 +72,19 @@ def _starts(parts: Sequence[Part]) -> list[int]:
 
 @frozen
 class _Largest:
-    """The arena of all models."""
+    """Arena of all models."""
 
     size: int
 
 
 class JointPlans:
-    """Plans the arena that several models share: each has a plan of its own, in its own order of calls."""
+    """Planner of the arena that several models share; each model keeps its own plan and order of calls."""
 
     def __init__(self, parts: Sequence[Part]):
         self._parts = [*zip(_starts(parts), parts, strict=True)]
 
     def need(self, index: int, kernel: Kernel, call: KernelCall) -> int:
-        """Return the bytes of the smallest arena for all that is alive in a layer's call."""
+        """Return the bytes of the smallest arena for all tensors that are live in a layer's call."""
         start, part = self._of(index)
         return part.plans.need(index - start, kernel, call) if part.plans is not None else part.fixed_arena
 
@@ -100,7 +100,7 @@ class JointPlans:
     def runs_above(
         self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], known: int
     ) -> list[Sequence[int]]:
-        """Return layers of short runs of calls that need more than the known bytes."""
+        """Return the layers of short runs of calls that need more than `known` bytes."""
         found: list[Sequence[int]] = []
         for start, part in self._parts:
             own = slice(start, start + part.layers)
@@ -110,11 +110,11 @@ class JointPlans:
         return found
 
     def run_bound(self, run: Sequence[int], kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> int:
-        """Return the bytes that no plan for a run of calls of one model can go below."""
+        """Return a lower bound, in bytes, of every plan for a run of calls of one model."""
         start, part = self._of(run[0])
         assert isinstance(part.plans, RunBounds)  # it has found the run
         return part.plans.run_bound([layer - start for layer in run], kernels, calls)
 
     def _of(self, index: int) -> tuple[int, Part]:
-        """Return the model of a layer, and the number of its first layer."""
+        """Return the number of the first layer of a layer's model, and the model."""
         return next((start, part) for start, part in reversed(self._parts) if start <= index)

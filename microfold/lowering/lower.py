@@ -1,4 +1,4 @@
-"""The last stage of a build, from kernels and a plan to the program: calls, and where everything lies."""
+"""Last stage of a build: from kernels and a memory plan to the program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lower(kernels: WholeTensors | Rows, name: str, fetched: Mapping[int, int] | 
     """Return the program of a model.
 
     Args:
-        fetched: see `plan_memory`, by the layers' indices.
+        fetched: bytes by layer index, see `plan_memory`.
     """
     program = _by_rows(kernels, name) if isinstance(kernels, Rows) else _whole(kernels, name, fetched)
     check_placement(program.calls, program.options)
@@ -64,7 +64,7 @@ def _whole(kernels: WholeTensors, name: str, fetched: Mapping[int, int] | None) 
 
 
 def _by_rows(kernels: Rows, name: str) -> Program:
-    """Return the program of a model that computes some of its layers row by row."""
+    """Return the program of a model that streams some of its layers."""
     model, found = kernels.model, kernels.streamed
     graph = found.planner.whole
     calls = _with_functions(found.calls, found.selection, range(len(found.calls)))
@@ -93,12 +93,12 @@ def _by_rows(kernels: Rows, name: str) -> Program:
 def _with_functions(
     calls: Sequence[KernelCall], selection: ChosenKernels, order: Sequence[int]
 ) -> list[KernelCall]:
-    """Return the calls with a function of its own for each layer that is to have one.
+    """Return the calls, with a separate function for each layer that is to have one.
 
-    Compilers put a layer's numbers into the code of a function that nothing else calls.
+    Compilers propagate a layer's constants into a function that no other layer calls.
 
     Args:
-        order: of the calls, as indices of layers.
+        order: order of the calls, as indices of layers.
     """
     uses = Counter(call.function for call in calls)
     others = {*selection.elsewhere, *(function for function, count in uses.items() if count > 1)}
@@ -111,5 +111,5 @@ def _with_functions(
 
 
 def _moved(state: Buffer, after: Buffer) -> Buffer | None:
-    """Where the next content of a state is computed; None if that is where the state lies."""
+    """Return the buffer of a state's next content; None if it is computed in the state's own buffer."""
     return None if (state.region, state.offset) == (after.region, after.offset) else after

@@ -1,6 +1,6 @@
-"""Whether an arena may be another network's between two runs: each reads only what it has written itself.
+"""Check that networks can share an arena between runs: each run reads only data that it has written.
 
-Shares no code with the planner: it replays the calls over a map of the arena's bytes.
+The check shares no code with the planner: it replays the calls over a map of the arena's bytes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from microfold.program import Block, BranchPlan, Buffer, Layer, LoopPlan, Move, 
 
 
 def check_one_run(program: Program) -> None:
-    """Verify that a run reads nothing of the arena that an earlier run, or another network, has left there.
+    """Verify that a run reads no data in the arena that an earlier run or another network has written.
 
-    What is computed row by row has a checker of its own (`plan.stream.check`).
+    Streamed layers have their own checker (`plan.stream.check`).
 
     Raises:
-        GraphError: lists what is read before it is written.
+        GraphError: lists the values that are read before they are written.
     """
     replay = _Replay(program.arena.size)
     replay.write(program.inputs)
@@ -27,11 +27,11 @@ def check_one_run(program: Program) -> None:
     replay.read("the end of the run", [slot.next for slot in program.state if slot.next is not None])
     replay.read("the caller", program.outputs)
     if replay.faults:
-        raise GraphError("the arena holds what lives from run to run:\n" + "\n".join(replay.faults))
+        raise GraphError("a run must not depend on old contents of the arena:\n" + "\n".join(replay.faults))
 
 
 class _Replay:
-    """Which bytes of the arena the run has written."""
+    """Replay of a run, with a map of the arena's bytes that it has written."""
 
     def __init__(self, size: int):
         self.written = np.zeros(size, np.bool_)
@@ -51,7 +51,7 @@ class _Replay:
     def read(self, who: str, buffers: Sequence[Buffer]) -> None:
         for buffer in buffers:
             if buffer.region == "arena" and not self.written[_extent(buffer)].all():
-                self.faults.append(f"  - {who} reads {buffer.value.name!r} before anything has written it")
+                self.faults.append(f"  - {who} reads {buffer.value.name!r} before the run has written it")
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         for buffer in buffers:
@@ -73,7 +73,7 @@ class _Replay:
             self.layers(loop.condition.layers)
         if loop.decision is not None:
             self.read(who, [loop.decision])
-        # The first run of the body reads what later ones do.
+        # The first iteration of the body reads the same buffers as later ones.
         self._block(who, loop.body)
 
     def _branch(self, who: str, branch: BranchPlan) -> None:

@@ -1,4 +1,4 @@
-"""The first stage of a build runs the passes, and ranks the kernels that can compute the result."""
+"""First stage of a build: runs the passes, and ranks the kernels that can compute the result."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from microfold.transform.subgraphs.limit_loops import with_limited_loops
 
 @frozen(eq=False)
 class Imported:
-    """A graph as it was imported, with all that decides about its build.
+    """An imported graph, with everything that determines its build.
 
     Attributes:
-        context: which passes run, and what they are told besides the options.
-        passes: run instead of the default pipeline; None: that.
-        costs: the time of kernels, where it was measured; None: estimates decide.
+        context: pass selection, and information for passes in addition to the options.
+        passes: replacement for the default pipeline; None: the default pipeline.
+        costs: measured times of kernels; None if estimates decide.
     """
 
     graph: Graph
@@ -59,13 +59,13 @@ class Imported:
         passes: Pass | None = None,
         costs: MeasuredCosts | None = None,
     ) -> Imported:
-        """Return a graph with a context; None: nothing is asked for besides the options."""
+        """Return an imported graph; without a context, nothing is requested in addition to the options."""
         context = context or PassContext(numerics="relaxed" if options.numerics == "relaxed" else "exact")
         return cls(graph, target, options, context, passes, costs)
 
     @property
     def quiet(self) -> Imported:
-        """The model with passes that nothing watches."""
+        """The model with passes that are not observed."""
         return replace(self, context=replace(self.context, sink=None, instruments=()))
 
 
@@ -74,14 +74,14 @@ class Optimised:
     """A model after the passes, with the kernels that could compute its layers.
 
     Attributes:
-        source: the model as the caller sees it: the reference.
-        options: of the build.
-        context: what the passes were told.
-        decisions: what they decided.
-        sliding: what `source` was made of, if only new frames are handed in.
+        source: model as the caller sees it, which is the reference.
+        options: options of the build.
+        context: information for the passes.
+        decisions: decisions of the passes.
+        sliding: origin of `source`, if runs receive only new frames.
         estimated: candidates with estimated times.
-        selected: candidates with measured times, where there are any.
-        unlimited: passes and kernels are chosen as without a limit of RAM.
+        selected: candidates with measured times, if they were measured.
+        unlimited: whether passes and kernels were chosen without the limit of RAM.
     """
 
     source: Graph
@@ -96,29 +96,30 @@ class Optimised:
 
     @property
     def graph(self) -> Graph:
-        """The optimised graph; a plan may have its nodes in another order."""
+        """Optimised graph; a plan may have its nodes in another order."""
         return self.selected.graph
 
     @property
     def rankings(self) -> list[Ranking]:
-        """All layers in the graph's order. The layers that a layer runs follow it."""
+        """All layers in the graph's order. Each layer is followed by the layers that it runs."""
         return self.selected.rankings
 
     @cached_property
     def kernels(self) -> WholeTensors | Rows:
-        """The best kernels of all layers; see `choose_kernels`."""
+        """Best kernels of all layers; see `choose_kernels`."""
         return choose_kernels(self)
 
 
 def optimised(model: Imported) -> Optimised:
-    """Run the passes, with what the options ask of them besides the context.
+    """Run the passes with the settings of the options and of the context.
 
-    For the least flash, loops are written out only where that is better by the objective. Passes take no RAM
-    for fewer instructions where a limit of RAM is met only so. Where the arena has parts, a limit of one
-    arena asks for other kernels than one of all parts: those without a limit are taken if they fit.
+    With `--optimize size`, loops are unrolled only if that is better by the objective. RAM-for-speed rewrites
+    are disabled if the RAM limit cannot be met otherwise. With a segmented arena, a limit for one arena would
+    select other kernels than a limit for all parts. Therefore the kernels without a limit are used if they
+    fit.
 
     Raises:
-        InputError: options and context ask for different numerics, or pins name what there is not.
+        InputError: options and context request different numerics, or pins name unknown layers or kernels.
     """
     options = model.options
     quiet = model.quiet
@@ -145,7 +146,7 @@ def optimised(model: Imported) -> Optimised:
 
 
 def _for_least_flash(model: Imported, unroll: int) -> Optimised:
-    """Run the passes as for the least flash, whatever the limit: where nothing fits, they compare nothing."""
+    """Run the passes for the least flash without a limit; if nothing fits, passes have nothing to compare."""
     options = model.options
     smallest = replace(options, flash=None, objective="flash=1")
     found = _run_passes(replace(model, options=smallest), unroll)
@@ -156,16 +157,16 @@ def _for_least_flash(model: Imported, unroll: int) -> Optimised:
 
 
 def _with_measured(estimated: Selected, costs: MeasuredCosts | None, pins: Pins = NO_PINS) -> Selected:
-    """Return candidates with measured times, where there are any: a hundred percent are measured, too."""
+    """Return the candidates with measured times, if measured; the hundred percent is then measured also."""
     if costs is None:
         return estimated
     return Selected(estimated.graph, estimated.target, estimated.options, costs, pins)
 
 
 def _needed_flash(model: Optimised) -> float:
-    """Return the bytes of flash that the model needs where it is refused for that; 0: it is not refused.
+    """Return the bytes of flash that the model needs if it exceeds the flash limit; 0 if it does not.
 
-    Infinite: it is refused for something else.
+    Infinite if another error occurs.
     """
     try:
         _ = model.kernels
@@ -185,7 +186,7 @@ def _parts_fit(model: Optimised) -> bool:
 
 
 def _figures(model: Imported, unroll: int) -> Figures | None:
-    """Return what the model takes with loops written out to so many nodes; None: it is refused."""
+    """Return the figures of the model with loops unrolled to at most `unroll` nodes; None if rejected."""
     try:
         return _run_passes(model, unroll).kernels.figures
     except (UnsupportedModelError, InputError):
@@ -193,17 +194,17 @@ def _figures(model: Imported, unroll: int) -> Figures | None:
 
 
 def has_loops(graph: Graph) -> bool:
-    """Whether the model, as imported, repeats something."""
+    """Return whether the imported model has loops."""
     return any(isinstance(node.op, While) for node in graph.nodes) or any(
         has_loops(body) for body in graph.subgraphs.values()
     )
 
 
 def _run_passes(model: Imported, unroll: int, *, unlimited: bool = False) -> Optimised:
-    """Run the passes on what the options make of the graph, and rank the kernels of the result.
+    """Run the passes on the graph that results from the options, and rank the kernels of the result.
 
     Args:
-        unroll: loops are written out up to so many nodes.
+        unroll: maximum number of nodes to which a loop is unrolled.
         unlimited: see `Optimised`.
     """
     target, options = model.target, model.options
@@ -220,8 +221,8 @@ def _run_passes(model: Imported, unroll: int, *, unlimited: bool = False) -> Opt
         source, sliding = slide(source, options.sliding, options.sliding_step, context)
     pipeline = default_pipeline() if model.passes is None else chosen_pipeline(model.passes)
     chosen_for = replace(options, ram=None) if unlimited else options
-    # Kernels are chosen by what was measured of them; what is asked about whole programs, by estimates:
-    # measured runs of these answer it, see `Choices`.
+    # Measured costs rank kernels only. Passes still use estimates, because whole-program measurements enter
+    # through `Choices`.
     estimates = PlannedArenas(target, chosen_for, may_stream=sliding is None)
     told = replace(context, arenas=estimates if options.io != "rows" else None)
     decisions: list[Decision] = []
@@ -237,7 +238,7 @@ def _run_passes(model: Imported, unroll: int, *, unlimited: bool = False) -> Opt
 
 
 def _with_target(context: PassContext, target: Target, options: Options, unroll: int) -> PassContext:
-    """Return the context with what the target and the options say."""
+    """Return the context with the settings of target and options."""
     costs = NodeCosts(target, objective_of(options), compiled_for_size=options.optimize == "size")
     return replace(
         context,

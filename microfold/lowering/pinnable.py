@@ -1,4 +1,4 @@
-"""Layers of a model under the names and numbers by which the user pins kernels to them."""
+"""Layers of a model with the names and numbers by which the user pins kernels to them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from microfold.lowering.schedule import claim_name
 
 
 def pinnable_layers(selected: Selected) -> list[PinnableLayer]:
-    """Return the layers with the names and in the order that they have in a build without pins."""
+    """Return the layers with the names and the order that they have in a build without pins."""
     namer = Namer()
     return [_pinnable(namer, selected.rankings[index]) for index in _order(selected)]
 
 
 def _order(selected: Selected) -> Sequence[int]:
-    """Return the order of the calls, as indices of rankings; that of the graph where there is no plan."""
+    """Return the order of the calls, as indices of rankings; the graph's order if there is no plan."""
     try:
         if not selected.scope.inner:
             return selected.schedule.order
     except MicrofoldError:
-        pass  # no kernels, or no plan within the budgets: with pins there may be one
+        pass  # no kernels, or no plan within the limits; pins may change that
     return range(len(selected.rankings))
 
 

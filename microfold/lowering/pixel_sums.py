@@ -1,4 +1,4 @@
-"""A pool over a whole image that is computed row by row: sums take one row after the other."""
+"""Global pooling for streaming: a sum that receives one row after the other, and a mean of the sum."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from microfold.kernels.pool2d.portable import AveragePool2DFloat, AveragePool2DI
 from microfold.ops.pool2d import AveragePool2D
 from microfold.ops.reduce.pixel_sums import MeanOfSums, PixelSums
 
-# What says whether an epilogue can be computed.
+# Pooling kernels, which decide whether an epilogue can be computed.
 _POOLS = {
     kernel.dtype: kernel for kernel in (AveragePool2DInt8(), AveragePool2DInt16(), AveragePool2DFloat())
 }
-# Pixels of whose int16 an int32 holds the sum.
+# Maximum number of int16 pixels whose sum fits int32.
 _MOST_INT16 = (1 << 16) - 1
 
 
 def means_of_sums(layer: LayerContext) -> tuple[Node, Node] | None:
-    """What computes a pool over a whole image by sums: these, and the means; None if it is no such pool."""
+    """Return the nodes for the sums and the means of a global pool; None if the layer is no global pool."""
     node = layer.node
     op = node.op
     if not isinstance(op, AveragePool2D):
@@ -42,6 +42,6 @@ def means_of_sums(layer: LayerContext) -> tuple[Node, Node] | None:
 
 
 def with_means_of_sums(graph: Graph, node: Node, parts: tuple[Node, Node]) -> Graph:
-    """The graph with the two nodes in the place of one."""
+    """Return the graph with the pool replaced by the two nodes."""
     index = graph.nodes.index(node)
     return replace(graph, nodes=(*graph.nodes[:index], *parts, *graph.nodes[index + 1 :]))

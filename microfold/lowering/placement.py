@@ -1,4 +1,4 @@
-"""What the options ask of places: linker sections of layers, alignment of inputs and outputs."""
+"""Checks of the options about placement: linker sections of layers, alignment of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from microfold.program import Buffer, Layer, Program, constant_key
 
 
 def check_placement(layers: Sequence[Layer], options: Options) -> None:
-    """Raises `InputError` where a section is given for no layer, or two for what two layers share."""
+    """Raise InputError if a section names an unknown layer, or if layers in two sections share something."""
     names = [layer.name for layer in layers]
     for unknown in [*options.data_sections, *options.code_sections]:
         if unknown not in names:
-            raise InputError(
-                f"a placement names a layer; there is no {unknown!r}; layers are {', '.join(names)}"
-            )
+            raise InputError(f"a placement names an unknown layer {unknown!r}; layers: {', '.join(names)}")
     placed = [layer for layer in layers if layer.name in options.data_sections]
     constants = (
         (layer, constant_key(c.array, c.record)) for layer in placed for c in layer.call.constants.values()
@@ -27,21 +25,21 @@ def check_placement(layers: Sequence[Layer], options: Options) -> None:
 
 
 def check_alignment(program: Program) -> None:
-    """Raises `InputError` where inputs or outputs in the arena start at no multiple of the alignment.
+    """Raise InputError if inputs or outputs in the arena are not aligned.
 
-    A part of another value may not, nor rows behind those of padding.
+    Parts of other values may be misaligned, and so may rows after rows of padding.
     """
     alignment = program.options.align
     wrong = misaligned(program.inputs, program.outputs, alignment)
     if wrong:
         raise InputError(
             f"with align={alignment}, inputs and outputs must start at multiples of {alignment} bytes; "
-            f"{', '.join(wrong)}: leave align away, or choose another io"
+            f"{', '.join(wrong)}: remove align, or choose another io"
         )
 
 
 def misaligned(inputs: Sequence[Buffer], outputs: Sequence[Buffer], alignment: int) -> list[str]:
-    """What starts in the arena at no multiple of the alignment."""
+    """Return descriptions of the inputs and outputs in the arena that are not aligned."""
     return [
         f"{kind} {index} ({buffer.value.name!r}) starts at {buffer.offset}"
         for kind, buffers in (("input", inputs), ("output", outputs))
@@ -56,6 +54,6 @@ def _check_shared(what: str, users: Iterable[tuple[Layer, Hashable]], sections: 
         other = first.setdefault(shared, layer.name)
         if sections[other] != sections[layer.name]:
             raise InputError(
-                f"layers that share {what} must be in one section; {other} is to be in {sections[other]}, "
-                f"{layer.name} in {sections[layer.name]}: place both in one"
+                f"layers that share {what} must be in one section; {other} is in {sections[other]}, "
+                f"{layer.name} in {sections[layer.name]}: place both in the same section"
             )

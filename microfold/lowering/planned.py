@@ -1,4 +1,4 @@
-"""The third stage of a build: the calls in their order, and where everything lies."""
+"""Third stage of a build: calls in their order, with the addresses of all tensors."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @frozen
 class Planned:
-    """The calls of a model in their order.
+    """Calls of a model in their order.
 
     Attributes:
-        order: as indices into the rankings of the model.
-        scope: of the graph with its nodes in this order.
+        order: order of the calls, as indices into the rankings of the model.
+        scope: scope of the graph with its nodes in this order.
     """
 
     order: Sequence[int]
@@ -42,9 +42,9 @@ def planned_with(
     """Return a plan with room for constants that are copied into the arena, see `plan_memory`.
 
     Args:
-        fetched: bytes, by the layers' indices.
-        planned: without that room.
-        chosen, calls: of all layers, in the graph's order.
+        fetched: bytes by layer index.
+        planned: plan without that room.
+        chosen, calls: kernels and calls of all layers, in the graph's order.
     """
     order, scope = planned.order, planned.scope
     memory = plan_memory(
@@ -64,20 +64,20 @@ def plan_in_parts(
     """Return a plan with the arena in the memories of the target, and the bytes of its parts.
 
     Args:
-        chosen: the kernel of each layer, in the graph's order.
-        allowed: bytes that all parts may have, if there is such a plan; None: any.
+        chosen: kernel of each layer, in the graph's order.
+        allowed: limit of the bytes of all parts, if a plan can keep it; None: no limit.
 
     Raises:
-        InputError: the target has no memories for that, or layers run others.
+        InputError: the target has no memories for parts, or layers run others.
     """
     memories = [memory for memory in model.target.memories if "data" in memory.use]
     if len(memories) < 2:
         raise InputError(
-            "memory=parts is for targets that name several memories for data; "
-            f"{model.target.name} names {len(memories)}: take memory=split, or describe them in a .toml"
+            "memory=parts requires a target with several memories for data; "
+            f"{model.target.name} has {len(memories)}: use memory=split, or describe them in a .toml"
         )
     if planned.scope.inner:
-        raise InputError("memory=parts is for models without loops and conditions: take memory=split")
+        raise InputError("memory=parts does not support loops and conditions: use memory=split")
     memories.sort(key=lambda memory: memory.cycles)
     own = planned.memory.own
     accesses = dict.fromkeys(own.blocks, 0)
@@ -98,5 +98,5 @@ def plan_in_parts(
 
 
 def _macs(chosen: Candidate, ranking: Ranking) -> int:
-    """Multiply-accumulates of a layer."""
+    """Return the multiply-accumulates of a layer."""
     return sum(node.macs() for node in chosen.kernel.work(ranking.layer))

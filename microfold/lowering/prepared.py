@@ -1,4 +1,4 @@
-"""A model whose kernels are chosen, before its program is made: other kernels may take their places."""
+"""Models with chosen kernels, whose programs are built later, so that kernels can still be replaced."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from microfold.support.frozen import frozen
 
 @frozen(eq=False)
 class Prepared:
-    """A model whose kernels are chosen. Its program is not made yet.
+    """A model with chosen kernels, whose program is built on demand.
 
     Attributes:
         name: prefix of all C names.
-        finish: adds to the program what is known of the model's file.
+        finish: adds information from the model's file to the program.
     """
 
     kernels: WholeTensors | Rows
@@ -32,7 +32,7 @@ class Prepared:
 
     @cached_property
     def program(self) -> Program:
-        """The program.
+        """Program of the model.
 
         Raises:
             InputError: something does not fit the memories of the target.
@@ -50,10 +50,10 @@ class Prepared:
         return self.finish(found)
 
     def with_choices(self, choices: Sequence[Choice], elsewhere: Collection[CFunction]) -> Prepared:
-        """Return the same with other variants of the same layers; see `ChosenKernels.with_choices`."""
+        """Return the model with other variants of its layers; see `ChosenKernels.with_choices`."""
         return replace(self, kernels=self.kernels.with_choices(choices, elsewhere))
 
 
 def program_of(kernels: WholeTensors | Rows, name: str) -> Program:
-    """Return the program of chosen kernels, in the memories of its target."""
+    """Return the program of chosen kernels, placed in the memories of its target."""
     return with_regions(lower(kernels, name), lambda fetched: lower(kernels, name, fetched))

@@ -1,4 +1,4 @@
-"""What refusals of budgets say: which budget decides, and what does build, which is tried."""
+"""Explanations of budget errors: the limit that decides, and options that would work, verified by builds."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from microfold.options import IO, Options
 from microfold.plan.overlap import align
 from microfold.program import Program
 
-# Compiles with other options; raises MicrofoldError where they are not met.
+# Compiles with other options; raises MicrofoldError if they cannot be met.
 Build = Callable[[Options], Program]
-# Bytes of RAM that layers by rows need at least, of what is found, with another io; None: none work by rows.
+# Returns the least RAM, in bytes, that streaming with another `io` needs; None if no layers can be streamed.
 LeastByRows = Callable[[str], int | None]
-# Tiles of columns are tried where the RAM has such a part of what rows of full width need.
+# Tiles of columns are tried if the RAM is at least this fraction of the need of full-width streaming.
 TILES = 0.5
-# Times the bytes that might do which are tried: the least RAM may need more flash than is allowed.
+# Factors by which candidate sizes are multiplied, because the least RAM may need more flash than is allowed.
 MORE = (1, 9 / 8, 5 / 4, 2)
 
 
 def combined(whole: BudgetError, rows: BudgetError) -> BudgetError:
-    """Why neither whole tensors nor rows fit, with what the leaner way needs."""
+    """Return why neither whole tensors nor streaming fit, with the need of the smaller one."""
     if whole.rule != rows.rule:
         found = [*whole.found, f"by rows, {rows.rule}", *rows.found]
         return BudgetError(whole.rule, found, rows.remedies, rows.otherwise)
@@ -33,11 +33,11 @@ def combined(whole: BudgetError, rows: BudgetError) -> BudgetError:
 def explained(
     refusal: BudgetError, options: Options, build: Build, least_by_rows: LeastByRows
 ) -> BudgetError:
-    """The same with what would do otherwise: other budgets where there are two, or inputs outside the arena.
+    """Return the error with suggestions: other limits if there are two, or inputs outside of the arena.
 
     Args:
-        refusal: of these options.
-        build: is called a few times.
+        refusal: error for these options.
+        build: compiler, which is called a few times.
     """
     tried = _Tried(options, build)
     if options.ram is None:
@@ -46,7 +46,7 @@ def explained(
         return _with_leaner_io(refusal, options.ram, tried, least_by_rows)
     any_flash, any_ram = tried(flash=None), tried(ram=None)
     if isinstance(any_ram, Program) and isinstance(any_flash, BudgetError):
-        found = [*any_flash.found, f"the flash alone would do, with {_ram(any_ram)} bytes of RAM"]
+        found = [*any_flash.found, f"the flash limit alone can be met, with {_ram(any_ram)} bytes of RAM"]
         least = any_flash.least("ram") or options.ram
         remedies = tried.first({"ram": size} for size in _rams(least, any_ram))
         return BudgetError(any_flash.rule, found, remedies, any_flash.otherwise)
@@ -55,13 +55,15 @@ def explained(
         rule = f"arena and state must fit {options.ram} bytes of RAM, {flash}"
         remedies = tried.flash(_flashes(refusal, any_flash))
         remedies += tried.first({"ram": size} for size in _rams(options.ram, any_ram))
-        return BudgetError(rule, ["some kernels meet either alone; none were found that meet both"], remedies)
+        return BudgetError(
+            rule, ["each limit can be met alone, but no kernels were found that meet both"], remedies
+        )
     if not isinstance(any_ram, BudgetError):
         return refusal
     if isinstance(any_flash, Program):
         found = [
             *any_ram.found,
-            f"the RAM alone would do, with {any_flash.flash} bytes of constants and code",
+            f"the RAM limit alone can be met, with {any_flash.flash} bytes of constants and code",
         ]
         remedies = tried.flash(_flashes(any_ram, refusal, any_flash))
         return BudgetError(any_ram.rule, found, remedies)
@@ -74,7 +76,7 @@ def explained(
 
 
 class _Tried:
-    """Programs with some options changed, or the reasons why there are none."""
+    """Programs with some options changed, or the reasons why they cannot be built."""
 
     def __init__(self, options: Options, build: Build):
         self.options = options
@@ -87,13 +89,13 @@ class _Tried:
             return refusal
 
     def first(self, remedies: Iterable[Remedy]) -> list[Remedy]:
-        """The first remedy that does; empty: none does."""
+        """Return the first remedy that works; empty if none does."""
         return next(([each] for each in remedies if isinstance(self(**each), Program)), [])
 
     def flash(self, sizes: Iterable[int], ram: int | None = None) -> list[Remedy]:
-        """The first of these bytes of flash that do, with the RAM there is or other; empty: none do.
+        """Return the first flash size that works, with the present or another RAM; empty if none does.
 
-        What refusals name is tried, too.
+        Sizes that errors suggest are tried also.
         """
         other: dict[str, int] = {"ram": ram} if ram is not None else {}
         left = [*dict.fromkeys(sizes)]
@@ -106,7 +108,7 @@ class _Tried:
 
 
 def _with_leaner_io(refusal: BudgetError, ram: int, tried: _Tried, least_by_rows: LeastByRows) -> BudgetError:
-    """The same with another way to hand in inputs, if there is one that fits the RAM."""
+    """Return the error with another `io` as a remedy, if one fits the RAM."""
     for io in IO[IO.index(tried.options.io) + 1 :]:
         least = least_by_rows(io)
         fits = least is not None and least <= ram
@@ -119,7 +121,7 @@ def _with_leaner_io(refusal: BudgetError, ram: int, tried: _Tried, least_by_rows
 
 
 def _flashes(*sources: Program | MicrofoldError) -> list[int]:
-    """Return bytes of flash to try. Programs take so many, or refusals name them."""
+    """Return the bytes of flash to try: needs of programs with a reserve, or suggestions of errors."""
     found: list[int] = []
     for source in sources:
         if isinstance(source, Program):
@@ -130,7 +132,7 @@ def _flashes(*sources: Program | MicrofoldError) -> list[int]:
 
 
 def _rams(least: int, program: Program) -> list[int]:
-    """Bytes of RAM that may do: from the least, which may need more flash, to what a program has."""
+    """Return the bytes of RAM to try, from the least, which may need more flash, to a program's RAM."""
     more = [align(int(least * times)) for times in MORE]
     return [*(size for size in more if size < _ram(program)), _ram(program)]
 

@@ -1,4 +1,4 @@
-"""A program in the memories of its target: what there is to place, with estimates of its accesses."""
+"""Placement of a program in the memories of its target: items, with estimates of their accesses."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from microfold.plan.overlap import align
 from microfold.plan.regions import Item, NoRoomError, Regions, check_regions, plan_regions
 from microfold.program import ConstantKey, Layer, Program, constant_key
 
-# A program whose layers, by index, have room in the arena for so many bytes of constants.
+# Returns the program with room in the arena for this many bytes of constants of each layer, by layer index.
 Replan = Callable[[Mapping[int, int]], Program]
 
 
 def with_regions(program: Program, replan: Replan) -> Program:
-    """The program with a place for its context and its constants, if the target names memories.
+    """Return the program with its context and its constants placed, if the target names memories.
 
-    What the options place, or put into a blob, is the firmware's. Constants in memories that the core does
-    not compute from get room in the arena. As this leaves other places for others, all are placed again then.
+    The firmware places everything that options put into a section or into a blob. Constants in memories from
+    which the core does not compute get room in the arena. This changes the space for other items, so that all
+    are placed again.
 
     Raises:
         InputError: something fits none of the memories.
@@ -55,23 +56,23 @@ def _with_regions(program: Program) -> Program:
 
 
 def _why_not_fetched(program: Program) -> str:
-    """Why memories for prefetching have no constants of a program, if it is for its way to run."""
+    """Return why nothing is prefetched, if the way in which the program runs is the reason; else ""."""
     names = ", ".join(memory.name for memory in program.target.memories if memory.prefetch)
     if not names:
         return ""
     if program.stream is not None:
         way = "--io rows" if program.options.io == "rows" else "a --ram below that of whole tensors"
-        return f"; with layers by rows, nothing is prefetched: leave {way} away, or prefetch of {names}"
+        return f"; with layers by rows, nothing is prefetched: remove {way}, or prefetch of {names}"
     if any(layer.control is not None for layer in program.layers):
-        return f"; with loops or conditions, nothing is prefetched: leave prefetch of {names} away"
+        return f"; with loops or conditions, nothing is prefetched: remove prefetch of {names}"
     return ""
 
 
 def with_shared_regions(programs: Sequence[Program], arena: int) -> list[Program]:
-    """Programs with places for all that is theirs, and for the arena that they share.
+    """Return programs whose items and shared arena are placed.
 
     Args:
-        arena: bytes.
+        arena: size of the shared arena, in bytes.
 
     Raises:
         InputError: something fits none of the memories.
@@ -80,10 +81,10 @@ def with_shared_regions(programs: Sequence[Program], arena: int) -> list[Program
         return [*programs]
     if prefetched := [memory.name for memory in programs[0].target.memories if memory.prefetch]:
         raise InputError(
-            f"several models are placed together in memories that the core reads; {', '.join(prefetched)} is "
-            "for prefetching: build the models one by one, or take another target"
+            f"several models must be placed in memories that the core reads; {', '.join(prefetched)} is "
+            "for prefetching: build the models one by one, or choose another target"
         )
-    # What each would have alone does not count.
+    # Regions that a program would have alone do not count.
     models = [Model(replace(program, regions=None)) for program in programs]
     calls = [[*_calls(program.layers)] for program in programs]
     contexts = [_context(model, own) for model, own in zip(models, calls, strict=True)]
@@ -97,7 +98,7 @@ def _placed(
     arena: Sequence[Item],
     constants: Sequence[Mapping[ConstantKey, Item]],
 ) -> list[Program]:
-    """Programs with a plan for all of them; `arena`: its parts, if it is not in the contexts."""
+    """Return programs with one plan for all of them; `arena`: parts of an arena outside of the contexts."""
     items = [*contexts, *arena, *(item for own in constants for item in own.values())]
     plan = plan_regions(items, programs[0].target.memories)
     check_regions(items, plan)
@@ -111,20 +112,20 @@ def _placed(
 
 
 def _context(model: Model, calls: Sequence[tuple[Layer, int]]) -> Item:
-    """The context, with or without the arena."""
+    """Return the context, with or without the arena."""
     kept = sum(slot.buffer.type.size * (1 + (slot.next is not None)) for slot in model.program.state)
     label = "the context" if not model.split else f"the context of {model.name}"
     return Item(label, align(model.context_size), kept if model.split else _activations(calls), "data")
 
 
 def _arena(models: Sequence[Model], size: int, label: str = "", part: int = 0) -> Item:
-    """The arena where it is apart: it is read in the runs of all models. Its first part is read most."""
+    """Return an arena outside of the contexts, which all models read; its first part is read most often."""
     accesses = sum(_activations([*_calls(model.program.layers)]) for model in models) // (1 + part)
     return Item(f"the arena{label}", align(size, models[0].alignment), accesses, "data")
 
 
 def _constants(model: Model, calls: Sequence[tuple[Layer, int]]) -> dict[ConstantKey, Item]:
-    """The constants that no option places."""
+    """Return the constants that no option places."""
     options = model.options
     planned = [] if options.weights == "blob" or options.weights_section else model.arrays
     counts, copied = _accesses(calls), _may_be_fetched(model.program)
@@ -144,7 +145,7 @@ def _constants(model: Model, calls: Sequence[tuple[Layer, int]]) -> dict[Constan
 
 
 def _may_be_fetched(program: Program) -> set[ConstantKey]:
-    """Constants that nothing reads but layers which run once, one after the other."""
+    """Return the constants that only layers outside of loops, branches and streaming read."""
     if program.stream is not None or any(layer.control is not None for layer in program.layers):
         return set()
     alignment = program.options.align
@@ -163,7 +164,7 @@ def _may_be_fetched(program: Program) -> set[ConstantKey]:
 
 
 def _calls(layers: Sequence[Layer], runs: int = 1) -> Iterator[tuple[Layer, int]]:
-    """All calls of functions, with how often each runs at most."""
+    """Yield all calls of functions, with the maximum number of times that each runs."""
     for layer in layers:
         if layer.control is None:
             yield layer, runs
@@ -172,11 +173,11 @@ def _calls(layers: Sequence[Layer], runs: int = 1) -> Iterator[tuple[Layer, int]
 
 
 def _accesses(calls: Sequence[tuple[Layer, int]]) -> Counter[ConstantKey]:
-    """How often elements of constants are read in one run.
+    """Count the reads of constants' elements in one run.
 
-    A layer's largest constant is taken to be read once for each product, others, as biases and tables, once
-    for each element of the result. That blocks of registers read less often is left out: all kernels have
-    them.
+    The estimate assumes that a layer reads its largest constant once for each product, and other constants
+    (biases, tables) once for each element of the result. It ignores reuse in registers, which all kernels
+    have.
     """
     counts: Counter[ConstantKey] = Counter()
     for layer, runs in calls:
@@ -189,7 +190,7 @@ def _accesses(calls: Sequence[tuple[Layer, int]]) -> Counter[ConstantKey]:
 
 
 def _activations(calls: Sequence[tuple[Layer, int]]) -> int:
-    """Accesses to the context: an operand of each product, and each element of operands and results."""
+    """Return the accesses to the context: an operand per product, and all elements of inputs and outputs."""
     return sum(
         runs * (layer.macs + sum(buffer.type.size for buffer in (*layer.inputs, *layer.outputs)))
         for layer, runs in calls

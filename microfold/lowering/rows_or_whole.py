@@ -1,7 +1,8 @@
-"""Rows where whole tensors would do as well: taken where they are better by the objective.
+"""Choice between streaming and whole tensors if both fit: the better one by the objective.
 
-To search for rows takes several times as long as to choose kernels for whole tensors. So the least that rows
-must take is found first: only the rows of the few layers are ranked that have to gain by it.
+The search for streaming partitions needs several times as long as kernel selection for whole tensors.
+Therefore lower bounds are compared first. They rank the kernels for rows only of the few layers that must
+gain by streaming.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Whole:
     """Whole tensors with their kernels.
 
     Attributes:
-        needs: bytes of arena of each layer's call.
+        needs: bytes of arena that each layer's call needs.
     """
 
     rankings: Sequence[Ranking]
@@ -42,10 +43,10 @@ class Whole:
 
 
 def faster_rows(whole: Whole, search: Search, rows: Callable[[], Streamed | Collection[InputError]]) -> bool:
-    """Whether rows that fit the RAM are better than whole tensors that fit.
+    """Return whether streaming within the RAM is better than whole tensors that fit.
 
-    They can be where these have slower kernels than other RAM would let them have, and in the layers up to
-    the fullest one, which are what is computed by rows.
+    It can be better in two kinds of layers: those with a slower kernel than they would have with more RAM,
+    and the layers up to the one of largest need, which would be streamed.
     """
     slower = {i for i, r in enumerate(whole.rankings) if whole.cost_of(i) > run_cost([r], [r.candidates[0]])}
     fullest = max(range(len(whole.needs)), key=lambda index: whole.needs[index], default=0)
@@ -59,20 +60,20 @@ def faster_rows(whole: Whole, search: Search, rows: Callable[[], Streamed | Coll
 
 
 def smaller_rows(whole: Whole, search: Search) -> Streamed | None:
-    """Return rows that are better than whole tensors, and take no more time; None: there are none.
+    """Return a streamed model that is better than whole tensors and no slower; None if there is none.
 
-    All layers whose calls need more than the arena of such rows must be computed by rows. Rows that take more
-    time are not looked for, even if they would be better.
+    All layers whose calls need more than the arena of that model must be streamed. Slower models are not
+    searched for, even if they would be better.
     """
     objective, reference = search.objective, search.reference
     if not whole.needs or whole.figures.arena > limits.STREAMED_BYTES or not objective.arena:
         return None
-    # A smaller arena must be worth the code that rows take.
+    # A smaller arena must be worth the code that streaming adds.
     paid = objective.flash * ROWS_CODE / max(reference.flash, 1) / objective.arena * reference.arena
     over = [index for index, need in enumerate(whole.needs) if need >= whole.figures.arena - paid]
     if not over or search.cuts.whole_needs.at_ends > whole.figures.arena - paid:
         return None
-    # The layers that need most are looked at first.
+    # Layers of the largest need are evaluated first.
     gains = (_gain(whole, search, index) for index in sorted(over, key=lambda index: -whole.needs[index]))
     if any(gained < 0 for gained in accumulate(gains)):
         return None
@@ -85,7 +86,7 @@ def smaller_rows(whole: Whole, search: Search) -> Streamed | None:
 
 
 def _by_rows(planner: StreamPlanner, whole: Whole, layers: Sequence[int]) -> bool:
-    """Return whether a cut computes all of some layers by rows."""
+    """Return whether a streaming partition streams all of some layers."""
     calls = {each.layer.node for each in planner.planned if each.call is not None}
     return all(whole.rankings[index].layer.node not in calls for index in layers)
 
@@ -96,12 +97,12 @@ def _is_better(found: Streamed, whole: Whole, search: Search) -> bool:
 
 
 def _gain(whole: Whole, search: Search, index: int) -> float:
-    """Cycles that rows save in a layer; minus infinity: it does not work by rows."""
+    """Return the cycles that streaming saves in a layer; minus infinity if it cannot be streamed."""
     return whole.cost_of(index) - search.cuts.cost_by_rows(whole.rankings[index].layer.node)
 
 
 def _is_aligned(found: Streamed, options: Options) -> bool:
-    """Whether inputs and outputs lie where `check_alignment` wants them."""
+    """Return whether inputs and outputs are aligned as `check_alignment` requires."""
     graph = found.planner.whole
     places = stream_places(graph, options)
     inputs, outputs = (stream_buffers(found, values, places) for values in (graph.inputs, graph.outputs))

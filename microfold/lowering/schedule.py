@@ -1,4 +1,4 @@
-"""Layers with their places: those of a graph, and those that its loops run."""
+"""Layers of a program with their buffers, including the layers that loops and conditions run."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ Places = Mapping[Value, tuple[str, int]]
 
 @frozen
 class Choice:
-    """What computes a layer."""
+    """Candidate and call that compute a layer."""
 
     candidate: Candidate
     call: KernelCall
 
 
 def claim_name(namer: Namer, layer: LayerContext, kernel: Kernel | None) -> str:
-    """The name of a layer, for good."""
+    """Return the final, unique name of a layer."""
     work = kernel.work(layer) if kernel is not None else (layer.node,)
     return namer.unique(layer.node.outputs[0].name, work[-1].op.name)
 
 
 def model_places(graph: Graph, options: Options) -> Places:
-    """Region and offset of what is not in the arena, by the values that own the storage."""
+    """Return region and offset of values outside of the arena, by the values that own the storage."""
     views = Views(graph)
     places: dict[Value, tuple[str, int]] = {}
     offset = 0
@@ -60,11 +60,11 @@ def model_places(graph: Graph, options: Options) -> Places:
 
 
 class Locator:
-    """Finds the buffer of every value of a graph.
+    """Locator of the buffer of every value of a graph.
 
     Args:
-        places: what is not in the graph's arena, constants aside.
-        base: where the graph's arena begins in that of the model.
+        places: values outside of the graph's arena, without constants.
+        base: offset of the graph's arena in the model's arena.
     """
 
     def __init__(self, graph: Graph, memory: ScopeMemory, places: Places, base: int = 0):
@@ -83,10 +83,10 @@ class Locator:
 
 
 class Scheduler:
-    """Makes layers.
+    """Builder of layers.
 
     Args:
-        choices: of all layers, in the order of `Scope.everything`.
+        choices: choices of all layers, in the order of `Scope.everything`.
     """
 
     def __init__(self, choices: Sequence[Choice]):
@@ -95,7 +95,7 @@ class Scheduler:
         self._namer = Namer()
 
     def layers(self, scope: Scope, memory: ScopeMemory, locate: Locator) -> tuple[Layer, ...]:
-        """Those of a scope, with what they run."""
+        """Return the layers of a scope, with the layers that they run."""
         check_plan(memory.own.blocks, memory.own.arena, scope.options.align)
         return tuple(
             self._layer(index, ranking, scope, memory, locate) for index, ranking in enumerate(scope.rankings)
@@ -148,7 +148,7 @@ class Scheduler:
     def _loop(
         self, index: int, ranking: Ranking, scope: Scope, memory: ScopeMemory, locate: Locator, base: int
     ) -> LoopPlan:
-        """A loop: what it carries lies where its results do, everything else in its scratch."""
+        """Return a loop: carried values are in the buffers of its results, other values in its scratch."""
         node = ranking.layer.node
         op = node.op
         assert isinstance(op, Loop)
@@ -168,7 +168,7 @@ class Scheduler:
     def _branches(
         self, index: int, ranking: Ranking, scope: Scope, memory: ScopeMemory, locate: Locator, base: int
     ) -> BranchPlan:
-        """A condition: what either branch gives lies where the results do, everything else in the scratch."""
+        """Return a condition: results of branches are in its result buffers, other values in its scratch."""
         node = ranking.layer.node
         homes = [locate(value) for value in node.outputs]
         decision, *operands = (locate(value) for value in node.operands)
@@ -186,7 +186,7 @@ class Scheduler:
         homes: Sequence[Buffer],
         base: int,
     ) -> Block:
-        """A body whose parameters are `around` it, and whose results are wanted at their `homes`."""
+        """Return a body whose parameters are the buffers `around`, and whose results must be in `homes`."""
         within = self._inside(inner, memory, around, base, homes)
         layers = self.layers(inner, memory, within)
         results = [within(value) for value in inner.graph.outputs]
@@ -201,7 +201,7 @@ class Scheduler:
         body: Graph,
         has_condition: bool,
     ) -> tuple[Move, ...]:
-        """Copies of what the loop carries to where it lies; not of what the first run does not read."""
+        """Return copies of carried values to their buffers, unless the first iteration does not read them."""
         op = layer.node.op
         assert isinstance(op, Loop)
         read = {value for node in body.nodes for value in node.operands} | set(body.outputs)
@@ -221,7 +221,7 @@ class Scheduler:
         base: int,
         homes: Sequence[Buffer],
     ) -> Locator:
-        """Finds the buffers of a body."""
+        """Return the locator of the buffers of a body."""
         places = {
             value: (buffer.region, buffer.offset)
             for value, buffer in zip(inner.graph.inputs, around, strict=True)

@@ -1,4 +1,4 @@
-"""A graph on its way to kernels, with the graphs that its loops run: each has a scope."""
+"""Scopes: a graph during kernel selection, and the graphs that its loops and conditions run."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from microfold.target import Target
 
 @frozen
 class ScopeMemory:
-    """Where the tensors and the scratch of a scope lie.
+    """Addresses of the tensors and the scratch of a scope.
 
     Attributes:
-        own: of its graph; the scratch of a call that runs other layers is the arena of these.
-        direct: the graph's outputs that lie where whoever runs it wants them, by their indices, each with the
-            value that owns the storage.
-        inner: of the scopes that calls run, by the calls' indices in this scope.
+        own: memory of its graph; the scratch of a call that runs other layers is the arena of these layers.
+        direct: outputs of the graph, by index, that are directly in the buffers of the node that runs it,
+            each with the value that owns the storage.
+        inner: memory of the scopes that calls run, by the calls' indices in this scope.
     """
 
     own: Memory
@@ -44,12 +44,12 @@ class ScopeMemory:
 
     @property
     def size(self) -> int:
-        """Bytes of the arena."""
+        """Size of the arena, in bytes."""
         return self.own.size
 
     @property
     def needs(self) -> list[int]:
-        """Bytes of an arena for what is alive during each call, in the order of `Scope.everything`."""
+        """Bytes of arena for the live tensors of each call, in the order of `Scope.everything`."""
         found: list[int] = []
         for call, need in enumerate(self.own.needs):
             found.append(need)
@@ -59,12 +59,12 @@ class ScopeMemory:
 
 
 class Scope:
-    """A graph, what selection knows of it, and the scopes of the graphs that it runs.
+    """A graph with its ranked kernels, and the scopes of the graphs that it runs.
 
     Attributes:
-        guidance: what is known of kernels from outside.
-        ranges: what is proved about its integers.
-        runs: how often a run of the model computes it, at most.
+        guidance: measurements and pins of kernels.
+        ranges: proved ranges of its integers.
+        runs: maximum number of times that a run of the model computes it.
     """
 
     def __init__(
@@ -85,17 +85,17 @@ class Scope:
 
     @property
     def state_size(self) -> int:
-        """Bytes that are kept from run to run."""
+        """Bytes of state that is kept between runs."""
         return sum(align(state.value.type.nbytes) for state in self.graph.state)
 
     def ram_besides_arena(self, *, io_in_arena: bool) -> int:
-        """Return the bytes of RAM that a run takes besides the arena: state, and what the caller holds."""
+        """Return the bytes of RAM outside of the arena that a run needs: state, and the caller's buffers."""
         held = () if io_in_arena else dict.fromkeys((*self.graph.inputs, *self.graph.outputs))
         return self.state_size + sum(align(value.type.nbytes) for value in held)
 
     @cached_property
     def inner(self) -> Mapping[int, tuple[Scope, ...]]:
-        """The scopes that calls run, by the calls' indices: a loop's condition, if any, and body."""
+        """Scopes that calls run, by the calls' indices: a loop's condition, if it has one, and its body."""
         found: dict[int, tuple[Scope, ...]] = {}
         for index, node in enumerate(self.nodes):
             if isinstance(node.op, Loop | If):
@@ -111,15 +111,15 @@ class Scope:
 
     @cached_property
     def rankings(self) -> list[Ranking]:
-        """Its own layers, in order, each with the kernels considered for it."""
+        """Layers of this graph, in order, each with the kernels considered for it."""
         return [self._rank(index, node) for index, node in enumerate(self.nodes)]
 
     def in_order(self, graph: Graph, order: Sequence[int]) -> Scope:
-        """The same with its calls in another order.
+        """Return the scope with its calls in another order.
 
         Args:
-            graph: with its nodes in this order.
-            order: the calls, as indices into those of this scope, none of which runs others.
+            graph: the graph with its nodes in this order.
+            order: the calls, as indices into the calls of this scope; none of them runs others.
         """
         other = copy(self)
         other.graph, other.nodes = graph, [self.nodes[index] for index in order]
@@ -128,7 +128,7 @@ class Scope:
 
     @property
     def everything(self) -> Iterator[Ranking]:
-        """All layers, each followed by those that it runs."""
+        """All layers, each followed by the layers that it runs."""
         for index, ranking in enumerate(self.rankings):
             yield ranking
             for scope in self.inner.get(index, ()):
@@ -145,7 +145,7 @@ class Scope:
         return Ranking(layer, candidates(layer, self.guidance), runs=self.runs)
 
     def _control(self, index: int, layer: LayerContext) -> Candidate:
-        """The only kernel of a loop or condition; its cost is that of the fastest kernels of its layers."""
+        """Return the only kernel of a loop or condition; its cost is that of its layers' fastest kernels."""
         costs = [
             sum((r.candidates[0].cost or 0.0) * r.runs / self.runs for r in scope.rankings if r.candidates)
             for scope in self.inner[index]
@@ -157,11 +157,11 @@ class Scope:
     def memory(
         self, kernels: Iterator[Kernel], calls: Iterator[KernelCall], *, include_io: bool
     ) -> ScopeMemory:
-        """Where everything lies.
+        """Return the addresses of all tensors.
 
         Args:
-            kernels, calls: of all layers, in the order of `everything`.
-            include_io: the graph's inputs and outputs are in the arena.
+            kernels, calls: kernels and calls of all layers, in the order of `everything`.
+            include_io: whether the graph's inputs and outputs are in the arena.
         """
         return self._memory(kernels, calls, include_io=include_io, part=None)
 
@@ -173,7 +173,7 @@ class Scope:
         include_io: bool,
         part: str | None,
     ) -> ScopeMemory:
-        """The same; `part`: a loop's ``condition`` or ``body``, a ``branch``; None: the model."""
+        """Return `memory` of a loop's ``condition`` or ``body``, of a ``branch``, or of the model (None)."""
         own_kernels: list[tuple[LayerContext, Kernel]] = []
         own_calls: list[KernelCall] = []
         inner: dict[int, tuple[ScopeMemory, ...]] = {}
@@ -206,7 +206,7 @@ class Scope:
 
 
 def _parts(node: Node, count: int) -> tuple[str, ...]:
-    """What the bodies of a node are for."""
+    """Return the roles of a node's bodies."""
     if isinstance(node.op, If):
         return ("branch", "branch")
     return ("condition", "body")[2 - count :]

@@ -1,4 +1,4 @@
-"""Models of which some layers are computed row by row: which these are, and with which kernels."""
+"""Models with streamed layers: choice of the streaming partition, of its kernels, and of tiles of columns."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from microfold.plan.stream.check_memory import check_memory
 from microfold.plan.stream.planner import StreamPlanner
 from microfold.support.memo import Remembered
 
-# Tiles are taken where rows of full width fit, too, if these take so many times as long; if that is clear,
-# calls with more rows do not make up for it.
+# Tiles are preferred if full-width streaming needs at least WORTHWHILE times their time. From CLEARLY on,
+# calls with more rows cannot make up for the difference, and are not tried.
 WORTHWHILE, CLEARLY = 1.05, 1.2
 
 
 def in_rows(search: Search) -> Streamed | list[InputError]:
-    """Return the best cut by the objective that is found; where rows take slow kernels, in tiles of columns.
+    """Return the best streaming partition that is found, in tiles of columns if rows are slow.
 
     Returns:
-        It, or the reasons why nothing fits.
+        The partition with its kernels, or the reasons why nothing fits.
     """
     if search.allowed is None or search.options.io != "rows":
         return _best_rows(search)
     free = _best_rows(search.without_limit)
     if not isinstance(free, Streamed) or free.memory.size > search.allowed:
         return _best_rows(search)
-    # What there is with no limit is as good as any, unless others save time.
+    # Prefer the plan found without a RAM limit unless others are better.
     others = [search.widened(search.with_fewer_rows_apart(free))]
     best_cut = search.best_of(search.cuts.promising)
     if best_cut is not None:
@@ -40,7 +40,7 @@ def in_rows(search: Search) -> Streamed | list[InputError]:
 
 
 def _best_rows(search: Search) -> Streamed | list[InputError]:
-    """Return the same, where what is found without a limit has no part in it."""
+    """Return the best streaming partition, without the use of a plan that ignores the RAM limit."""
     refusals: list[InputError] = []
     planners = [*search.cuts.promising]
     if search.options.ram is not None:
@@ -65,8 +65,8 @@ def _best_rows(search: Search) -> Streamed | list[InputError]:
 
 
 def _fastest(search: Search, best: Streamed, planners: Sequence[StreamPlanner]) -> Streamed:
-    """The best cut by rows, or another one, with calls that compute more rows where that is better."""
-    # Kernels that read no rings may gain more by computing several rows than rings save.
+    """Return the best partition, or another one, with calls that compute more rows if that is better."""
+    # Kernels that read no ring buffers may gain more by computing several rows than ring buffers save.
     plain = [planner for planner in planners if not any(region.rings for region in planner.regions)]
     other = search.best_of(plain) if best.rings else None
     best = search.widened(search.with_fewer_rows_apart(best))
@@ -75,10 +75,10 @@ def _fastest(search: Search, best: Streamed, planners: Sequence[StreamPlanner]) 
 
 
 def in_tiles(search: Search, refusals: Sequence[InputError]) -> Streamed:
-    """A cut in tiles of columns that fits: the first one that is not slow, of those with the least work.
+    """Return a fitting partition in tiles of columns with the least work; the first one that is not slow.
 
     Raises:
-        UnsupportedModelError: not even the first layer works by rows.
+        UnsupportedModelError: not even the first layer can be streamed.
         InputError: nothing fits the RAM or the flash that the options allow.
     """
     if not _may_be_tiles(search):
@@ -86,7 +86,7 @@ def in_tiles(search: Search, refusals: Sequence[InputError]) -> Streamed:
     tiles = _Tiles(search)
     found = tiles.fitting()
     if found is None:
-        # What a refusal names must do.
+        # The limit that an error suggests must work.
         leanest = tiles.tilings.leanest(search.leanest)
         found = next(filter(None, map(tiles.best_of, leanest)), None)
         if found is None:
@@ -95,15 +95,15 @@ def in_tiles(search: Search, refusals: Sequence[InputError]) -> Streamed:
 
 
 def _may_be_tiles(search: Search) -> bool:
-    """Tiles read the caller's image again, and only a limit makes them worth their work."""
+    """Return whether tiles are possible: they read the caller's image again, and only pay with a limit."""
     return search.allowed is not None and search.options.io == "caller"
 
 
 class _Tiles:
-    """Tilings with the best cuts that are found for them.
+    """Tilings with the best partitions that are found for them.
 
     Attributes:
-        searches: of the tilings that were looked at.
+        searches: searches of the tilings that were evaluated.
     """
 
     def __init__(self, search: Search):
@@ -114,7 +114,7 @@ class _Tiles:
         self._remembered = Remembered()
 
     def fitting(self) -> Streamed | None:
-        """The first cut that is not slow, or the fastest one; None: nothing fits."""
+        """Return the first partition that is not slow, or the fastest one; None if nothing fits."""
         found: list[Streamed] = []
         for tiling in self.tilings.fitting(self._limit):
             best = self.best_of(tiling)
@@ -125,7 +125,7 @@ class _Tiles:
         return min(found, key=lambda each: each.cost, default=None)
 
     def best_of(self, tiling: Tiling) -> Streamed | None:
-        """The best cut with some tiles; None: nothing fits."""
+        """Return the best partition with some tiles; None if nothing fits."""
         return self._remembered(tiling, lambda: self._find_best(tiling))
 
     def _find_best(self, tiling: Tiling) -> Streamed | None:

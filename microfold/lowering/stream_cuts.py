@@ -1,4 +1,4 @@
-"""Which parts of a model may be computed row by row: cuts, with the kernels of their rows."""
+"""Streaming partitions (`Cuts`) of a model: which parts are computed row by row, and the kernels of rows."""
 
 from __future__ import annotations
 
@@ -27,23 +27,24 @@ from microfold.plan.stream.region import Region, region_of
 from microfold.plan.stream.row_node import Form, RowNode, by_rows, sums_by_rows
 from microfold.plan.stream.windows import Windows, windows_of
 
-# Cuts that are looked at closely: those that promise the smallest arenas.
+# Size of the shortlist: the partitions with the smallest expected arenas.
 CLOSE_LOOKS = 4
-# Places where regions that do not begin with the input may begin, and as many where they may end; how many
-# regions there may be behind the first one, and for how many of the best cuts these are looked for.
+# Number of places where a region that does not begin with the input may begin, and number of places where it
+# may end; maximum number of regions after the first one; and number of partitions to which further regions
+# are added.
 ENDS = 4
 FURTHER_REGIONS = 2
 FURTHER_LOOKS = 2
-# Limits of the events of all evaluated cuts, and of the cuts that begin with the input. Each layer of a cut
-# has events for each of its rows. Without limits, the time would grow with the square of a chain's length.
-# Models for microcontrollers have up to 17,000 and 8,000 events.
+# Maximum number of events of all evaluated partitions, and of the partitions that begin with the input. Each
+# layer of a partition has events for each of its rows. Without limits, the time would grow with the square of
+# a chain's length. Models for microcontrollers have up to 17,000 and 8,000 events.
 MOST_EVENTS, MOST_EVENTS_OF_PREFIXES = 1 << 15, 1 << 14
 
 
 def pushed_inputs(graph: Graph, options: Options) -> tuple[Value, ...]:
-    """The inputs whose rows are handed in, or read in the caller's memory: at most one.
+    """Return the inputs that are streamed: passed row by row, or read in the caller's memory; at most one.
 
-    Others are there whole.
+    All other inputs are resident.
     """
     if options.io == "arena":
         return ()
@@ -57,7 +58,7 @@ def pushed_inputs(graph: Graph, options: Options) -> tuple[Value, ...]:
 
 
 class Cuts:
-    """Which nodes may be computed row by row."""
+    """Streaming partitions of a graph: which of its nodes may be computed row by row."""
 
     def __init__(self, scope: Scope, options: Options):
         graph = scope.graph
@@ -67,9 +68,9 @@ class Cuts:
         self.reason = ""
         views = Views(graph)
         self.pushed = pushed_inputs(graph, options)
-        # What comes before only gives the input another shape.
+        # Skip leading reshapes.
         self._first = next((i for i, node in enumerate(graph.nodes) if not needs_no_code(node)), 0)
-        # Results that the caller wants in buffers of its own: no rows are computed into these.
+        # Results in buffers of the caller, into which no rows are computed.
         self._outputs = {views[v].root for v in graph.outputs} if options.io == "caller" else set[Value]()
         self._elsewhere = self._outputs | ({*graph.inputs} if options.io == "caller" else set[Value]())
         self._layers = {ranking.layer.node: ranking for ranking in scope.rankings}
@@ -77,7 +78,7 @@ class Cuts:
         self._windows: dict[Hashable, Windows] = {}
         self._planners: dict[Hashable, StreamPlanner] = {}
         self._ranked: dict[tuple[RowNode, Form], Ranking] = {}
-        self._events = 0  # of the cuts that were looked at
+        self._events = 0  # of the evaluated partitions
         if scope.inner:
             self.reason = "models with loops or conditions are computed whole"
         elif options.io == "rows" and not self.pushed:
@@ -85,21 +86,21 @@ class Cuts:
 
     @property
     def ranges(self) -> Ranges:
-        """What is proved about the integers of the graph."""
+        """Proved ranges of the integers of the graph."""
         return self.scope.ranges
 
     @cached_property
     def prefixes(self) -> list[Region]:
-        """The regions that begin with the first layer."""
+        """Regions that begin with the first layer."""
         return [*self.regions_from(self._first)]
 
     def regions_from(self, start: int) -> Iterator[Region]:
-        """Those that begin behind so many nodes of the graph."""
+        """Yield the regions that begin after `start` nodes of the graph."""
         return self._regions(self.scope.graph, start)
 
     @cached_property
     def promising(self) -> list[StreamPlanner]:
-        """Cuts with the smallest arenas, as far as sizes without scratch tell."""
+        """Partitions with the smallest arenas, as far as sizes without scratch tell."""
         if self.reason:
             return []
         graph = self.scope.graph
@@ -110,14 +111,14 @@ class Cuts:
         found.sort(key=lambda each: each[0])
         for need, planner in found[:FURTHER_LOOKS]:
             found += self._with_further_regions(need, planner)
-        # The fewest regions of equals come first.
+        # The sort is stable, so that of equal partitions the one with fewer regions comes first.
         found.sort(key=lambda each: each[0])
         return [planner for _, planner in found[:CLOSE_LOOKS]]
 
     def _needs_of_prefixes(self) -> list[tuple[int, StreamPlanner]]:
-        """Return cuts after a first region, each with the bytes of its windows.
+        """Return partitions with a single region from the start, each with the bytes of its windows.
 
-        The search ends where longer regions need no less than the best ones found, or have too many events.
+        The search ends if longer regions need no less than the best ones found, or have too many events.
         """
         found: list[tuple[int, StreamPlanner]] = []
         least = 0
@@ -132,12 +133,13 @@ class Cuts:
                 break
             for need, planner in self._needs([[region]]):
                 found.append((need, planner))
-                # Longer ones do all that, but what is held whole here is a window in them.
+                # A longer region contains this one, but keeps its border tensors as windows. Its need is at
+                # least this.
                 least = max(least, planner.least_need_before(self.first_kernels(planner), region.fronts))
         return found
 
     def _with_further_regions(self, need: int, planner: StreamPlanner) -> list[tuple[int, StreamPlanner]]:
-        """The same cut with other regions behind it, as long as each of them lets windows need less."""
+        """Return the partition with further regions after it, while each of them needs fewer bytes."""
         found: list[tuple[int, StreamPlanner]] = []
         for _ in range(FURTHER_REGIONS):
             if not planner.needs_most_behind:
@@ -158,10 +160,10 @@ class Cuts:
     def _needs(
         self, candidates: Iterable[Sequence[Region]], most: float = math.inf
     ) -> list[tuple[int, StreamPlanner]]:
-        """Return planners of regions, with the bytes that their windows need.
+        """Return planners of partitions, with the bytes that their windows need.
 
         Args:
-            most: bytes; cuts are left out whose calls outside of the regions need as much.
+            most: bytes; partitions are skipped if calls outside of their regions need as much.
         """
         found: list[tuple[int, StreamPlanner]] = []
         for regions in candidates:
@@ -180,10 +182,10 @@ class Cuts:
         return found
 
     def _regions(self, graph: Graph, start: int, may_end: Callable[[int], bool] = bool) -> Iterator[Region]:
-        """Those that begin with a node.
+        """Yield the regions that begin with a node.
 
         Args:
-            may_end: whether a region may end behind so many nodes of the graph.
+            may_end: whether a region may end after this number of nodes of the graph.
         """
         rows: list[RowNode] = []
         for index, node in enumerate(graph.nodes[start:], start):
@@ -202,13 +204,13 @@ class Cuts:
                     yield region
 
     def _region(self, graph: Graph, rows: Sequence[RowNode], start: int) -> Region | None:
-        """One that can be planned."""
+        """Return a region that can be planned; None if it cannot."""
         region = region_of(graph, rows, start, self.pushed)
         if isinstance(region, str):
             self.reason = self.reason or region
             return None
         if start == self._first and self.options.io == "rows" and not region.inputs:
-            self.reason = self.reason or "nothing of the input is read"
+            self.reason = self.reason or "no part of the input is read"
             return None
         views = Views(graph)
         elsewhere = next((v for v in region.sources if views[v].root in self._elsewhere), None)
@@ -220,9 +222,9 @@ class Cuts:
         return region if self._outputs.isdisjoint(region.fronts) else None
 
     def _around_peak(self, graph: Graph, start: int) -> Iterator[Region]:
-        """Regions around the call that needs most, if all of a graph from some node on is computed whole.
+        """Yield regions around the call of largest need, if the graph from some node on is not streamed.
 
-        They begin and end where least is held whole.
+        They begin and end at places with few resident bytes.
         """
         nodes = [node for node in graph.nodes if not needs_no_code(node)]
         owners = storages(graph, nodes, include_io=True, elsewhere=self._elsewhere)
@@ -239,13 +241,13 @@ class Cuts:
         begins = [index for index in calls if index <= peak]
         for begin in sorted(begins, key=before)[:ENDS]:
             ends = sorted((index for index in calls if index > peak), key=before)[:ENDS]
-            # Up to the call before; between them are other shapes of its result.
+            # A region ends before the next call, and includes reshapes of its last result.
             last = (max(each for each in calls if each < end) for end in ends)
             wanted = {*(each + 1 for each in last), calls[-1] + 1}
             yield from self._regions(graph, begin, wanted.__contains__)
 
     def planner(self, regions: Sequence[Region]) -> StreamPlanner:
-        """Of a cut: the same one whenever searches come back to it."""
+        """Return the planner of a partition, which is cached for later searches."""
         key = (*(region.key for region in regions),)
         if key not in self._planners:
             layers = {node: ranking.layer for node, ranking in self._layers.items()}
@@ -255,7 +257,7 @@ class Cuts:
         return self._planners[key]
 
     def _windows_of(self, region: Region, margins: Mapping[Value, tuple[int, int]]) -> Windows:
-        """What happens in a region: the same in all cuts where what it holds whole has as much room."""
+        """Return the schedule of a region, which all partitions with the same margins share."""
         key = region.key, tuple(margins[value] for value in region.held)
         if key not in self._windows:
             self._windows[key] = windows_of(region, margins)
@@ -264,7 +266,7 @@ class Cuts:
     def _with_sums(
         self, graph: Graph, pool: Node, parts: tuple[Node, Node], rows: Sequence[RowNode], start: int
     ) -> Iterator[Region]:
-        """The cut behind a pool over the whole image, of which the region has the sums."""
+        """Yield the partition that ends with a global pool, whose sums are in the region."""
         changed = with_means_of_sums(graph, pool, parts)
         sums, means = (replace(self._layers[pool].layer, node=part) for part in parts)
         region = self._region(changed, [*rows, sums_by_rows(sums)], start)
@@ -276,16 +278,16 @@ class Cuts:
         if node not in self._row_nodes:
             ranking = self._layers.get(node)
             if ranking is None:
-                found = "it computes nothing: its result lies where its operand is"
+                found = "it computes nothing: its result is a view of its operand"
             elif ranking.fixed:
-                found = "external code computes it, and whole"
+                found = "external code computes its whole result"
             else:
                 found = by_rows(ranking.layer)
             self._row_nodes[node] = found
         return self._row_nodes[node]
 
     def cost_by_rows(self, node: Node) -> float:
-        """Return cycles that no kernels for calls of one row each go below; infinite: there are none."""
+        """Return a lower bound of the cycles of all calls for one row each; infinite if no kernel exists."""
         rows = self._by_rows(node)
         if isinstance(rows, str):
             return math.inf
@@ -296,7 +298,7 @@ class Cuts:
             return math.inf
 
     def cost(self, node: RowNode) -> float:
-        """The least estimate of all calls of a node.
+        """Return the least estimated cost of all calls of a node.
 
         Raises:
             InputError: no kernel computes its rows.
@@ -305,11 +307,11 @@ class Cuts:
         return sum((self.ranking(node, f, n).candidates[0].cost or 0.0) * n for f, n in runs.items())
 
     def whole(self, value: Value) -> Value:
-        """What a value is columns of: here, itself."""
+        """Return the value whose columns a value has: here the value itself."""
         return value
 
     def rankings(self, planner: StreamPlanner) -> list[Ranking]:
-        """All layers with the kernels considered for them."""
+        """Return all layers with the kernels considered for them."""
         return [
             self._layers[each.layer.node]
             if each.band is None
@@ -318,11 +320,11 @@ class Cuts:
         ]
 
     def first_kernels(self, planner: StreamPlanner) -> list[Kernel]:
-        """The fastest ones, whatever the arena."""
+        """Return the fastest kernel of each layer, regardless of the arena."""
         return [ranking.candidates[0].kernel for ranking in self.rankings(planner)]
 
     def ranking(self, node: RowNode, form: Form, runs: int) -> Ranking:
-        """The kernels of a band."""
+        """Return the kernels for a band."""
         if (node, form) not in self._ranked:
             layer = node.bands[form].layer
             if node.accumulates:
@@ -338,16 +340,16 @@ class Cuts:
 
 
 def _most_of_promising(found: Iterable[tuple[int, StreamPlanner]]) -> float:
-    """Return the bytes from which on a cut that comes behind these is none of the promising ones."""
+    """Return the bytes from which on a further partition does not belong to the shortlist."""
     return last_of_first((need for need, _ in found), CLOSE_LOOKS)
 
 
 def last_of_first(sizes: Iterable[int], count: int) -> float:
-    """Of the smallest sizes, so many, the largest; infinite if there are fewer."""
+    """Return the largest of the `count` smallest sizes; infinite if there are fewer sizes."""
     first = sorted(sizes)[:count]
     return first[-1] if len(first) == count else math.inf
 
 
 def only(kernel: Kernel, layer: LayerContext, runs: int = 1) -> Ranking:
-    """A layer that nothing else computes."""
+    """Return a layer with a single possible kernel."""
     return Ranking(layer, [Candidate(kernel, kernel.cycles(layer), None)], fixed=True, runs=runs)

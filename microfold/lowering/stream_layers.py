@@ -1,4 +1,4 @@
-"""The layers and buffers of a program of which some layers are computed row by row."""
+"""Layers and buffers of a program that streams some of its layers."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from microfold.program import Buffer, Layer
 
 
 def stream_places(graph: Graph, options: Options) -> Places:
-    """Region and offset of what is not in the arena."""
+    """Return region and offset of values outside of the arena."""
     pushed = pushed_inputs(graph, options)
     handed_in = {value: ("input", index) for index, value in enumerate(graph.inputs) if value in pushed}
     return {**model_places(graph, options), **handed_in}
 
 
 def stream_layers(found: Streamed, calls: Sequence[KernelCall], places: Places) -> tuple[Layer, ...]:
-    """The layers of the program, in the order in which they first run.
+    """Return the layers of the program, in the order in which they first run.
 
     Args:
-        calls: of all layers.
-        places: of what is not in the arena.
+        calls: calls of all layers.
+        places: region and offset of values outside of the arena.
     """
     planner, memory = found.planner, found.memory
     namer = Namer()
@@ -37,7 +37,7 @@ def stream_layers(found: Streamed, calls: Sequence[KernelCall], places: Places) 
     for index, (ranking, candidate, call) in enumerate(zip(found.rankings, found.chosen, calls, strict=True)):
         band = planner.planned[index].band
         layer, kernel = ranking.layer, candidate.kernel
-        # What people read is of the whole layer.
+        # Reports describe the whole layer.
         whole = band.node.layer if band is not None else layer
         node = whole.node
         scratch = memory.scratch.get(index)
@@ -70,13 +70,13 @@ def stream_layers(found: Streamed, calls: Sequence[KernelCall], places: Places) 
 
 
 def stream_buffers(found: Streamed, values: Sequence[Value], places: Places) -> tuple[Buffer, ...]:
-    """Where values lie behind the stream."""
+    """Return the buffers of values after streaming."""
     locate = _Locator(found, places)
     return tuple(locate(value) for value in values)
 
 
 class _Locator:
-    """Finds the buffer of every value: of streamed ones, the window."""
+    """Locator of the buffer of every value; for a streamed value, its window."""
 
     def __init__(self, found: Streamed, places: Places):
         graph: Graph = found.planner.graph
@@ -97,7 +97,7 @@ class _Locator:
 
 
 def _rows(found: Streamed, index: int) -> tuple[int, ...]:
-    """The rows that the calls of a band's layer write, in order."""
+    """Return the rows that the calls of a band's layer write, in order."""
     planned = found.planner.planned[index]
     band = planned.band
     assert band is not None

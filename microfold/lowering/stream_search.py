@@ -1,4 +1,4 @@
-"""Cuts of models that are computed row by row: their kernels, and what makes them faster or smaller."""
+"""Search for streaming partitions: their kernels, and changes that make them faster or smaller."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from microfold.plan.stream.region import Region, region_of
 from microfold.plan.stream.row_node import RowNode
 from microfold.support.memo import Remembered
 
-# Cuts of which the rows are tried in rings, and carried, where the RAM is limited.
+# Number of partitions for which ring buffers and copied line buffers are tried, if the RAM is limited.
 RING_LOOKS = 2
-# Bytes of code and of the description of what happens that programs by rows have besides their calls.
+# Bytes of code and of the schedule that a streaming program has in addition to its calls.
 ROWS_CODE = 1100
-# Rows that a call may compute, the part of the time that they must save to be looked at closely, and
-# how many times that is done: for the best cut, and for others.
+# Numbers of rows per call; the fraction of the time that they must save to be evaluated; and the maximum
+# number of evaluations, for the best partition and for others.
 WIDTHS = (2, 3, 4, 5, 6, 8)
 WORTHWHILE = 0.01
 WIDER_LOOKS, OTHER_WIDER_LOOKS = 24, 4
 
 
 class NoKernelsFitError(InputError):
-    """The kernels of a cut fit neither the RAM nor the flash that the options allow."""
+    """Error: the kernels of a partition fit neither the RAM nor the flash that the options allow."""
 
     def __init__(self, planner: StreamPlanner, message: str):
         super().__init__(message)
@@ -45,7 +45,7 @@ class NoKernelsFitError(InputError):
 
 
 class Search:
-    """Cuts with kernels, and what makes them better."""
+    """Search for streaming partitions with their kernels, and for improvements of them."""
 
     def __init__(self, cuts: Cuts, reference: Figures, options: Options | None = None):
         self.cuts, self.reference = cuts, reference
@@ -55,17 +55,17 @@ class Search:
         self._remembered = Remembered()
 
     def value(self, found: Streamed) -> tuple[float, ...]:
-        """Return what a plan costs by the objective; of equal ones, the smaller arena is better."""
+        """Return the cost of a plan by the objective; of equal plans, the smaller arena is better."""
         return (*self.objective.value(found.figures, self.reference), found.memory.size)
 
     @property
     def without_limit(self) -> Search:
-        """The same cuts with any RAM."""
+        """Search among the same partitions without a limit of RAM."""
         return Search(self.cuts, self.reference, replace(self.options, ram=None))
 
     @property
     def allowed(self) -> int | None:
-        """Bytes that the options allow the arena; None: any."""
+        """Bytes that the options allow for the arena; None if there is no limit."""
         return None if self.options.ram is None else self.options.ram - self.cuts.state
 
     def best_of(
@@ -74,12 +74,13 @@ class Search:
         best: Streamed | None = None,
         refusals: list[InputError] | None = None,
     ) -> Streamed | None:
-        """Return the best cut with its kernels, of some and one that is known; None: none fits.
+        """Return the best of some partitions and a known one, with its kernels; None if none fits.
 
-        Those whose bounds are best are looked at first, and only those whose bounds are better than the best.
+        Partitions are evaluated in the order of their bounds, as long as the bound is better than the best
+        plan.
 
         Args:
-            refusals: gets the reasons of those that do not fit.
+            refusals: list to which the reasons of partitions that do not fit are added.
         """
         promising: list[tuple[tuple[float, ...], StreamPlanner]] = []
         refused = refusals if refusals is not None else []
@@ -100,10 +101,10 @@ class Search:
         return best
 
     def bound(self, planner: StreamPlanner) -> tuple[float, ...]:
-        """Return a value than which no kernels for a cut have a better one.
+        """Return a lower bound of the value of all kernels for a partition.
 
         Raises:
-            InputError: none fit the RAM or the flash that the options allow.
+            InputError: no kernels fit the RAM or the flash that the options allow.
         """
         if self.allowed is not None and math.isinf(self._least_cost(planner, self.allowed)):
             raise self._refused(planner)
@@ -115,12 +116,12 @@ class Search:
 
     @property
     def with_rows_apart(self) -> Iterator[StreamPlanner]:
-        """The best cuts with rings for all values that may be rings; others with rows carried."""
+        """The best partitions with ring buffers wherever possible, and variants with copied line buffers."""
         for planner in self.cuts.promising[:RING_LOOKS]:
             yield from self.apart(planner)
 
     def apart(self, planner: StreamPlanner) -> Iterator[StreamPlanner]:
-        """The same cut with rings, and with rows carried where rings are not possible, or slower."""
+        """Yield the partition with ring buffers, or copied line buffers if these are impossible or slower."""
         ringed = self.ringed(planner)
         if ringed is not None:
             yield ringed
@@ -137,11 +138,11 @@ class Search:
         chosen: Collection[Value] | None = None,
         carried: Collection[Value] = (),
     ) -> StreamPlanner | None:
-        """The same cut with rings for some values; None if there are none that kernels can read.
+        """Return the partition with ring buffers for some values; None if kernels can read none of them.
 
         Args:
-            chosen: default: all that may be.
-            carried: values of which rows are carried.
+            chosen: values in ring buffers; default: all that are possible.
+            carried: values in copied line buffers.
         """
         regions = [
             region.with_rings(
@@ -154,7 +155,7 @@ class Search:
         return None if none else self.cuts.planner(regions)
 
     def _readable(self, region: Region) -> list[Value]:
-        """Values that kernels read in rings."""
+        """Return the values that kernels can read from ring buffers."""
         return [
             value
             for value in region.may_be_rings
@@ -162,21 +163,21 @@ class Search:
         ]
 
     def _better_carried(self, region: Region) -> list[Value]:
-        """Values whose rows are carried and read in one piece in less time than in rings."""
+        """Return the values for which a (contiguous) copied line buffer is faster than a ring buffer."""
         readable = self._readable(region)
         found: list[Value] = []
         for value in region.may_be_carried:
             slower = 0.0
             for node in _readers(region, value) if value in readable else ():
                 slower += (self._least_by_address(node) or 0.0) - self.cuts.cost(node.addressed(False))
-            # What stays is carried twice for each row; it moves into a ring once.
+            # Rows that stay are copied twice in a copied line buffer, but only once into a ring buffer.
             moved = MOVED_BYTE * value.type.nbytes
             if value not in readable or slower > moved:
                 found.append(value)
         return found
 
     def _least_by_address(self, node: RowNode) -> float | None:
-        """The least estimate of all calls of a node with addresses of its rows; None: no kernel."""
+        """Return the least cost of all calls of a node with an indirection buffer; None without a kernel."""
         key = node.node, node.width
         if key not in self._by_address:
             runs = Counter(node.forms)
@@ -190,13 +191,13 @@ class Search:
         return self._by_address[key]
 
     def with_free_rows_apart(self, found: Streamed) -> Streamed:
-        """The cut with rings or carried rows where that is better."""
+        """Return the partition with ring buffers or copied line buffers if that is better."""
         best = found
 
         def planners() -> Iterator[StreamPlanner | None]:
             yield from self.apart(found.planner)
             if best is found:
-                # Where rings cost too much time, the kernels that read windows may do.
+                # If ring buffers cost too much time, kernels that read windows may be better.
                 values = [value for region in found.planner.regions for value in region.may_be_carried]
                 yield self.ringed(found.planner, (), values)
 
@@ -209,7 +210,7 @@ class Search:
         return best
 
     def with_fewer_rows_apart(self, found: Streamed) -> Streamed:
-        """The same without rings and carried rows in vain: they cost tables of addresses, and moves."""
+        """Return the partition without useless ring buffers and copied line buffers, which cost time."""
         limit = self._limit(found)
         for values in self._alike((*found.rings, *found.carried)):
             fewer = self.ringed(found.planner, {*found.rings} - {*values}, {*found.carried} - {*values})
@@ -219,13 +220,13 @@ class Search:
         return found
 
     def _limit(self, found: Streamed) -> int:
-        """Bytes that the arena may have: what is allowed, or else, as many as it has anyway."""
+        """Return the limit of the arena in bytes: the limit of the options, or the plan's present size."""
         return self.allowed if self.allowed is not None else found.memory.size
 
     def decided(
         self, planner: StreamPlanner, best: Streamed | None = None, *, thorough: bool = False
     ) -> Streamed | None:
-        """Return kernels and places for a cut; None: they are no better than the best plan so far.
+        """Return kernels and plan of a partition; None if they are no better than the best plan so far.
 
         Args:
             thorough: see `Selector.best`.
@@ -246,7 +247,7 @@ class Search:
         return streamed(planner, chooser.layers, found.candidates, found, self.cuts.ranges)
 
     def _refused(self, planner: StreamPlanner) -> NoKernelsFitError:
-        """Return that no kernels for a cut fit; `refusal` finds the least RAM and flash of all cuts."""
+        """Return the error that no kernels of a partition fit; `refusal` finds the least limits of all."""
         options = self.options
         limits = [f"{options.ram} bytes of RAM"] if options.ram is not None else []
         limits += [f"{options.flash} of flash"] if options.flash is not None else []
@@ -255,7 +256,7 @@ class Search:
         )
 
     def _chooser(self, planner: StreamPlanner) -> Chooser:
-        """Return the chooser of the kernels of a cut."""
+        """Return the chooser of the kernels of a partition."""
         return self._remembered((Chooser, planner), lambda: self._make_chooser(planner))
 
     def _make_chooser(self, planner: StreamPlanner) -> Chooser:
@@ -272,10 +273,10 @@ class Search:
         )
 
     def widened(self, found: Streamed, looks: int = WIDER_LOOKS) -> Streamed:
-        """The same cut with calls that compute several rows, where that costs less.
+        """Return the partition with calls that compute several rows, if that costs less.
 
-        Every row more is one more in the windows on both sides of a layer. So this is for layers beside which
-        the arena has room: what the options allow, or else, as much as it has anyway.
+        Each additional row also enlarges the windows before and after a layer by one row. Therefore this
+        suits layers for which the arena has room: up to the limit of the options, or up to its present size.
         """
         limit = self._limit(found)
         for nodes, width in self._worthwhile(found):
@@ -292,17 +293,17 @@ class Search:
         return found
 
     def _least_cost(self, planner: StreamPlanner, limit: int) -> float:
-        """Of the layers' calls, each by the fastest kernel whose call fits; infinite if there is none."""
+        """Return the cost of the fastest kernels whose calls fit, for all layers; infinite if none fits."""
         return self._remembered((planner, limit), lambda: self._find_least_cost(planner, limit))
 
     def _find_least_cost(self, planner: StreamPlanner, limit: int) -> float:
         try:
             rankings = self.cuts.rankings(planner)
         except InputError:
-            # Not all kernels read several rows by their addresses.
+            # Some layer has no kernel that reads several rows through an indirection buffer.
             return math.inf
         costs = [0.0] * len(rankings)
-        # The calls with most around them first: mostly these are what does not fit.
+        # Calls with the most live bytes come first, because these are the least likely to fit.
         for index in sorted(range(len(rankings)), key=lambda each: -planner.alive(each)):
             costs[index] = self._least(planner, index, rankings[index], limit) * rankings[index].runs
             if math.isinf(costs[index]):
@@ -310,7 +311,7 @@ class Search:
         return sum(costs)
 
     def _least(self, planner: StreamPlanner, index: int, ranking: Ranking, limit: int) -> float:
-        """The same of a layer, whatever the kernel gives up for it."""
+        """Return the cost of a layer's fastest kernel whose call fits; infinite if none fits."""
         offers = [offer for candidate in ranking.candidates for offer in candidate.offers]
         costs = {offer.kernel: min(offer.cost, offer.cost_alone) for offer in offers}
         costs = costs or {each.kernel: each.cost for each in ranking.candidates if each.cost is not None}
@@ -320,14 +321,14 @@ class Search:
         return math.inf
 
     def _alike(self, values: Sequence[Value]) -> list[list[Value]]:
-        """The same, those together that tiles have in the place of one."""
+        """Return values in groups: the parts of one value in different tiles are together."""
         found: dict[Value, list[Value]] = {}
         for value in values:
             found.setdefault(self.cuts.whole(value), []).append(value)
         return [*found.values()]
 
     def _worthwhile(self, found: Streamed) -> list[tuple[list[Node], int]]:
-        """Layers and numbers of rows a call, those that save most first; of some layers, few rows first."""
+        """Return layers and rows per call by descending saving; for the same layers, fewer rows first."""
         saved: list[tuple[float, list[Node], int]] = []
         for rows in self._together(found):
             least = sum(self.cuts.cost(node) for node in rows)
@@ -342,9 +343,9 @@ class Search:
         return [(nodes, width) for _, nodes, width in sorted(saved, key=lambda each: -each[0])]
 
     def _together(self, found: Streamed) -> list[list[RowNode]]:
-        """Layers one by one, and all of an equal height that follow each other.
+        """Return all layers separately, and consecutive layers of equal height together.
 
-        What one computes of several rows at once, the next one then reads at once: no rows wait.
+        If one layer computes several rows at once, the next one reads them at once, so that no rows wait.
         """
         rows = {n.output: n for region in found.planner.regions for n in region.nodes if not n.accumulates}
         alone = [[rows[value] for value in outputs] for outputs in self._alike([*rows])]
@@ -353,7 +354,7 @@ class Search:
         return alone + [nodes for nodes in alike if nodes not in alone]
 
     def _with_width(self, planner: StreamPlanner, wide: Sequence[Node], width: int) -> StreamPlanner | None:
-        """A cut with other calls for some nodes."""
+        """Return the partition with calls for several rows for some nodes; None if that is impossible."""
         changed: list[Region] = []
         for region in planner.regions:
             rows: list[RowNode] = []
@@ -368,12 +369,12 @@ class Search:
             found = region_of(region.graph, rows, region.start, self.cuts.pushed)
             if isinstance(found, str):
                 return None
-            # Where calls for more rows read no rings, their windows are moved again.
+            # Windows replace ring buffers if calls for several rows cannot read ring buffers.
             changed.append(found.with_rings(region.rings, region.carried))
         return self.cuts.planner(changed)
 
     def refusal(self, refusals: Sequence[InputError], tiles: Sequence[Search] = ()) -> Exception:
-        """Why there is no cut that fits, none in tiles of columns either."""
+        """Return the error that no partition fits, including tiles of columns."""
         if not self.cuts.promising:
             return UnsupportedModelError(
                 self.scope.graph.name,
@@ -381,7 +382,7 @@ class Search:
                     Problem(
                         "io=rows",
                         f"the first layers must work by rows; {self.cuts.reason}",
-                        "take another io",
+                        "choose another io",
                     )
                 ],
             )
@@ -396,13 +397,13 @@ class Search:
             return self._least_flash(refusals)
         how = "by rows" if smallest == by_rows else "by rows and in tiles of columns"
         found = (
-            f"computed {how}, the smallest arena found has {smallest}, and the state takes "
-            f"{self.cuts.state}; this is no bound: with a limit below, the search may find a smaller one"
+            f"computed {how}, the smallest arena found needs {smallest}, and the state needs "
+            f"{self.cuts.state}; this is no lower bound: with a lower limit, the search may find less"
         )
         return BudgetError.of_ram(ram, [found], int(least), "make the model's rows smaller")
 
     def _least_flash(self, refusals: Sequence[InputError]) -> InputError:
-        """Return the refusal of the cut that needs least flash within the RAM, the best bounds first."""
+        """Return the error of the partition that needs least flash within the RAM, by ascending bounds."""
         if self.options.flash is None:
             return refusals[0]
         limits = replace(limits_of(self.options, self.cuts.state), flash=math.inf)
@@ -420,11 +421,11 @@ class Search:
 
     @cached_property
     def leanest(self) -> float:
-        """Bytes of the smallest arena of these cuts, whatever the kernels; infinite if there are none."""
+        """Smallest arena of these partitions with any kernels, in bytes; infinite if there is none."""
         return self.leanest_below(math.inf)
 
     def leanest_below(self, most: float) -> float:
-        """The same if it has less than so many bytes; others are not looked for to the end."""
+        """Return the size of the smallest arena, or `most` if none is smaller."""
         planners = [*self.cuts.promising, *self.with_rows_apart]
         needs = [planner.least_need(self.cuts.first_kernels(planner)) for planner in planners]
         found = most
@@ -438,5 +439,5 @@ class Search:
 
 
 def _readers(region: Region, value: Value) -> list[RowNode]:
-    """What reads several rows of a value at once."""
+    """Return the nodes that read several rows of a value at once."""
     return [node for node, index in region.readers[value] if node.reads_several(index)]

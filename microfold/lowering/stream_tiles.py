@@ -1,8 +1,8 @@
-"""Cuts whose first layers are computed row by row for some columns of the image at a time: tiles.
+"""Streaming partitions whose first layers are computed in tiles: row by row, for some columns at a time.
 
-Where the caller's image can be read again, the first layers may run once for each of some tiles. Windows then
-have rows of a tile's width; columns at the seams are computed for both tiles. What a tile leaves is held
-whole until all are done; the layers behind take its rows together, and may be computed by rows, too.
+If the caller's image can be read again, the first layers may run once for each tile. Windows then have rows
+of a tile's width, but columns at the seams are computed for both tiles. The results of the tiles are resident
+until all tiles are done. The next layers read their rows as a whole, and may also be streamed.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ from microfold.plan.stream.region import Region
 from microfold.plan.stream.row_node import NEVER
 from microfold.support.frozen import frozen
 
-# How many tiles there may be.
+# Possible numbers of tiles.
 TILES = (2, 3, 4)
-# Tilings that are looked at closely: those with the least work of what may fit, and for the least arena that
-# a refusal names; and of each, the regions behind the tiles.
+# Number of tilings that are evaluated: the ones with the least work that may fit, and the ones for the least
+# arena that an error names; and number of regions after the tiles, for each of them.
 CLOSE_LOOKS, LEANEST_LOOKS, BEHIND_LOOKS = 4, 2, 2
-# What they need is known about, without kernels: they may fit so small a part of it.
+# The need of a tiling is estimated without kernels. The real need may be as small as this fraction of it.
 SURELY = 0.85
-# Multiply-accumulates that tiles may do again, as a part of the model's.
+# Maximum multiply-accumulates that tiles compute repeatedly, as a fraction of the model's.
 MOST_AGAIN = 0.5
 
 
 @frozen(eq=False)
 class Tiling:
-    """A way to compute the first layers in tiles.
+    """Division of the first layers into tiles.
 
     Attributes:
-        region: these layers by rows of full width.
-        work: multiply-accumulates that tiles do again.
-        need: bytes of windows, or rings, and results of tiles at the fullest moment.
+        region: these layers, streamed at full width.
+        work: multiply-accumulates that tiles compute repeatedly.
+        need: bytes of windows or ring buffers, and of the tiles' results, at the moment with the most of
+            them.
     """
 
     region: Region
@@ -54,7 +55,7 @@ class Tiling:
 
 
 class Tilings:
-    """How the first layers may be computed in tiles of about the same width."""
+    """Possible divisions of the first layers into tiles of about equal width."""
 
     def __init__(self, cuts: Cuts):
         self.cuts = cuts
@@ -63,7 +64,7 @@ class Tilings:
         self._found: dict[tuple[Region, int], Tiling | None] = {}
 
     def within(self, limit: float) -> Iterator[Tiling]:
-        """Those whose results fit some bytes, and that take not too much work."""
+        """Yield the tilings whose results fit `limit` bytes, and whose additional work is limited."""
         graph = self.cuts.scope.graph
         whole = sum(node.macs() for node in graph.nodes)
         for region in self.cuts.prefixes:
@@ -80,7 +81,7 @@ class Tilings:
                 yield found
 
     def _tiling(self, region: Region, count: int, most: float) -> Tiling | None:
-        """That of so many tiles; None if there is none, or it does more work again than `most`."""
+        """Return the tiling with `count` tiles; None if there is none, or its extra work exceeds `most`."""
         tiled = self._tiled(region, count)
         if tiled is None:
             return None
@@ -88,7 +89,7 @@ class Tilings:
         return Tiling(region, tiled, work, self._need(region, tiled)) if work <= most else None
 
     def _tiled(self, region: Region, count: int) -> Tiled | None:
-        """So many tiles of about the same width; None if there are none."""
+        """Return the graph with `count` tiles of about equal width; None if that is impossible."""
         width = region.fronts[0].type.shape[COLUMNS]
         if width < count:
             return None
@@ -97,7 +98,7 @@ class Tilings:
         return tiled if not isinstance(tiled, str) else None
 
     def fitting(self, limit: int) -> list[Tiling]:
-        """Those that may fit, the ones with the least work."""
+        """Return the tilings that may fit and have the least work."""
         found: list[Tiling] = []
         for tiling in sorted(self.within(limit), key=lambda each: each.work):
             if self._may_fit(tiling, limit):
@@ -107,7 +108,7 @@ class Tilings:
         return found
 
     def leanest(self, limit: float) -> list[Tiling]:
-        """Those that need least, one of each result, if they may need less than some bytes."""
+        """Return the tilings with the least need, one for each region, if they may fit `limit` bytes."""
         found: dict[Region, tuple[int, Tiling]] = {}
         for tiling in sorted(self.within(limit), key=lambda each: each.need):
             taken = sorted(need for need, _ in found.values())[:LEANEST_LOOKS]
@@ -122,13 +123,13 @@ class Tilings:
         return [tiling for _, tiling in sorted(found.values(), key=lambda each: each[0])[:LEANEST_LOOKS]]
 
     def _may_fit(self, tiling: Tiling, limit: float) -> bool:
-        """Whether it may need no more than some bytes; what lies behind it takes longer to find out."""
+        """Return whether a tiling may fit; the layers after it are checked last, because this is slow."""
         if tiling.need * SURELY > limit:
             return False
         return self._needs_behind(tiling.region)[0][0] * SURELY <= limit
 
     def cuts_of(self, tiling: Tiling) -> TiledCuts:
-        """Cuts with these tiles."""
+        """Return the partitions with these tiles."""
         ends = [end - tiling.region.end for _, end in self._needs_behind(tiling.region)[:BEHIND_LOOKS]]
         return TiledCuts(self.cuts, tiling.tiled, ends)
 
@@ -143,13 +144,13 @@ class Tilings:
         return held + min(self._fullest(each, shares) for each in self._forms(region))
 
     def _forms(self, region: Region) -> list[Region]:
-        """A region with windows, and with rings."""
+        """Return a region with windows, and with ring buffers."""
         if region not in self._ringed:
             self._ringed[region] = region.with_rings(region.may_be_rings)
         return [region, self._ringed[region]]
 
     def _fullest(self, region: Region, shares: Mapping[Value, float]) -> int:
-        """Bytes of rows at the fullest moment, if of those of each value only a share is there."""
+        """Return the maximum of live bytes over all moments, if each value keeps only a share of its rows."""
         windows, _, _ = self.cuts.planner([region]).streams[0]
         held = np.zeros(len(windows.operations) + 1)
         for value, block in (*windows.blocks.items(), *windows.newest.items()):
@@ -158,19 +159,21 @@ class Tilings:
         return round(held.max())
 
     def _needs_behind(self, region: Region) -> list[tuple[int, int]]:
-        """Bytes that are alive at most behind a region of which the result is whole.
+        """Return the largest number of live bytes after a region whose result is resident.
 
-        For each region that may follow, with the number of nodes up to its end, the fewest bytes first.
+        Each region that may follow has an entry: the bytes, and the number of nodes up to its end; the fewest
+        bytes first.
         """
         if region not in self._behind:
             self._behind[region] = self._find_needs_behind(region) or [(NEVER, region.end)]
         return self._behind[region]
 
     def _find_needs_behind(self, region: Region) -> list[tuple[int, int]]:
-        """The same; of those that need more than the first `BEHIND_LOOKS`, not all."""
+        """Return `_needs_behind`; entries after the first `BEHIND_LOOKS` may be missing."""
         found: list[tuple[int, int]] = []
         least = 0
-        # Longer regions do all that shorter ones do: only what these hold whole may take less.
+        # Longer regions contain shorter ones. Only the resident values of the shorter ones may need less in
+        # them.
         for behind in self.cuts.regions_from(region.end):
             enough = last_of_first((need for need, _ in found), BEHIND_LOOKS)
             if least > enough:
@@ -185,21 +188,22 @@ class Tilings:
 
 
 def _held_whole(region: Region) -> int:
-    """Bytes that are alive before a region at least, or behind it."""
+    """Return a lower bound of the bytes that are live before or after a region."""
     return max(sum(v.type.nbytes for v in values) for values in (region.sources, region.fronts))
 
 
 def _alive_behind(planner: StreamPlanner) -> int:
-    """Bytes that are alive at most behind the first region."""
+    """Return the largest number of live bytes after the first region."""
     layers = (index for index, each in enumerate(planner.planned) if each.region > 0)
     return max((planner.alive(index) for index in layers), default=0) * ALIGNMENT
 
 
 class TiledCuts(Cuts):
-    """The cuts of a graph whose first layers are computed tile by tile.
+    """Streaming partitions of a graph whose first layers are computed tile by tile.
 
     Args:
-        behind: how many nodes behind the tiles regions may have, what puts these together not counted.
+        behind: numbers of nodes after the tiles at which a region may end, without the nodes that join the
+            tiles.
     """
 
     def __init__(self, cuts: Cuts, tiled: Tiled, behind: Sequence[int]):
@@ -217,7 +221,7 @@ class TiledCuts(Cuts):
 
     @property
     def ranges(self) -> Ranges:
-        """Those of what tiles compute among them."""
+        """Proved ranges, including the values that tiles compute."""
         layers = (self._layers[node].layer for tile in self.tiled.tiles for node in tile.originals)
         return self.scope.ranges.joined(*(layer.ranges for layer in layers if layer.ranges is not None))
 
@@ -225,9 +229,9 @@ class TiledCuts(Cuts):
         return self._whole.get(value, value)
 
     def _layer(self, node: Node, original: Node | None = None) -> Ranking:
-        """A layer of the tiles, or behind them; `original`: that of which it computes columns."""
+        """Return a layer of a tile, or after the tiles; `original`: node whose columns it computes."""
         if original is not None:
-            # Its own kernels are those of its rows.
+            # The kernels of the whole layer are replaced by kernels for its rows.
             ranking = self._layers[original]
             return replace(ranking, layer=_with_node(ranking.layer, node))
         some = next(iter(self._layers.values())).layer
@@ -236,7 +240,7 @@ class TiledCuts(Cuts):
 
     @cached_property
     def promising(self) -> list[StreamPlanner]:
-        """The tiles with the regions behind them that promise the smallest arenas."""
+        """Partitions with these tiles and the smallest expected arenas."""
         graph = self.tiled.graph
         start = self.tiled.start
         tiles: list[Region] = []
@@ -260,7 +264,7 @@ class TiledCuts(Cuts):
 
 
 def _with_node(layer: LayerContext, node: Node) -> LayerContext:
-    """What is known of a layer, of a node that computes some columns of it."""
+    """Return a layer's context for a node that computes some of its columns."""
     ranges = layer.ranges
     if ranges is not None:
         pairs = zip((*layer.node.inputs, *layer.node.outputs), (*node.inputs, *node.outputs), strict=True)

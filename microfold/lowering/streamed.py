@@ -1,4 +1,4 @@
-"""A model of which some layers are computed row by row, with what is to be said of their calls."""
+"""A model with streamed layers, and the cost of its calls and copies."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from microfold.plan.stream.planner import StreamPlanner
 from microfold.plan.stream.row_node import RowNode, by_rows, following
 from microfold.support.frozen import frozen
 
-# Cycles of a moved byte, the loops and calls around the copies included.
+# Cycles per copied byte, including the loops and calls of the copies.
 MOVED_BYTE = 1.0
-# Times as many cycles as with the kernels that are asked for.
+# A plan is slow if its kernels need this many times the cycles of the fastest kernels.
 SLOW = 1.1
 
 
 @frozen(eq=False)
 class Streamed:
-    """A model of which some parts are computed row by row.
+    """A model that streams some of its layers.
 
     Attributes:
-        rankings: of all layers.
-        chosen: the kernel of each.
-        selection: found the kernels; others may have taken their places, see `with_kernels`.
-        calls: of the kernels.
-        ranges: what is proved about the integers of the graph.
+        rankings: all layers, with the kernels considered for them.
+        chosen: kernel of each layer.
+        selection: exact choice of the kernels; `with_kernels` may have replaced some of them.
+        calls: calls of the kernels.
+        ranges: proved ranges of the integers of the graph.
     """
 
     planner: StreamPlanner
@@ -46,10 +46,10 @@ class Streamed:
     ranges: Ranges
 
     def with_kernels(self, chosen: Sequence[Candidate]) -> Streamed:
-        """The same with other kernels.
+        """Return the model with other kernels.
 
         Raises:
-            InputError: one of them does not compute rows of its layer.
+            InputError: one of the kernels cannot compute rows of its layer.
         """
         if all(one is other for one, other in zip(self.chosen, chosen, strict=True)):
             return self
@@ -59,27 +59,27 @@ class Streamed:
 
     @property
     def rings(self) -> list[Value]:
-        """Whose rows are kept in rings."""
+        """Values whose rows are in ring buffers."""
         return [value for region in self.planner.regions for value in region.rings]
 
     @property
     def carried(self) -> list[Value]:
-        """Whose rows are carried."""
+        """Values whose rows are in copied line buffers."""
         return [value for region in self.planner.regions for value in region.carried]
 
     @property
     def cost(self) -> float:
-        """Estimated cycles of the layers' calls, and of the moves of rows."""
+        """Estimated cycles of the layers' calls, and of the copies of rows."""
         return run_cost(self.rankings, self.chosen) + self.moves
 
     @property
     def moves(self) -> float:
-        """Of the moves alone."""
+        """Estimated cycles of the copies of rows."""
         return MOVED_BYTE * self.memory.moved
 
     @property
     def is_slow(self) -> bool:
-        """Whether the RAM made it take slower kernels than those that the options ask for."""
+        """Whether the RAM forced the choice of kernels that are slower than the fastest ones."""
         return run_cost(self.rankings, self.chosen) > SLOW * least_cost(self.rankings)
 
     @cached_property
@@ -100,10 +100,10 @@ def streamed(
     selection: ChosenKernels,
     ranges: Ranges,
 ) -> Streamed:
-    """A cut with its kernels, and places for all; for arguments see `Streamed`.
+    """Return a partition with its kernels and its memory plan; for arguments see `Streamed`.
 
     Raises:
-        InputError: one of the kernels does not compute rows of its layer.
+        InputError: one of the kernels cannot compute rows of its layer.
     """
     kernels, calls = lowered_calls(rankings, chosen)
     for kernel, each in zip(kernels, planner.planned, strict=True):
@@ -116,7 +116,7 @@ def streamed(
 
 
 def with_rows(node: RowNode, width: int, made: Mapping[Value, RowNode]) -> RowNode | str:
-    """The same with calls for several rows; behind one that was made so, for those that it lets compute."""
+    """Return the node with calls for several rows, or for the rows that the last node in `made` provides."""
     before = [made[value] for value in node.node.operands if value in made]
     if not before:
         return by_rows(node.layer, width)
@@ -125,6 +125,6 @@ def with_rows(node: RowNode, width: int, made: Mapping[Value, RowNode]) -> RowNo
 
 
 def wider(node: RowNode, width: int) -> RowNode | str:
-    """The same with calls for several rows."""
+    """Return the node with calls for several rows."""
     wide = by_rows(node.layer, width)
     return wide if isinstance(wide, str) else wide.addressed(node.by_address)

@@ -1,4 +1,4 @@
-"""The first nodes of a graph for some columns of an image at a time.
+"""Division of the first nodes of a graph into tiles, each for some columns of an image.
 
     %a: int8[1,8,8,4] = conv2d(%x, %w, %b) {... padding=[(1, 1), (1, 1)] ...}
     %y: int8[1,8,8,4] = depthwise_conv2d(%a, %v, %c) {... padding=[(1, 1), (1, 1)] ...}
@@ -11,8 +11,8 @@
     %y.1: int8[1,8,4,4] = depthwise_conv2d(%a.1, %v, %c) {... padding=[(1, 1), (0, 1)] ...}
     %y: int8[1,8,8,4] = concatenate(%y.0, %y.1) {axis=2}
 
-Columns at the seams are computed once for each of the tiles that need them. What is computed row by row keeps
-rows of a tile's width, which is what the tiles are for; see `microfold.lowering.stream_tiles`.
+Columns at the seams are computed once for each of the tiles that need them. Streamed layers then have windows
+with rows of a tile's width, which is the purpose of tiles; see `microfold.lowering.stream_tiles`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ from microfold.support.frozen import frozen
 
 @frozen(eq=False)
 class Tile:
-    """What computes some columns.
+    """Nodes that compute some columns.
 
     Attributes:
-        slices: take columns of what is read and not computed by the tile.
-        nodes: all others, in order.
-        originals: of nodes those of which they compute columns; others slice what the tile has computed.
+        slices: nodes that slice columns from values that the tile reads but does not compute.
+        nodes: all other nodes, in order.
+        originals: for each node that computes columns, the original node; other nodes slice values of the
+            tile.
     """
 
     slices: Sequence[Node]
@@ -54,11 +55,11 @@ class Tile:
 
 @frozen(eq=False)
 class Tiled:
-    """A graph of which some nodes compute columns.
+    """A graph in which some nodes compute columns.
 
     Attributes:
-        start: how many nodes come before the first tile; tiles are behind each other.
-        joins: put the results of tiles together, behind the last one.
+        start: number of nodes before the first tile; the tiles follow each other.
+        joins: nodes after the last tile that join the results of the tiles.
     """
 
     graph: Graph
@@ -68,11 +69,11 @@ class Tiled:
 
 
 def tile_columns(graph: Graph, start: int, end: int, bounds: Sequence[int]) -> Tiled | str:
-    """The graph with some of its nodes tile by tile, or the reason why that cannot be.
+    """Return the graph with some of its nodes divided into tiles, or the reason why that is impossible.
 
     Args:
         start, end: the nodes, ``graph.nodes[start:end]``.
-        bounds: the columns of their results between which tiles lie: the first is 0, the last their width.
+        bounds: columns of the results at which tiles begin and end; the first is 0, the last is the width.
     """
     nodes, behind = graph.nodes[start:end], graph.nodes[end:]
     read_behind = {value for node in behind for value in node.operands}
@@ -104,12 +105,12 @@ class _Columns:
     """Columns of the results of some nodes.
 
     Attributes:
-        suffix: of the names of its values.
-        needed: of each value, the columns that are read.
-        parts: what computes the columns of each node.
-        slices, made: the nodes that do, in order.
-        results: by the values of which they compute columns.
-        cut: columns of these, where they have more.
+        suffix: suffix of the names of its values.
+        needed: the columns of each value that are read.
+        parts: operator and operand columns of each node.
+        slices, made: the created nodes, in order.
+        results: created values, by the values whose columns they have.
+        cut: slices of these values, if only some of their columns are read.
     """
 
     graph: Graph
@@ -124,7 +125,7 @@ class _Columns:
     cut: dict[tuple[Value, Columns], Value] = field(default_factory=dict[tuple[Value, Columns], Value])
 
     def find(self) -> str | None:
-        """Find the columns that are needed of everything; the reason if some node has no columns."""
+        """Find the needed columns of all values; return the reason if some node cannot compute columns."""
         for node in reversed(self.nodes):
             found = self._part(node)
             if isinstance(found, str):
@@ -138,22 +139,22 @@ class _Columns:
 
     def _part(self, node: Node) -> ColumnPart | str:
         if len(node.outputs) != 1 or node.output not in self.needed:
-            return "it has other results than one that is read"
+            return "it must have a single result that is read"
         if any(step.operands or step.op.pattern is not Pattern.ELEMENTWISE for step in node.epilogue):
-            return "its epilogue needs more than the element at hand"
+            return "its epilogue must be elementwise, without operands"
         types = [value.type if value is not None else None for value in node.inputs]
         found = column_part(node.op, types, self.needed[node.output])
         if isinstance(found, str):
             return found
         for value, columns in zip(node.inputs, found.operands, strict=True):
             if value is not None and (value in self.graph.constants) != (columns is None):
-                return f"it reads %{value.brief} in another way than column by column"
+                return f"it must read %{value.brief} column by column"
             if columns is not None and value is not None and value.type.rank != 4:
                 return f"columns are those of images [1, H, W, C]; it reads %{value.brief} as {value.type}"
         return found
 
     def build(self) -> None:
-        """Make the nodes."""
+        """Create the nodes."""
         computed = {node.output for node in self.nodes}
         for value, columns in self.needed.items():
             if value not in computed:
@@ -172,7 +173,7 @@ class _Columns:
             self.results[node.output] = made.output
 
     def columns(self, value: Value, columns: Columns) -> Value:
-        """Some columns of a value: what the tile has of it, or a slice of that."""
+        """Return some columns of a value: the tile's value, or a slice of it."""
         if (value, columns) not in self.cut:
             source = self.results[value]
             name = f"{source.name}/{columns[0]}"
@@ -181,7 +182,7 @@ class _Columns:
 
 
 def _sliced(source: Value, there: Columns, columns: Columns, name: str, nodes: list[Node]) -> Value:
-    """Columns of those that there are; what takes them, if these are not all, comes to the nodes."""
+    """Return the columns, as the source itself or as a slice of it, whose node is appended to `nodes`."""
     if columns == there:
         return source
     shape = source.type.shape

@@ -1,4 +1,4 @@
-"""Lower bounds of the arena that cuts need, from the calls that compute whole tensors."""
+"""Lower bounds of the arena of streaming partitions, from the calls that compute whole tensors."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from microfold.plan.stream.region import Region
 
 
 class WholeNeeds:
-    """Bytes that each call of a graph needs at least where it computes whole tensors.
+    """Lower bounds of the bytes that each call of a graph needs if it computes whole tensors.
 
-    A call outside of all regions needs as much as in a graph without regions: what it reads and computes is
-    held whole, and so is all that lives beside it.
+    A call outside of all regions needs as much as in a graph without regions, because all its operands, its
+    results and all other live values are resident.
 
     Args:
-        rankings: of all computing nodes; the fastest kernels are taken, without scratch.
+        rankings: layers of all computing nodes; the bounds assume the fastest kernels, without scratch.
         elsewhere: values that own storage outside of the arena.
 
     Attributes:
-        behind: the most that any call needs which comes behind so many nodes, by this number of nodes.
-        at_ends: bytes that are held whole before the first call or behind the last one: inputs and outputs.
+        behind: by number of nodes, the largest need of any call after these nodes.
+        at_ends: bytes that are resident before the first call or after the last one: inputs and outputs.
     """
 
     def __init__(self, graph: Graph, rankings: Mapping[Node, Ranking], elsewhere: Collection[Value]):
@@ -51,7 +51,7 @@ class WholeNeeds:
         self.behind = [*accumulate(last_first, max, initial=0)][::-1]
 
     def outside(self, regions: Sequence[Region]) -> int:
-        """Return the most that any call outside of the regions needs."""
+        """Return the largest need of any call outside of the regions."""
         streamed = {each.node for region in regions for each in region.nodes}
         whole = (node for node in regions[-1].graph.nodes if node not in streamed)
         return max((self._needs.get(node, 0) for node in whole), default=0)

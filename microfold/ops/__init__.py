@@ -1,4 +1,4 @@
-"""All operators; importing this package makes every operator's name known to the text form."""
+"""Operators of the IR. Importing this package makes every operator's name known to the text form."""
 
 from importlib import import_module
 from pkgutil import walk_packages

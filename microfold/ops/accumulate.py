@@ -10,14 +10,14 @@ from microfold.arithmetic import numerics
 from microfold.ir.op import require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 
-MAX_INT16_SHIFT = 7  # the reference's 64-bit multiplication takes no larger one
+MAX_INT16_SHIFT = 7  # largest shift of the reference's 64-bit multiplication
 
-# Activation and filter types that have a meaning, and the type of the bias that goes with them.
+# Supported types of activations and weights, with the allowed types of the bias.
 BIAS_DTYPES: dict[tuple[DType, DType], tuple[DType, ...]] = {
     (DType.FLOAT32, DType.FLOAT32): (DType.FLOAT32,),
     (DType.FLOAT16, DType.FLOAT16): (DType.FLOAT16,),
     (DType.INT8, DType.INT8): (DType.INT32,),
-    # Legacy uint8 weights without their zero point, which need nine bits.
+    # Legacy uint8 weights minus their zero point, which need nine bits.
     (DType.INT8, DType.INT16): (DType.INT32,),
     (DType.INT16, DType.INT8): (DType.INT64, DType.INT32),
 }
@@ -26,10 +26,10 @@ BIAS_DTYPES: dict[tuple[DType, DType], tuple[DType, ...]] = {
 def check_accumulation(
     op: str, x: TensorType, weights: TensorType, bias: TensorType | None, channels: int, out: ElementType
 ) -> None:
-    """The type rule that all product-sum operators share.
+    """Check the type rule that all product-sum operators share.
 
     Raises:
-        TypeRuleError: element types do not go together, or a quantisation is missing.
+        TypeRuleError: the combination of element types is not supported, or a quantisation is missing.
     """
     key = (x.dtype, weights.dtype)
     require(
@@ -57,16 +57,17 @@ def check_accumulation(
 
 
 def has_wide_sums(x: TensorType, bias: TensorType | None) -> bool:
-    """Return whether sums have 64 bits, and multipliers are reduced to 16.
+    """Return whether accumulators have 64 bits; multipliers are then reduced to 16 bits.
 
-    The bias decides, as in the reference: with int16 activations an int32 bias means sums of 32 bits, which
-    wrap round, and the whole multiplier. Sums of int8 activations always have 32 bits.
+    This depends on the bias, as in the reference. With int16 activations, an int32 bias implies accumulators
+    of 32 bits, which wrap around, and a full multiplier. Accumulators of int8 activations always have 32
+    bits.
     """
     return x.dtype is DType.INT16 and (bias is None or bias.dtype is not DType.INT32)
 
 
 def check_int16_multiplier(op: str, largest: numerics.Multiplier) -> None:
-    """Check the largest multiplier of sums of 64 bits against the reference's 64-bit multiplication.
+    """Check the largest multiplier of 64-bit accumulators against the reference's 64-bit multiplication.
 
     Raises:
         TypeRuleError: the multiplier is larger.
@@ -78,10 +79,10 @@ def check_int16_multiplier(op: str, largest: numerics.Multiplier) -> None:
 
 
 def check_symmetric(op: str, filters: TensorType, axis: int) -> None:
-    """The type rule of convolutions' filters: zero points 0, scales per tensor or along one axis.
+    """Check the type rule of convolution filters: zero points 0, and scales per tensor or along one axis.
 
     Raises:
-        TypeRuleError: they are not so.
+        TypeRuleError: the filters violate the rule.
     """
     if filters.quant is not None:
         require(not any(filters.quant.zero_points), f"{op}: filter zero points must be 0")
@@ -89,12 +90,12 @@ def check_symmetric(op: str, filters: TensorType, axis: int) -> None:
 
 
 def output_multipliers(x: Quant, weights: Quant, out: Quant, channels: int) -> tuple[Array, Array]:
-    """Mantissas and shifts, int32 [channels]: effective scale ``in * weights[c] / out`` in double."""
+    """Return mantissas and shifts, int32 [channels], of the scale ``in * weights[c] / out`` in double."""
     scales = weights.scales if weights.axis is not None else weights.scales * channels
     return _multipliers(x.scale, scales, out.scale)
 
 
-# Kernels, and rows of a layer, ask for the same ones.
+# Kernels and streamed rows of a layer ask for the same multipliers repeatedly.
 @functools.lru_cache(maxsize=256)
 def _multipliers(x: float, scales: tuple[float, ...], out: float) -> tuple[Array, Array]:
     pairs = [numerics.effective_multiplier([x, s], out) for s in scales]
@@ -104,10 +105,10 @@ def _multipliers(x: float, scales: tuple[float, ...], out: float) -> tuple[Array
 
 
 def requantize(acc: Array, mantissas: Array, shifts: Array, out: ElementType, *, wide: bool) -> Array:
-    """Scale accumulators [..., channels] to the output's integers.
+    """Requantise accumulators [..., channels] to the output's integers.
 
     Args:
-        wide: accumulators have 64 bits, see `has_wide_sums`; others wrap round at 32.
+        wide: whether accumulators have 64 bits, see `has_wide_sums`; otherwise they wrap around at 32 bits.
     """
     assert out.quant is not None
     if wide:
@@ -119,7 +120,7 @@ def requantize(acc: Array, mantissas: Array, shifts: Array, out: ElementType, *,
 
 
 def finish(acc: Array, x: Tensor, weights: Tensor, bias: Tensor | None, out: ElementType) -> Array:
-    """Add the bias to sums of products [..., channels] of `widened` images, and scale them to the output."""
+    """Add the bias to sums [..., channels] of `widened` operands, and requantise them to the output."""
     if x.type.dtype.is_float:
         with np.errstate(over="ignore"):
             return (acc + (bias.data if bias is not None else np.float32(0))).astype(out.dtype.numpy)
@@ -133,16 +134,16 @@ def finish(acc: Array, x: Tensor, weights: Tensor, bias: Tensor | None, out: Ele
 
 
 def widened(x: Tensor) -> Array:
-    """What products are summed up of: floats as float32, integers `centred`."""
+    """Return operands of exact products: floats as float32, integers `centred`."""
     return x.data.astype(np.float32, copy=False) if x.type.dtype.is_float else centred(x)
 
 
 def centred(x: Tensor) -> Array:
-    """Integers minus zero point, as float64: products and sums below 2^53 are exact, and fast."""
+    """Return integers minus zero point as float64, in which products and sums below 2^53 are exact."""
     zero_point = x.type.quant.zero_points[0] if x.type.quant is not None else 0
     return x.data.astype(np.float64) - zero_point
 
 
 def exact_int(acc: Array) -> Array:
-    """Back to int64 from a float64 that holds exact integers."""
+    """Return a float64 array of exact integers as int64."""
     return np.rint(acc).astype(np.int64)

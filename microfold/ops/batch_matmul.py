@@ -1,4 +1,4 @@
-"""Matrix products of two computed values."""
+"""Matrix product of two values that are both computed at run time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class BatchMatmul(Op):
-    """``first [..., M, K]`` times ``second [..., K, N]`` gives [..., M, N]; leading axes broadcast.
+    """Product of ``first [..., M, K]`` and ``second [..., K, N]``: [..., M, N]; leading axes broadcast.
 
     Attributes:
-        transpose_first: the first operand is [..., K, M].
-        transpose_second: the second operand is [..., N, K].
+        transpose_first: whether the first operand is [..., K, M].
+        transpose_second: whether the second operand is [..., N, K].
     """
 
     name: ClassVar[str] = "batch_matmul"
@@ -47,7 +47,7 @@ class BatchMatmul(Op):
             require_per_tensor("batch_matmul", first=first, second=second, output=self.out)
             assert first.quant is not None
             assert second.quant is not None
-            # Raises where the scales have no multiplier.
+            # Raises an error if the scales have no multiplier.
             multiplier = self.multiplier(first.quant, second.quant)
             if accumulate.has_wide_sums(first, None):
                 accumulate.check_int16_multiplier("batch_matmul", multiplier)
@@ -67,7 +67,7 @@ class BatchMatmul(Op):
         return TensorType(self.out.dtype, (*batch, rows, columns), self.out.quant)
 
     def multiplier(self, first: Quant, second: Quant) -> Multiplier:
-        """``scale_1 * scale_2 / scale_out``."""
+        """Return the multiplier of ``scale_1 * scale_2 / scale_out``."""
         assert self.out.quant is not None
         return numerics.effective_multiplier([first.scale, second.scale], self.out.quant.scale)
 

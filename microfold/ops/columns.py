@@ -1,7 +1,8 @@
-"""Columns of an operator's result, computed from columns of its operands.
+"""Column parts: columns of an operator's result, computed from columns of its operands.
 
-As with bands of rows (`microfold.ops.rows`), they are the same operator on smaller images. But these have no
-columns of padding: where windows leave the image, at its left and its right edge, the operator pads itself.
+Like a band of rows (`microfold.ops.rows`), a part is the same operator on smaller images. Unlike a band, it
+has no columns of padding in its operands. If windows exceed the left or right edge of the image, the operator
+pads::
 
     reference(x)[:, :, start:stop] == part.op.reference(x[:, :, first:last] for first, last in part.operands)
 """
@@ -24,8 +25,8 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import Pair, Window
 from microfold.support.frozen import frozen
 
-COLUMNS = 2  # the axis of NHWC images
-Columns = Pair  # from the first to before the second
+COLUMNS = 2  # axis of NHWC images
+Columns = Pair  # first column, and the one after the last
 Operands = Sequence[TensorType | None]
 
 
@@ -34,8 +35,9 @@ class ColumnPart:
     """Some columns of an operator's result.
 
     Attributes:
-        op: computes them, and nothing else, from what `operands` says.
-        operands: the columns that it reads of each of the operator's; None: all of it, or it is absent.
+        op: operator that computes only these columns from `operands`.
+        operands: columns that it reads of each operand of the original operator; None if it reads all of the
+            operand, or if the operand is absent.
     """
 
     op: Op
@@ -43,14 +45,14 @@ class ColumnPart:
 
 
 def column_part(op: Op, operands: Operands, columns: Columns) -> ColumnPart | str:
-    """What computes some columns of an operator's result, or the reason why nothing does.
+    """Return the part that computes some columns of an operator's result, or the reason why there is none.
 
     Args:
-        operands: the types of the whole operator's.
-        columns: of the result; at least one.
+        operands: types of the operands of the whole operator.
+        columns: columns of the result; at least one.
     """
     if op.is_view:
-        return "it computes nothing: its result lies where its operand is"
+        return "it is a view: its result shares the memory of its operand"
     rule = next((RULES[kind] for kind in type(op).__mro__ if kind in RULES), None)
     if rule is None and op.pattern in (Pattern.ELEMENTWISE, Pattern.BROADCAST):
         rule = _elementwise
@@ -69,14 +71,14 @@ def column_part(op: Op, operands: Operands, columns: Columns) -> ColumnPart | st
         if operand is not None and part is not None:
             axis = operand.rank - 2
             if math.prod(operand.shape[: axis - 1]) != 1:
-                return f"columns are those of one image; it reads {operand}"
+                return f"columns must be those of one image; it reads {operand}"
             if operand.quant is not None and operand.quant.axis == axis:
-                return "scales run along the columns of what it reads"
+                return "the scales of an operand vary along its columns"
     return found
 
 
 def _elementwise(op: Op, operands: Operands, columns: Columns) -> ColumnPart:
-    """Column for column; what is broadcast over columns is read whole."""
+    """Return a part that reads the same columns; an operand that broadcasts over columns is read whole."""
     width = op.infer_all(operands)[0].shape[COLUMNS]
     parts = [columns if x is not None and x.rank >= 2 and x.shape[-2] == width else None for x in operands]
     return ColumnPart(op, tuple(parts))
@@ -89,7 +91,7 @@ def _broadcast_to(op: Op, operands: Operands, columns: Columns) -> ColumnPart:
 
 
 def _inside(window: Window, columns: Columns, width: int) -> tuple[Columns, Pair]:
-    """The columns of an image that windows cover, and those of padding to the left and the right of them."""
+    """Return the columns of an image that windows cover, and the padding to the left and right of them."""
     step, left = window.strides[1], window.padding[1][0]
     first, last = columns[0] * step - left, (columns[1] - 1) * step - left + window.extent[1]
     start, stop = min(max(first, 0), width), min(max(last, 0), width)
@@ -118,7 +120,7 @@ def _windows(
     assert x is not None
     part, padding = _inside(window, columns, x.shape[COLUMNS])
     if part[0] == part[1]:
-        return "some of its windows have nothing but padding in them"
+        return "some of its windows contain only padding"
     smaller = replace(op, padding=(op.padding[0], padding))
     return ColumnPart(smaller, (part, *(None for _ in operands[1:])))
 
@@ -132,7 +134,7 @@ def _pad(op: Op, operands: Operands, columns: Columns) -> ColumnPart | str:
     window = Window((1, 1), (1, 1), (1, 1), (op.padding[1], op.padding[COLUMNS]))
     part, padding = _inside(window, columns, x.shape[COLUMNS])
     if part[0] == part[1]:
-        return "some of its columns are nothing but padding"
+        return "some of its columns are only padding"
     smaller = replace(op, padding=(*op.padding[:COLUMNS], padding, *op.padding[COLUMNS + 1 :]))
     return ColumnPart(smaller, (part, *(None for _ in operands[1:])))
 
@@ -140,7 +142,7 @@ def _pad(op: Op, operands: Operands, columns: Columns) -> ColumnPart | str:
 def _concatenate(op: Op, operands: Operands, columns: Columns) -> ColumnPart | str:
     assert isinstance(op, Concatenate)
     if op.axis == COLUMNS:
-        return "it puts columns behind each other"
+        return "it concatenates along the columns"
     return ColumnPart(op, tuple(columns for _ in operands))
 
 

@@ -1,4 +1,4 @@
-"""Boxes of a detector: decoded, of those that overlap the best kept, and sorted by their scores."""
+"""Post-processing of detections: decoded boxes after non-maximum suppression, sorted by score."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ CORNERS = 4
 @register
 @frozen
 class DetectionPostprocess(Op):
-    """The best boxes among those around `anchors`, by greedy non-maximum suppression.
+    """Best boxes around `anchors`, selected by greedy non-maximum suppression.
 
-    A box is dropped if its overlap with a better one of its class, the intersection divided by the union, is
-    above a threshold. Of equal scores the box with the lower index comes first, of equal classes the lower
-    one. What stands behind the boxes found is 0; the references leave much of it as it was.
+    A box is dropped if its overlap with a better box of its class, the intersection divided by the union, is
+    above a threshold. Of boxes with equal scores, the one with the lower index comes first; of a box's
+    classes with equal scores also. Unused rows of the results are 0; the references leave most of them
+    unchanged.
 
     ==================  ===================  ==========================================================
     operands            encodings            [1, boxes, 4 or more]: y, x, height, width
@@ -30,21 +31,24 @@ class DetectionPostprocess(Op):
                         anchors              float32 [boxes, 4]: y, x of the centre, height, width
     results, float32    boxes                [1, detections, 4]: lowest y and x, highest y and x
                         classes, scores      [1, detections]
-                        count                [1]: of boxes found
+                        count                [1]: number of boxes found
     ==================  ===================  ==========================================================
 
-    Facts: https://github.com/tensorflow/tflite-micro/blob/main/tensorflow/lite/micro/kernels/detection_postprocess.cc
+    Sources:
+    https://github.com/tensorflow/tflite-micro/blob/main/tensorflow/lite/micro/kernels/detection_postprocess.cc
     and tensorflow/lite/kernels/detection_postprocess.cc of TensorFlow.
 
     Attributes:
-        classes: without the background.
-        max_detections: boxes to find.
-        max_classes: rows per box. Where not `regular`, each box is there as often, with its best classes.
-        per_class: boxes to find of one class, where `regular`.
-        score_threshold: least score of a box.
-        overlap_threshold: largest overlap, in (0, 1].
-        scales: that y, x, height and width are divided by.
-        regular: suppression within each class; else one for all, by each box's best class.
+        classes: number of classes, without the background.
+        max_detections: maximum number of boxes.
+        max_classes: rows per box. Unless `regular`, each box has this many rows, one for each of its best
+            classes.
+        per_class: maximum number of boxes of one class, if `regular`.
+        score_threshold: minimum score of a box.
+        overlap_threshold: maximum overlap, in (0, 1].
+        scales: divisors of y, x, height and width.
+        regular: whether suppression is done within each class; otherwise it is done once for all classes, by
+            the best class of each box.
     """
 
     name: ClassVar[str] = "detection_postprocess"
@@ -60,7 +64,7 @@ class DetectionPostprocess(Op):
 
     @property
     def rows(self) -> int:
-        """Detections that there is room for."""
+        """Number of rows of the results."""
         return self.max_detections * self.max_classes
 
     def infer(self, encodings: TensorType, scores: TensorType, anchors: TensorType) -> tuple[TensorType, ...]:
@@ -105,7 +109,7 @@ class DetectionPostprocess(Op):
         return tuple(TensorType(DType.FLOAT32, shape) for shape in shapes)
 
     def operations(self, encodings: TensorType, scores: TensorType, anchors: TensorType) -> int:
-        """At worst: every box against all that are kept."""
+        """Return the operations of the worst case, in which every box is compared with all boxes kept."""
         del anchors
         kept = (
             min(self.per_class, self.max_detections) * self.classes if self.regular else self.max_detections
@@ -124,7 +128,7 @@ class DetectionPostprocess(Op):
         return boxes, classes, best, np.array([count], np.float32)
 
     def _corners(self, encodings: Array, anchors: Array) -> Array:
-        """Corners of all boxes, [boxes, 4]: centre and half size in double, each cut to float32."""
+        """Return the corners of all boxes, [boxes, 4]: centre and half size in double, rounded to float32."""
         scales = np.array(self.scales, np.float32).astype(np.float64)
         codes, sizes = encodings.astype(np.float64) / scales, anchors[:, 2:].astype(np.float64)
         with np.errstate(all="ignore"):
@@ -133,7 +137,7 @@ class DetectionPostprocess(Op):
             return np.concatenate((centres - halves, centres + halves), axis=1)
 
     def _fast(self, corners: Array, values: Array) -> list[tuple[int, int, int]]:
-        """Row, box and class of each detection."""
+        """Return row, box and class of each detection, with one suppression for all classes."""
         labels = np.argsort(-values, axis=1, kind="stable")[:, : self.max_classes]
         kept = self._kept(corners, values.max(axis=1), self.max_detections)
         return [
@@ -143,7 +147,7 @@ class DetectionPostprocess(Op):
         ]
 
     def _regular(self, corners: Array, values: Array) -> list[tuple[int, int, int]]:
-        """The same; of all classes' boxes the best, class by class."""
+        """Return row, box and class of each detection: the best boxes after suppression within each class."""
         found: list[tuple[int, int]] = []
         for label in range(self.classes):
             found += [(box, label) for box in self._kept(corners, values[:, label], self.per_class)]
@@ -151,7 +155,7 @@ class DetectionPostprocess(Op):
         return [(row, box, label) for row, (box, label) in enumerate(found)]
 
     def _kept(self, corners: Array, scores: Array, limit: int) -> list[int]:
-        """The boxes that suppression leaves, the best first."""
+        """Return the boxes that remain after suppression, the best first."""
         (left,) = np.nonzero(scores >= np.float32(self.score_threshold))
         left = left[np.argsort(-scores[left], kind="stable")]
         kept: list[int] = []
@@ -163,12 +167,12 @@ class DetectionPostprocess(Op):
 
 
 def _real(x: Tensor) -> Array:
-    """What the elements mean, float32."""
+    """Return the real values of the elements, float32."""
     return x.data if x.type.quant is None else Dequantize().reference(x)
 
 
 def _overlaps(box: Array, others: Array) -> Array:
-    """Intersection divided by union of a box and each of the others, in float32; 0 without an area."""
+    """Return the intersection over union of a box and each other box, in float32; 0 if an area is 0."""
     with np.errstate(all="ignore"):
         lengths = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
         common = np.maximum(lengths, np.float32(0)).prod(axis=1, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""What hybrid product sums share: activations of `dynamic_quantize`, integer weights, float32 results."""
+"""Type rules of hybrid product sums: activations of `dynamic_quantize`, integer weights, float32 results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from microfold.ir.op import require
 from microfold.ir.types import Array, DType, TensorType
 
-# Sums of so many products of [-255, 255] and int8 have 32 bits.
+# Maximum number of products of [-255, 255] and int8 whose sum fits 32 bits.
 MAX_DEPTH = (2**31 - 1) // (255 * 128)
 
 
@@ -21,14 +21,14 @@ def check_hybrid(
     axis: int,
     depth: int,
 ) -> None:
-    """The type rule of those whose weights are quantised per tensor or per channel.
+    """Check the type rule of hybrid operators with weights quantised per tensor or per channel.
 
     Args:
-        axis: of the weights, along which their scales may run: that of the output channels.
-        depth: products in a sum.
+        axis: axis of the weights' output channels, along which their scales may vary.
+        depth: number of products in a sum.
 
     Raises:
-        TypeRuleError: element types or shapes do not go together, or the weights are not quantised so.
+        TypeRuleError: the operands violate the rule.
     """
     check_operands(op, x, weights, bias, steps, axis=axis, depth=depth)
     require(weights.quant is not None, f"{op}: the weights must be quantised")
@@ -49,7 +49,7 @@ def check_operands(
     axis: int,
     depth: int,
 ) -> None:
-    """The type rule that all of them share; see `check_hybrid`."""
+    """Check the type rule that all hybrid operators share; see `check_hybrid`."""
     require(
         (x.dtype, weights.dtype) == (DType.INT16, DType.INT8) and x.quant is None,
         f"{op}: needs int16 activations without a scale and int8 weights; they are {x} and {weights}",
@@ -64,21 +64,21 @@ def check_operands(
         f"{op}: there must be {x.shape[0]} float32 steps, one for each index of the first axis; they are "
         f"{steps}",
     )
-    require(depth <= MAX_DEPTH, f"{op}: a sum may have {MAX_DEPTH} products; it has {depth}")
+    require(depth <= MAX_DEPTH, f"{op}: a sum can have at most {MAX_DEPTH} products; it has {depth}")
 
 
 def weight_scales(weights: TensorType, axis: int) -> Array:
-    """float32 [channels]: the scale of each output channel's weights."""
+    """Return the scale of each output channel's weights, float32 [channels]."""
     assert weights.quant is not None
     return np.broadcast_to(np.array(weights.quant.scales, np.float32), weights.shape[axis])
 
 
 def has_common_scale(weights: TensorType) -> bool:
-    """Whether the weights of all channels have the same scale, however it is written."""
+    """Return whether the weights of all channels have the same scale, given once or repeated."""
     assert weights.quant is not None
     return len(set(weights.quant.scales)) == 1
 
 
 def per_row(steps: Array, rank: int) -> Array:
-    """Steps that broadcast along the first axis of a result of that rank."""
+    """Return steps that broadcast along the first axis of a result with `rank` axes."""
     return steps.reshape(-1, *(1,) * (rank - 1))

@@ -1,8 +1,8 @@
-"""Images in any layout, for operators whose meaning is written for NHWC.
+"""Images in any layout, for operators that are defined for NHWC.
 
-Operators over height and width have an attribute `layout`: that of the image they read and of the one they
-give. Their filters stay as each operator says (OHWI …) in every layout, because kernels pack them at compile
-time. Kernels compute NHWC; `convert_layout` brings a graph there.
+Operators over height and width have an attribute `layout`, for the image that they read and the one that they
+produce. Their filters always have the operator's own layout (e.g. OHWI), because kernels pack them at compile
+time. Kernels compute in NHWC; `convert_layout` converts a graph to it.
 """
 
 from __future__ import annotations
@@ -16,46 +16,46 @@ from microfold.ir.types import Array, Tensor, TensorType
 
 
 def layout_of(op: Op) -> str | None:
-    """The layout of an operator that has one."""
+    """Return the layout of an operator; None if it has none."""
     return getattr(op, "layout", None)
 
 
 def with_layout(op: Op, layout: str) -> Op:
-    """The same operator over images in another layout."""
+    """Return the same operator for images in another layout."""
     fields: dict[str, Any] = {"layout": layout}
     return replace(op, **fields)
 
 
 def refuses_layout(op: Op) -> str | None:
-    """Why what is written for NHWC does not fit the operator; None if it does."""
+    """Return the reason why rules for NHWC do not apply to the operator; None if they do."""
     layout = layout_of(op)
     return None if layout in (None, layouts.NHWC) else f"its layout is {layout}, not {layouts.NHWC}"
 
 
 def image_axis(op: Op, name: str) -> int:
-    """Where an axis of the operator's images stands; without a layout, as in NHWC. Not for blocked ones."""
+    """Return the index of an axis of the operator's images, in NHWC by default; not for blocked layouts."""
     return (layout_of(op) or layouts.NHWC).index(name)
 
 
 def refuses_blocks(op: Op) -> str | None:
-    """Why what is written for whole axes does not fit the operator; None if it does."""
+    """Return the reason why rules for undivided axes do not apply to the operator; None if they do."""
     layout = layout_of(op)
     blocked = layout is not None and layouts.is_blocked(layout)
     return f"its layout {layout} divides an axis" if blocked else None
 
 
 def nhwc_type(op: str, x: TensorType, layout: str) -> TensorType:
-    """The type that an image has in NHWC.
+    """Return the type of an image after conversion to NHWC.
 
     Raises:
-        TypeRuleError: it is no image in the layout.
+        TypeRuleError: the type is not an image in this layout.
     """
     layouts.check_image(layout, op)
     return _moved(x, layout, layouts.NHWC, op)
 
 
 def from_nhwc_type(op: str, x: TensorType, layout: str) -> TensorType:
-    """The type that an NHWC image has in the layout."""
+    """Return the type of an NHWC image after conversion to the layout."""
     return _moved(x, layouts.NHWC, layout, op)
 
 
@@ -66,7 +66,7 @@ def _moved(x: TensorType, source: str, target: str, op: str) -> TensorType:
 
 
 def to_nhwc(x: Tensor, layout: str) -> Tensor:
-    """The image in NHWC."""
+    """Return the image in NHWC."""
     if layout == layouts.NHWC:
         return x
     transform = layouts.between(layout, layouts.NHWC, x.type.shape)
@@ -74,5 +74,5 @@ def to_nhwc(x: Tensor, layout: str) -> Tensor:
 
 
 def from_nhwc(data: Array, layout: str) -> Array:
-    """The elements of an NHWC image in the layout."""
+    """Return the elements of an NHWC image in the layout."""
     return data if layout == layouts.NHWC else layouts.between(layouts.NHWC, layout, data.shape).apply(data)

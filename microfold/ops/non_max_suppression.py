@@ -1,4 +1,4 @@
-"""Non-maximum suppression: a detector's best boxes that do not overlap a better one."""
+"""Non-maximum suppression: the best boxes of a detector that do not overlap a better one."""
 
 from __future__ import annotations
 
@@ -13,37 +13,38 @@ from microfold.support.frozen import frozen
 CORNERS = 4
 _FLOAT, _INTEGER = TensorType(DType.FLOAT32, ()), TensorType(DType.INT32, ())
 
-# A box's score, its index, and the number of boxes chosen before that it has been held against already.
+# Score and index of a box, and the number of chosen boxes with which it has already been compared.
 _Candidate = tuple[np.float32, int, int]
 
 
 @register
 @frozen
 class NonMaxSuppression(Op):
-    """The best boxes, best first; a box is dropped if its overlap with one chosen before reaches a threshold.
+    """Best boxes, best first; a box is dropped if its overlap with a box chosen before reaches a threshold.
 
-    An overlap is the intersection divided by the union. With `soft`, one below the threshold multiplies the
-    score by ``exp(-overlap^2 / (2 sigma))``, and the box waits for its turn again. Boxes are kept in a binary
-    heap: it decides which of two equal scores comes first, in the order that the reference has. A box without
-    an area overlaps nothing, itself included, and is chosen again and again. Rows behind the boxes chosen
-    are 0.
+    An overlap is the intersection divided by the union. With `soft`, an overlap below the threshold
+    multiplies the score by ``exp(-overlap^2 / (2 sigma))``, and the box is queued again. Boxes are kept in a
+    binary heap, which determines the order of equal scores exactly as in the reference. A box without an area
+    overlaps no box, not even itself, and is therefore chosen repeatedly. Unused rows of the results are 0.
 
     ==================  ====================  =======================================================
     operands            boxes                 float32 [n, 4]: y and x of two opposite corners
                         scores                float32 [n]
-                        limit                 int32 []: of boxes to choose; not above `size`
+                        limit                 int32 []: maximum number of boxes, at most `size`
                         overlap_threshold     float32 []
                         score_threshold       float32 []: scores must be above it
-                        sigma                 float32 [], if `soft`; not above 0: no score is changed
+                        sigma                 float32 [], if `soft`; scores do not change if it is <= 0
     results             indices               int32 [size]
                         scores                float32 [size], if `soft`
                         count                 int32 []
     ==================  ====================  =======================================================
 
-    Facts: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/kernels/internal/reference/non_max_suppression.h
+    Source:
+    https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/kernels/internal/reference/non_max_suppression.h
 
     Attributes:
         size: rows of the results.
+        soft: whether overlaps reduce scores.
     """
 
     name: ClassVar[str] = "non_max_suppression"
@@ -76,14 +77,14 @@ class NonMaxSuppression(Op):
         )
         require(
             sigma == (_FLOAT if self.soft else None),
-            f"{self.name}: sigma must be one float32 where soft, else missing; it is {sigma}",
+            f"{self.name}: sigma must be one float32 if soft, else missing; it is {sigma}",
         )
         indices = TensorType(DType.INT32, (self.size,))
         chosen = (TensorType(DType.FLOAT32, (self.size,)),) if self.soft else ()
         return (indices, *chosen, _INTEGER)
 
     def operations(self, boxes: TensorType, *others: TensorType) -> int:
-        """At worst: every box against all that are chosen."""
+        """Return the operations of the worst case, in which every box is compared with all chosen boxes."""
         del others
         return boxes.shape[0] * (self.size + 64)
 
@@ -116,10 +117,10 @@ def _choose(
     score_threshold: np.float32,
     exponent: np.float32 | None,
 ) -> list[tuple[np.float32, int]]:
-    """Return scores and indices of the boxes chosen.
+    """Return scores and indices of the chosen boxes.
 
     Args:
-        exponent: times an overlap's square, of the factor of a score; None: no score is changed.
+        exponent: factor e of the score's decay ``exp(e * overlap^2)``; None if scores do not change.
     """
     heap: list[_Candidate] = []
     for index, score in enumerate(scores):
@@ -143,13 +144,13 @@ def _choose(
         if score == before:
             chosen.append((score, index))
         if score > score_threshold:
-            # One that was chosen comes back, too, and drops out where it overlaps itself.
+            # A chosen box is also queued again, and is dropped when it is compared with itself.
             _push(heap, (score, index, known))
     return chosen
 
 
 def _push(heap: list[_Candidate], item: _Candidate) -> None:
-    """Add a candidate to a heap whose first has the highest score."""
+    """Add a candidate to a heap with the highest score first."""
     heap.append(item)
     _rise(heap, len(heap) - 1, item)
 
@@ -162,7 +163,7 @@ def _rise(heap: list[_Candidate], place: int, item: _Candidate) -> None:
 
 
 def _pop(heap: list[_Candidate]) -> _Candidate:
-    """Remove the first: better children rise, of equal ones the second, and the last rises from below."""
+    """Remove and return the first item: better children move up, then the last item is sifted up."""
     first, last = heap[0], heap.pop()
     place = 0
     while 2 * place + 1 < len(heap):
@@ -177,7 +178,7 @@ def _pop(heap: list[_Candidate]) -> _Candidate:
 
 
 def _overlap(a: Array, b: Array) -> np.float32:
-    """Intersection divided by union, in float32; 0 without an area."""
+    """Return intersection over union, in float32; 0 if an area is 0."""
     lows, highs = np.minimum([a[:2], b[:2]], [a[2:], b[2:]]), np.maximum([a[:2], b[:2]], [a[2:], b[2:]])
     areas = np.prod(highs - lows, axis=1)
     if (areas <= 0).any():

@@ -51,18 +51,17 @@ class _Pool2D(Op):
         return from_nhwc(self.pooled(to_nhwc(x, self.layout)), self.layout)
 
     def pooled(self, x: Tensor) -> Array:
-        """The result for an NHWC image."""
+        """Return the result for an NHWC image."""
         raise NotImplementedError
 
 
 @register
 @frozen
 class AveragePool2D(_Pool2D):
-    """Mean over the part of each window that lies inside the image.
+    """Mean over the part of each window that is inside the image.
 
-    Integers: the sum is divided by the count, rounding half away from zero, in the input's quantisation.
-    uint8 has a meaning of its own: its halves are rounded up, where int8 with the same numbers less 128 may
-    round them down.
+    For integers, the sum is divided by the count, rounded half away from zero, in the input's quantisation.
+    uint8 differs from int8 with the same numbers minus 128: its halves are always rounded up.
     """
 
     name: ClassVar[str] = "average_pool2d"
@@ -83,7 +82,7 @@ class AveragePool2D(_Pool2D):
 @register
 @frozen
 class MaxPool2D(_Pool2D):
-    """Largest element of each window; padding never wins."""
+    """Largest element of each window. Padding has no effect."""
 
     name: ClassVar[str] = "max_pool2d"
     any_zero_point: ClassVar[bool] = True

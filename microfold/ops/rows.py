@@ -1,14 +1,14 @@
-"""Bands of rows: some rows of an operator's result, computed from rows of its operands.
+"""Bands: some rows of an operator's result, computed from rows of its operands.
 
-A band of an operator on images is the same operator on a smaller image, without padding above and below:
+A band of an operator on images is the same operator on a smaller image, without padding above and below::
 
     reference(x)[:, start:stop] == band.op.reference(band.operands[0].take(x))
 
-Rows that windows find outside of the image are rows of the smaller one, all elements equal to a fill that
-means padding to the operator. So bands of equal size are the same operator on the same type, wherever they
-lie, and a kernel that computes images computes bands.
+If windows exceed the image at the top or bottom, the smaller image has rows of padding there, filled with a
+value that the operator treats as padding. Bands of equal size are therefore the same operator on the same
+type at every position, and a kernel for images also computes bands.
 
-An operator without a rule here, or whose rule does not fit, answers with the reason.
+An operator without a rule in this module, or whose rule does not apply, has no bands; a reason is returned.
 """
 
 from __future__ import annotations
@@ -79,19 +79,19 @@ from microfold.ops.signal.signal_op import SignalOp
 from microfold.ops.window import Window
 from microfold.support.frozen import frozen
 
-ROWS = 1  # the axis of NHWC images
-Rows = tuple[int, int]  # from the first to before the second
+ROWS = 1  # axis of NHWC images
+Rows = tuple[int, int]  # first row, and the one after the last
 Operands = Sequence[TensorType | None]
 
 
 @frozen
 class OperandRows:
-    """The rows of an operand that a band reads.
+    """Rows of an operand that a band reads.
 
     Attributes:
         start, stop: rows of the operand, from `start` to before `stop`.
-        above, below: rows of padding before and behind them.
-        fill: each element of the padding, in the operand's own representation.
+        above, below: number of padding rows before and after them.
+        fill: value of each element of the padding, in the operand's own representation.
     """
 
     start: int
@@ -102,7 +102,7 @@ class OperandRows:
 
     @property
     def count(self) -> int:
-        """Rows of the band's operand."""
+        """Number of rows of the band's operand, including padding."""
         return self.above + self.stop - self.start + self.below
 
     @property
@@ -110,12 +110,12 @@ class OperandRows:
         return self.above + self.below > 0
 
     def type(self, x: TensorType) -> TensorType:
-        """Type of the band's operand, for an operand of this type."""
+        """Return the type of the band's operand, for an operand of type `x`."""
         axis = _row_axis(x)
         return x.with_shape((*x.shape[:axis], self.count, *x.shape[axis + 1 :]))
 
     def take(self, x: Array) -> Array:
-        """The band's operand."""
+        """Return the band's operand."""
         axis = x.ndim - 3
         padding = [(self.above, self.below) if i == axis else (0, 0) for i in range(x.ndim)]
         rows = x[(slice(None),) * axis + (slice(self.start, self.stop),)]
@@ -127,8 +127,9 @@ class Band:
     """Some rows of an operator's result.
 
     Attributes:
-        op: computes them, and nothing else, from what `operands` says.
-        operands: what it reads of each of the operator's; None: all of it, or it is absent.
+        op: operator that computes only these rows from `operands`.
+        operands: rows that it reads of each operand of the original operator; None if it reads all of the
+            operand, or if the operand is absent.
     """
 
     op: Op
@@ -136,11 +137,11 @@ class Band:
 
 
 def band(op: Op, operands: Operands, rows: Rows) -> Band | str:
-    """The band of an operator that computes some rows of its result, or the reason why there is none.
+    """Return the band that computes some rows of an operator's result, or the reason why there is none.
 
     Args:
-        operands: the types of the whole operator's.
-        rows: of the result; at least one.
+        operands: types of the operands of the whole operator.
+        rows: rows of the result; at least one.
     """
     reason = refuses_bands(op)
     if reason is not None:
@@ -150,9 +151,9 @@ def band(op: Op, operands: Operands, rows: Rows) -> Band | str:
         return f"its result must be an image [1, H, W, C]; it is {', '.join(map(str, results))}"
     images, height, *_ = results[0].shape
     if images != 1:
-        return f"rows are those of one image; its result has {images}"
+        return f"rows must be those of one image; its result has {images}"
     if not 0 <= rows[0] < rows[1] <= height:
-        raise ValueError(f"{op.name}: rows must lie in [0, {height}); they are {rows[0]} to {rows[1]}")
+        raise ValueError(f"{op.name}: rows must be in [0, {height}); they are {rows[0]} to {rows[1]}")
     found = _rule(op)(op, operands, rows)
     if isinstance(found, str):
         return found
@@ -160,16 +161,16 @@ def band(op: Op, operands: Operands, rows: Rows) -> Band | str:
         if operand is not None and part is not None:
             axis = _row_axis(operand)
             if math.prod(operand.shape[:axis]) != 1:
-                return f"rows are those of one image; it reads {operand}"
+                return f"rows must be those of one image; it reads {operand}"
             if operand.quant is not None and operand.quant.axis == axis:
-                return "scales run along the rows of what it reads"
+                return "the scales of an operand vary along its rows"
     return found
 
 
 def refuses_bands(op: Op) -> str | None:
-    """Why the operator never works by rows; None if it may."""
+    """Return the reason why the operator can never be streamed; None if it can be."""
     if op.is_view:
-        return "it computes nothing: its result lies where its operand is"
+        return "it is a view: its result shares the memory of its operand"
     for kind, reason in REFUSED.items():
         if isinstance(op, kind):
             return reason
@@ -186,29 +187,29 @@ def _rule(op: Op) -> Rule:
 
 
 def row_pitch(x: TensorType) -> int:
-    """Bytes from one row of an image to the next."""
+    """Return the distance between two rows of an image, in bytes."""
     return x.nbytes // x.shape[_row_axis(x)]
 
 
 def _row_axis(x: TensorType) -> int:
-    """Where the rows stand: operands that broadcast may lack the images' axis."""
+    """Return the axis of the rows; operands that broadcast may lack the axis of images."""
     return x.rank - 3
 
 
 def _image(operands: Operands) -> TensorType:
-    """The first operand."""
+    """Return the first operand."""
     x = operands[0]
     assert x is not None
     return x
 
 
 def _with_first(op: Op, part: OperandRows, operands: Operands) -> Band:
-    """A band that reads rows of the first operand, and the others whole."""
+    """Return a band that reads rows of the first operand, and all other operands whole."""
     return Band(op, (part, *(None for _ in operands[1:])))
 
 
 def _padded_rows(first: int, last: int, height: int, fill: float) -> OperandRows:
-    """The rows `first` to before `last`, of which those outside of [0, height) are padding."""
+    """Return rows `first` to before `last`; rows outside of [0, height) are padding."""
     start, stop = (min(max(row, 0), height) for row in (first, last))
     above = min(last, 0) - min(first, 0)
     below = max(last, height) - max(first, height)
@@ -216,12 +217,12 @@ def _padded_rows(first: int, last: int, height: int, fill: float) -> OperandRows
 
 
 def _zero(x: TensorType) -> float:
-    """What stands for 0."""
+    """Return the representation of 0."""
     return 0.0 if x.quant is None else float(x.quant.zero_point)
 
 
 def _elementwise(op: Op, operands: Operands, rows: Rows) -> Band:
-    """Row for row; what is broadcast over rows is read whole."""
+    """Return a band that reads the same rows; an operand that broadcasts over rows is read whole."""
     height = op.infer_all(operands)[0].shape[ROWS]
     parts = [
         OperandRows(*rows) if x is not None and x.rank >= 3 and x.shape[_row_axis(x)] == height else None
@@ -231,12 +232,12 @@ def _elementwise(op: Op, operands: Operands, rows: Rows) -> Band:
 
 
 def _same_rows(op: Op, operands: Operands, rows: Rows) -> Band:
-    """Row for row of the first operand, as the attributes say."""
+    """Return a band that reads the same rows of the first operand, with unchanged attributes."""
     return _with_first(op, OperandRows(*rows), operands)
 
 
 def _span(window: Window, rows: Rows) -> Rows:
-    """The rows that windows cover; they may lie outside of the image."""
+    """Return the rows that windows cover; they may be outside of the image."""
     step, top = window.strides[0], window.padding[0][0]
     return rows[0] * step - top, (rows[1] - 1) * step - top + window.extent[0]
 
@@ -258,26 +259,26 @@ def _max_pool2d(op: Op, operands: Operands, rows: Rows) -> Band:
 
 
 def _average_pool2d(op: Op, operands: Operands, rows: Rows) -> Band | str:
-    """Padding does not count: a window over the edge is a smaller one, by itself."""
+    """Return a band; a window over the edge is a separate, smaller band, because padding is ignored."""
     assert isinstance(op, AveragePool2D)
     part = _padded_rows(*_span(op.window, rows), _image(operands).shape[ROWS], 0)
     size = op.size
     if part.padded:
         if rows[1] - rows[0] > 1:
-            return "its windows over the edge of the image average fewer rows; each is a band of its own"
+            return "its windows over the edge of the image average fewer rows, so each is a separate band"
         part = OperandRows(part.start, part.stop)
         size = part.count, op.size[1]
     return _with_first(replace(op, size=size, padding=((0, 0), op.padding[1])), part, operands)
 
 
 def _transpose_conv2d(op: Op, operands: Operands, rows: Rows) -> Band:
-    """Rows outside of the image add nothing: they are as good as zeros."""
+    """Return a band; rows outside of the image are padded with zeros, which contribute nothing."""
     assert isinstance(op, TransposeConv2D)
     x, weights = operands[:2]
     assert x is not None and weights is not None
     step, size = op.strides[0], weights.shape[1]
-    start, stop = (row + op.offset[0] for row in rows)  # of the untrimmed result
-    # The first row that adds to them; where it lies behind the start, so that nothing does, the one before.
+    start, stop = (row + op.offset[0] for row in rows)  # rows of the untrimmed result
+    # First row that contributes. If that row is after the start, so that none contributes, the row before it.
     first = min(-((size - 1 - start) // step), start // step)
     part = _padded_rows(first, (stop - 1) // step + 1, x.shape[ROWS], _zero(x))
     offset = start - first * step, op.offset[1]
@@ -287,7 +288,7 @@ def _transpose_conv2d(op: Op, operands: Operands, rows: Rows) -> Band:
 def _concatenate(op: Op, operands: Operands, rows: Rows) -> Band | str:
     assert isinstance(op, Concatenate)
     if op.axis == ROWS:
-        return "it puts rows behind each other"
+        return "it concatenates along the rows"
     return Band(op, tuple(OperandRows(*rows) for _ in operands))
 
 
@@ -306,7 +307,7 @@ def _resize_nearest_neighbor(op: Op, operands: Operands, rows: Rows) -> Band | s
     part = OperandRows(sources[0], sources[-1] + 1)
     smaller = replace(op, size=(rows[1] - rows[0], op.size[1]))
     if smaller.sources(part.type(x))[0] != tuple(row - part.start for row in sources):
-        return f"{part.count} rows, resized by themselves, are not the rows {rows[0]} to {rows[1] - 1}"
+        return f"{part.count} rows, resized separately, are not the rows {rows[0]} to {rows[1] - 1}"
     return _with_first(smaller, part, operands)
 
 
@@ -329,27 +330,27 @@ def _broadcast_to(op: Op, operands: Operands, rows: Rows) -> Band:
 def _transpose(op: Op, operands: Operands, rows: Rows) -> Band | str:
     assert isinstance(op, Transpose)
     if op.permutation[: ROWS + 1] != (0, ROWS):
-        return "it makes rows of another axis"
+        return "its rows come from another axis"
     return _same_rows(op, operands, rows)
 
 
 def _gather(op: Op, operands: Operands, rows: Rows) -> Band | str:
     assert isinstance(op, Gather)
     if _image(operands).rank != 4 or op.axis <= ROWS:
-        return "which rows it reads is not known"
+        return "it is not known which rows it reads"
     return _same_rows(op, operands, rows)
 
 
 def _reduction(op: Op, operands: Operands, rows: Rows) -> Band | str:
     assert isinstance(op, Mean | Sum | ReduceMax | ReduceMin | ReduceProd)
     if not op.keep_dims or ROWS in op.axes:
-        return "it takes all rows together"
+        return "it reduces all rows together"
     return _same_rows(op, operands, rows)
 
 
 def _along_axis(op: Op, operands: Operands, rows: Rows) -> Band | str:
     assert isinstance(op, BatchNorm | Cumsum | LayerNorm)
-    # A layer is normalised from the axis to the last one.
+    # LayerNorm normalises from this axis to the last one.
     if op.axis == ROWS or (isinstance(op, LayerNorm) and op.axis < ROWS):
         return "it computes along the rows"
     return _same_rows(op, operands, rows)
@@ -385,22 +386,22 @@ RULES: Mapping[type[Op], Rule] = {
 
 _NO_IMAGE = "it does not compute images"
 _QUANTIZED_WHOLE = "all rows of its image are quantised at once"
-_COMPUTED_POSITIONS = "where its rows lie is computed"
+_COMPUTED_POSITIONS = "the position of its rows is computed at run time"
 REFUSED: Mapping[type[Op], str] = {
     ArgMax: "it drops an axis",
     ArgMin: "it drops an axis",
     BatchMatmul: _NO_IMAGE,
     BlockwiseFullyConnected: _NO_IMAGE,
-    Bitcast: "its axes are those of bytes",
+    Bitcast: "its axes depend on the sizes of the types",
     Call: "it is a graph of its own",
-    CompilerBegin: "it bounds the part of another compiler",
-    CompilerEnd: "it bounds the part of another compiler",
+    CompilerBegin: "it is the boundary of a region of another compiler",
+    CompilerEnd: "it is the boundary of a region of another compiler",
     CustomCall: "it is code of the firmware",
     DetectionPostprocess: _NO_IMAGE,
     DynamicSlice: _COMPUTED_POSITIONS,
-    DynamicQuantize: "its scale is that of all rows (the model is quantised dynamically)",
+    DynamicQuantize: "its scale depends on all rows (the model is quantised dynamically)",
     DynamicUpdateSlice: _COMPUTED_POSITIONS,
-    EthosU: "it is compiled already",
+    EthosU: "it is already compiled",
     FullyConnected: _NO_IMAGE,
     GatherNd: _COMPUTED_POSITIONS,
     HybridConv2D: _QUANTIZED_WHOLE,
@@ -409,14 +410,14 @@ REFUSED: Mapping[type[Op], str] = {
     HybridLstm: _NO_IMAGE,
     HybridSequenceRnn: _NO_IMAGE,
     If: "it is a graph of its own",
-    LayoutTransform: "it makes rows of other axes",
+    LayoutTransform: "its rows come from other axes",
     LegacyFullyConnected: _NO_IMAGE,
     LimitedWhile: "it is a graph of its own",
     Loop: "it is a graph of its own",
     Lstm: _NO_IMAGE,
     Lstm8x8To16: _NO_IMAGE,
     NonMaxSuppression: _NO_IMAGE,
-    ResizeBilinear: "where its rows lie between two others depends on the height of the image",
+    ResizeBilinear: "the positions between two rows depend on the height of the image",
     ScatterNd: _COMPUTED_POSITIONS,
     SequenceRnn: _NO_IMAGE,
     ShiftIn: "it keeps rows of earlier runs",

@@ -1,4 +1,4 @@
-"""Geometry shared by operators that slide a window over height and width (NHWC)."""
+"""Geometry of windows that slide over height and width (NHWC)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from microfold.ir.op import require
 from microfold.ir.types import Array, TensorType
 from microfold.support.frozen import frozen
 
-BLOCK_ELEMENTS = 1 << 23  # of windows that a reference copies at a time
+BLOCK_ELEMENTS = 1 << 23  # elements of windows that a reference copies at a time
 
 Pair = tuple[int, int]
 Padding = tuple[Pair, Pair]
@@ -23,10 +23,10 @@ Padding = tuple[Pair, Pair]
 
 @frozen
 class Window:
-    """A window of `size` moved in steps of `strides` over a padded image; all as (height, width).
+    """Window of `size` that moves in steps of `strides` over a padded image; all pairs are (height, width).
 
     Attributes:
-        padding: ((top, bottom), (left, right)) in elements.
+        padding: ((top, bottom), (left, right)), in elements.
     """
 
     size: Pair
@@ -41,12 +41,12 @@ class Window:
         return height, width
 
     def output_size(self, height: int, width: int) -> Pair:
-        """Positions of the window over an image.
+        """Return the number of positions of the window over an image, vertically and horizontally.
 
         Raises:
             TypeRuleError: the window does not fit in the padded image.
         """
-        # Words are made where they are needed: this is asked for at every look at a convolution.
+        # Messages are formatted only on error, because this function is called very often.
         if min(*self.size, *self.strides, *self.dilations) < 1:
             raise TypeRuleError(f"{self}: sizes must be positive")
         if min(self.padding[0] + self.padding[1]) < 0:
@@ -58,9 +58,10 @@ class Window:
         return rows, columns
 
     def check(self, image: TensorType) -> None:
-        """The type rule of all that slides a window over an NHWC image: no index leaves `MAX_ELEMENTS`.
+        """Check the type rule of all operators that slide a window over an NHWC image.
 
-        The window's last step may lead out of the padded image, so that the area it sweeps counts as well.
+        No index may exceed `MAX_ELEMENTS`. The window's last step can lead out of the padded image, so the
+        area that the window sweeps counts.
 
         Raises:
             TypeRuleError: the window does not fit in the padded image, or that area is too large.
@@ -77,12 +78,13 @@ class Window:
         elements = batch * channels * max(swept[0] * padded[1], padded[0] * swept[1])
         require(
             elements <= MAX_ELEMENTS,
-            f"a window may cover {MAX_ELEMENTS} elements of its padded image; {self.size} with strides "
-            f"{self.strides}, dilations {self.dilations} and padding {self.padding} covers {elements}",
+            f"a window can cover at most {MAX_ELEMENTS} elements of its padded image; {self.size} with "
+            f"strides {self.strides}, dilations {self.dilations} and padding {self.padding} covers "
+            f"{elements}",
         )
 
     def positions_inside(self, height: int, width: int) -> int:
-        """How many positions over an image have the whole window in it."""
+        """Return the number of positions over an image at which the whole window is inside."""
         count = 1
         outputs = self.output_size(height, width)
         for i, size in enumerate((height, width)):
@@ -92,7 +94,7 @@ class Window:
         return count
 
     def blocks(self, patches: Array) -> Iterator[tuple[slice, slice, slice]]:
-        """Images, rows and columns to take together, so that a copy of their windows stays small."""
+        """Yield images, rows and columns to process together, so that a copy of their windows stays small."""
         batch, rows, columns, *window = patches.shape
         size = batch * math.prod(window)
         across = min(columns, max(1, BLOCK_ELEMENTS // max(size, 1)))
@@ -102,7 +104,7 @@ class Window:
                 yield slice(None), slice(row, row + down), slice(column, column + across)
 
     def patches(self, image: Array, fill: Any) -> Array:
-        """View of all windows: [N, OH, OW, C, KH, KW] over an NHWC image padded with `fill`."""
+        """Return a view of all windows: [N, OH, OW, C, KH, KW] over an NHWC image padded with `fill`."""
         top_bottom, left_right = self.padding
         padded = np.pad(image, ((0, 0), top_bottom, left_right, (0, 0)), constant_values=fill)
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.extent, axis=(1, 2))
@@ -112,7 +114,7 @@ class Window:
 
 
 def same_padding(size: int, extent: int, stride: int) -> Pair:
-    """TensorFlow's SAME: output ``ceil(size / stride)``, the odd element of padding at the end."""
+    """Return TensorFlow's SAME padding: output ``ceil(size / stride)``, an odd element at the end."""
     outputs = -(-size // stride)
     total = max((outputs - 1) * stride + extent - size, 0)
     return total // 2, total - total // 2

@@ -1,7 +1,7 @@
-"""Passes: graph to graph. What a pass is, what it is told, and how several are run.
+"""Pass infrastructure: kinds of passes, their context, sequences of passes, and instruments.
 
-A pass is pure: it takes a `Graph` and a `PassContext` and returns a graph, the same object if there was
-nothing to do. It is written as a function or, where it has options, as a class, under one of two decorators::
+A pass is a pure function of a `Graph` and a `PassContext`. It returns a graph, or the same object if it has
+changed nothing. A pass is written as a function or, if it has options, as a class, with a decorator::
 
     @function_pass(opt_level=2)
     def fold_constant(graph: Graph, context: PassContext) -> Graph: ...
@@ -14,5 +14,5 @@ nothing to do. It is written as a function or, where it has options, as a class,
 
     optimized = Sequential([fold_constant, FuseOps()])(graph, PassContext(opt_level=2))
 
-The vocabulary is that of TVM's pass infrastructure (https://tvm.apache.org/docs/arch/pass_infra.html).
+The terms are from TVM's pass infrastructure (https://tvm.apache.org/docs/arch/pass_infra.html).
 """

@@ -1,8 +1,8 @@
-"""Choices between ways to compute the same: estimates make them, or else what was measured.
+"""Choices between bit-identical alternatives, decided by estimates or by measurements.
 
-Whatever compiles a model asks `Choices.take` where it has several ways to the same bits, and says what each
-of them is estimated to take. Questions of one kind have one name, and one answer. A trace is the answers that
-are given whatever estimates say: with it, the same program is built again.
+When a compiler stage has several ways to compute the same bits, it calls `Choices.take` with the estimated
+cost of each alternative. Choices of the same kind share a name and one answer. A trace is a set of fixed
+answers that override the estimates: with the trace of a program, the same program can be built again.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import cast
 from microfold.errors import InputError
 from microfold.support.frozen import frozen
 
-# The alternatives to take, by the choices' names.
+# Alternative to take, by the name of the choice.
 Trace = Mapping[str, str]
-# Of the alternatives that there are, what they are estimated to take, in one unit.
+# Returns the estimated cost of each available alternative, all in the same unit.
 Estimates = Callable[[], Mapping[str, float]]
 
 
 @frozen
 class Choice:
-    """A question that came up while a model was compiled.
+    """Choice that a compilation has made.
 
     Attributes:
-        name: e.g. ``layers``, or a pass with the kind of what it decides about.
-        estimates: what each alternative is estimated to take; of one question, they have one unit.
-        taken: one of them.
+        name: e.g. ``layers``, or the name of a pass and the kind of node that it decides about.
+        estimates: estimated cost of each alternative, all in the same unit.
+        taken: name of the alternative that was taken.
     """
 
     name: str
@@ -36,13 +36,13 @@ class Choice:
 
 
 class Choices:
-    """Answers to the questions of a compilation.
+    """Choices of one compilation. A trace can decide some of them.
 
     Args:
-        trace: alternatives to take; what is not among those that there are is passed over.
-        listing: all questions are put into `asked`, not only those that the trace answers.
+        trace: alternatives to take. Unknown names and unavailable alternatives are ignored.
+        listing: whether `asked` lists all choices, not only those in the trace.
     Attributes:
-        answers: to all questions, by their names.
+        answers: alternative taken, by the name of the choice.
     """
 
     def __init__(self, trace: Trace | None = None, *, listing: bool = False):
@@ -53,15 +53,15 @@ class Choices:
 
     @property
     def asked(self) -> list[Choice]:
-        """The questions with several answers, in the order in which they came up first."""
+        """Choices with several alternatives, in the order of their first use."""
         return [choice for choice in self._asked.values() if len(choice.estimates) > 1]
 
     def take(self, name: str, best: str, estimates: Estimates) -> str:
-        """The alternative to take.
+        """Return the alternative to take.
 
         Args:
-            best: what is taken by estimates, of whatever.
-            estimates: called only if they are needed: they may take long to make.
+            best: alternative to take if the trace does not decide.
+            estimates: function that returns the estimates; it can be slow, and is called only if needed.
         """
         wanted, taken = self.trace.get(name), best
         if wanted is not None or self._listing:
@@ -73,15 +73,15 @@ class Choices:
 
 
 def trace_text(trace: Trace) -> str:
-    """Return a trace as text: equal traces have equal texts, and the empty one has none."""
+    """Return a trace as text. Equal traces have equal texts; the text of an empty trace is empty."""
     return json.dumps(trace, sort_keys=True) if trace else ""
 
 
 def trace_of(text: str) -> Trace:
-    """Return the trace of a text that `trace_text` has made.
+    """Return the trace in a text that `trace_text` has returned.
 
     Raises:
-        InputError: the text is something else.
+        InputError: the text is not a trace.
     """
     if not text:
         return {}

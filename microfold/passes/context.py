@@ -1,4 +1,4 @@
-"""What a pass is told, and what it reports: context, decisions, instruments."""
+"""Interface between passes and their caller: context, decisions and instruments."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from microfold.support.frozen import frozen
 
 Numerics = Literal["exact", "relaxed"]
 Transform = Callable[[Graph, "PassContext"], Graph]
-# What a node on constants of a graph would take on the target, in cycles; None: nothing computes it.
+# Returns the cost of a node on the target, in cycles or bytes; None if no kernel computes the node.
 NodeCost = Callable[[Node, Graph], "float | None"]
 
 
 class ArenaEstimate(NamedTuple):
-    """What a graph would take on the target.
+    """Resources that a graph needs on the target.
 
     Attributes:
-        arena: bytes, as planned.
-        cycles: of a run, as estimated.
-        flash: bytes of constants and code.
+        arena: size of the planned arena, in bytes.
+        cycles: estimated cycles of a run.
+        flash: size of constants and code, in bytes.
         fullest: values that are alive in the calls that need the most arena.
-        by_rows: some layers are computed row by row, since nothing else fits what is allowed.
+        by_rows: whether some layers must be streamed to meet the limits.
     """
 
     arena: int
@@ -40,21 +40,21 @@ class ArenaEstimate(NamedTuple):
 
 
 class Arenas(Protocol):
-    """Plans the arena of graphs, by the kernels that the target has for them.
+    """Estimator of a graph's resources, by the kernels of the target.
 
     Attributes:
-        limited: below a limit, RAM costs nothing.
+        limited: whether RAM has a limit; below the limit it costs nothing.
     """
 
     @property
     def limited(self) -> bool: ...
 
     def __call__(self, graph: Graph) -> ArenaEstimate | None:
-        """None: it is not known, or it does not fit what is allowed."""
+        """Return the estimate; None if it is unknown or exceeds the limits."""
         ...
 
     def why_not(self, before: ArenaEstimate | None, after: ArenaEstimate | None) -> str | None:
-        """Why a graph is not better than what it was, all that is asked for in mind; None if it is."""
+        """Return the reason why a graph is not better than before, by the objective; None if it is."""
         ...
 
 
@@ -63,14 +63,14 @@ MAX_OPT_LEVEL = 4
 
 @frozen
 class Decision:
-    """What a pass decided at one place, and why; `--explain PASS` lists them.
+    """Decision of a pass at one place of the graph; `--explain PASS` lists all of them.
 
     Attributes:
-        pass_name: the pass that decided.
-        where: the place, e.g. ``pad %conv1_pad``.
-        fired: the pass changed something there.
-        reason: the rule, with the values.
-        evidence: data that proves it, e.g. a `microfold.analysis.pruning_proof.PruningProof`.
+        pass_name: pass that decided.
+        where: place in the graph, e.g. ``pad %conv1_pad``.
+        fired: whether the pass changed the place.
+        reason: the rule, with the values found.
+        evidence: data that prove the decision, e.g. a `microfold.analysis.pruning_proof.PruningProof`.
     """
 
     pass_name: str
@@ -84,62 +84,62 @@ class Decision:
 
 
 class Step(Protocol):
-    """A single pass, as instruments see it."""
+    """Pass, as instruments see it."""
 
     @property
     def name(self) -> str: ...
 
 
 class Instrument:
-    """Observer of passes at work. Override what is needed."""
+    """Observer of running passes. Subclasses override the methods that they need."""
 
     def enter(self) -> None:
-        """Called once, before the first pass of what the context has been handed to."""
+        """Handle the start: called once, before the first pass."""
 
     def exit(self) -> None:
-        """Called once behind the last pass, also where one has failed."""
+        """Handle the end: called once, after the last pass or after a failure."""
 
     def should_run(self, step: Step, graph: Graph) -> bool:
-        """Whether a pass is to run on a graph; one that is mandatory runs anyway."""
+        """Return whether a pass may run on a graph. Mandatory passes always run."""
         del step, graph
         return True
 
     def before(self, step: Step, graph: Graph) -> None:
-        """Called with the graph that the pass is about to get."""
+        """Handle the start of a pass, with its input graph."""
 
     def after(self, step: Step, before: Graph, after: Graph) -> None:
-        """Called with the pass's input and result; they are the same object if nothing changed."""
+        """Handle the end of a pass. Input and result are the same object if nothing has changed."""
 
     def after_sequence(self, step: Step, before: Graph, after: Graph) -> None:
-        """Called as `after`, but with a sequence of passes, behind the last of them."""
+        """Handle the end of a sequence of passes, like `after`."""
 
 
 @frozen
 class PassContext:
-    """Everything a pass is told besides the graph.
+    """Settings, target facts and observers of a pass.
 
     Attributes:
-        opt_level: passes of a higher level are left out; 0 to 4.
-        required_pass: names of passes to run whatever their level.
-        disabled_pass: names of passes to leave out; stronger than `required_pass`. Mandatory passes stay.
-        instruments: see each pass's input and result; called in order before, in reverse order after.
-        numerics: ``exact`` admits only rewrites whose output is the same bits; ``relaxed`` the others too.
-        unroll: how many nodes all runs of a loop together may have where it is written out.
-        channel_block: how many channels the target's kernels compute at once.
-        spare_ram: nothing is to take RAM for fewer instructions: a limit would not be met.
-        spare_flash: nothing is to take flash for fewer instructions.
-        node_cost: what kernels of the target take; None: that is not known, and what depends on it is left.
-        node_scratch: how many bytes of scratch these kernels take; None: that is not known.
-        arenas: the arena that graphs have; None: that is not known, and what depends on it is left.
-        choices: answers where there are several ways to the same bits; None: estimates decide.
-        half_precision: the target computes float16 faster than float32.
-        externals: the external code generators in use, the preferred ones first.
-        sink: receives every `Decision`, e.g. ``decisions.append``.
-        pass_name: the pass that this context is handed to; `Pass` sets it.
-        running: the instruments have been entered; `Pass` sets it.
+        opt_level: highest level of passes to run, 0 to 4.
+        required_pass: names of passes to run regardless of their level.
+        disabled_pass: names of passes to skip, even if required. Mandatory passes still run.
+        instruments: observers of each pass; called in order before a pass, and in reverse order after it.
+        numerics: ``exact``: only rewrites that keep all outputs bit for bit. ``relaxed``: also others.
+        unroll: maximum number of nodes of an unrolled loop, summed over all iterations.
+        channel_block: number of channels that the target's kernels compute at once.
+        spare_ram: whether passes must not use more RAM to save instructions, because a limit is tight.
+        spare_flash: whether passes must not use more flash to save instructions.
+        node_cost: cycles of a node on the target; None: unknown, dependent rewrites are skipped.
+        node_scratch: scratch memory of the node's kernel, in bytes; None if unknown.
+        arenas: estimator of a graph's arena; None: unknown, dependent rewrites are skipped.
+        choices: decides between bit-identical alternatives; None: estimates decide.
+        half_precision: whether the target computes float16 faster than float32.
+        externals: pattern tables of the external code generators, in order of preference.
+        sink: receiver of every `Decision`, e.g. ``decisions.append``.
+        pass_name: name of the pass that receives this context; set by `Pass`.
+        running: whether the instruments have been entered; set by `Pass`.
 
     Raises:
-        InputError: a field is out of its range.
+        InputError: a field has an invalid value.
     """
 
     opt_level: int = 3
@@ -173,7 +173,7 @@ class PassContext:
         for field in ("required_pass", "disabled_pass"):
             names: Any = getattr(self, field)
             if isinstance(names, str):
-                raise InputError(f"{field} takes several names; wrap {names!r} in a list")
+                raise InputError(f"{field} must be a list of names; put {names!r} in a list")
             if not isinstance(names, Collection) or not all(isinstance(each, str) for each in names):
                 raise InputError(f"{field} must be a list of names; it is {names!r}")
             object.__setattr__(self, field, frozenset(names))
@@ -183,19 +183,19 @@ class PassContext:
         object.__setattr__(self, "instruments", tuple(self.instruments))
 
     def fired(self, where: Node | str, reason: str, evidence: object = None) -> None:
-        """Record that the pass changed something there, and why it could."""
+        """Record that the pass changed this place, and why it could."""
         self._decide(where, True, reason, evidence)
 
     def declined(self, where: Node | str, reason: str) -> None:
-        """Record that the pass looked there and left it as it was, and why."""
+        """Record that the pass did not change this place, and why."""
         self._decide(where, False, reason)
 
     def choose(self, what: Node | str, best: str, estimates: Estimates) -> str:
-        """Which of several ways to the same bits is taken.
+        """Return which of several bit-identical alternatives to take.
 
         Args:
-            what: it is about; nodes of one kind have one answer.
-            best: what estimates say.
+            what: subject of the choice; all nodes of one kind share one answer.
+            best: best alternative by the estimates.
             estimates: see `Choices.take`.
         """
         if self.choices is None:
@@ -206,7 +206,7 @@ class PassContext:
         return self.choices.take(" ".join(filter(None, [self.pass_name, what])), best, estimates)
 
     def reporting_to(self, sink: Callable[[Decision], None]) -> PassContext:
-        """The same context, with one more receiver of decisions."""
+        """Return a context with one more receiver of decisions."""
         first = self.sink
         if first is None:
             return replace(self, sink=sink)
@@ -224,7 +224,7 @@ class PassContext:
 
 
 def recording_once(context: PassContext) -> PassContext:
-    """The context, with repeated decisions dropped."""
+    """Return a context whose sink receives equal decisions only once."""
     sink = context.sink
     if sink is None:
         return context

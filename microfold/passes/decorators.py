@@ -1,4 +1,4 @@
-"""Decorators that make passes of functions, and of classes with options."""
+"""Decorators that create passes from functions, and from classes with options."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ P = ParamSpec("P")
 
 
 class Transformer(Protocol):
-    """Class form of a pass: options as fields, and this method."""
+    """Class form of a pass: its fields are options, and it has this method."""
 
     def transform(self, graph: Graph, context: PassContext) -> Graph: ...
 
 
 class PassFactory(Generic[P]):
-    """A pass with options, made by decorating a class; call it with the options to get the pass.
+    """Factory of passes with options, created by decorating a class. Call it with options to get a pass.
 
     Attributes:
-        form: the class; its fields are the options.
-        name, opt_level, required, mandatory: see `Pass`; they do not depend on the options.
+        form: decorated class; its fields are the options.
+        name, opt_level, required, mandatory: see `Pass`; the options have no effect on them.
 
     Raises:
         InputError: see `Pass`.
@@ -57,7 +57,7 @@ class PassFactory(Generic[P]):
         """Return the pass with these options.
 
         Raises:
-            InputError: there is no such option, one is missing, or a value is not of its type.
+            InputError: an option is unknown or missing, or a value has the wrong type.
         """
         if args or kwargs:
             check_options(self.name, self.form, args, kwargs)
@@ -87,11 +87,11 @@ class _Decorator(Generic[S]):
     def __call__(self, target: Transform) -> S: ...
     def __call__(self, target: Any) -> Any:
         if not callable(target):
-            raise InputError(f"a pass is made of a function or a class; it was given {target!r}")
+            raise InputError(f"a pass must be made from a function or a class; got {target!r}")
         name = self.name or _snake_case(getattr(target, "__name__", ""))
         if not name.isidentifier():
             raise InputError(
-                f"a pass has a name of letters, digits and '_'; give one with name=, not {name!r}"
+                f"the name of a pass must consist of letters, digits and '_'; set name=, not {name!r}"
             )
         if isinstance(target, type):
             if not callable(getattr(target, "transform", None)):
@@ -143,15 +143,15 @@ def function_pass(
     required: Sequence[Pass | str] = (),
     mandatory: bool = False,
 ) -> Any:
-    """Make a pass of a function, or of a class with `transform`, that works on each graph of a model alone.
+    """Create a pass on single graphs from a function, or from a class with `transform`.
 
     Args:
-        pass_func: the function or the class; without it, the result is a decorator.
-        opt_level, required, mandatory: see `Pass`; the level must be given.
-        name: default is the function's name, or the class's in snake case.
+        pass_func: function or class; without it, the result is a decorator.
+        opt_level, required, mandatory: see `Pass`; the level has no default.
+        name: name of the pass; default: the name of the function, or of the class in snake case.
 
     Raises:
-        InputError: one of these is not what it must be.
+        InputError: an argument is invalid.
     """
     return _make(FunctionPass, pass_func, opt_level, name, required, mandatory)
 
@@ -191,13 +191,13 @@ def module_pass(
     required: Sequence[Pass | str] = (),
     mandatory: bool = False,
 ) -> Any:
-    """Make a pass of a function, or of a class with `transform`, that sees the main graph with its subgraphs.
+    """Create a pass on the main graph with its subgraphs from a function, or a class with `transform`.
 
     Args:
         pass_func, opt_level, required, mandatory, name: see `function_pass`.
 
     Raises:
-        InputError: one of these is not what it must be.
+        InputError: an argument is invalid.
     """
     return _make(ModulePass, pass_func, opt_level, name, required, mandatory)
 

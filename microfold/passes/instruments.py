@@ -1,4 +1,4 @@
-"""Instruments: observers of passes at work."""
+"""Instruments: observers of running passes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from microfold.support.files import write_file
 
 
 class Verify(Instrument):
-    """Checks every result and names the pass that broke the graph."""
+    """Instrument that verifies the graph after every pass, and names the pass that broke it."""
 
     def before(self, step: Step, graph: Graph) -> None:
         self._check(graph, f"before {step.name}")
@@ -38,12 +38,12 @@ def _to_stderr(text: str) -> None:
 
 @dataclass
 class PrintIR(Instrument):
-    """Prints the graph after passes.
+    """Instrument that prints the graph after passes.
 
     Attributes:
-        passes: names of the passes or sequences to print after; None for every single pass. A name that did
-            not run is listed at the end.
-        write: receives the text; default: the standard error stream.
+        passes: names of passes or sequences after which to print; None: every pass. Passes that did not run
+            are listed at the end.
+        write: receiver of the text; default: the standard error stream.
     """
 
     passes: Collection[str] | None = None
@@ -68,11 +68,11 @@ class PrintIR(Instrument):
 
 @dataclass
 class DumpIR(Instrument):
-    """Writes numbered files: the first graph, then the result of every pass that changed it.
+    """Instrument that writes the first graph and the result of every changing pass to numbered files.
 
     Attributes:
-        directory: created if it is missing.
-        elide: leave the data of large constants out.
+        directory: output folder, created if it is missing.
+        elide: whether to omit the elements of large constants.
 
     Raises:
         InputError: the directory cannot be written.
@@ -100,11 +100,11 @@ class DumpIR(Instrument):
 
 @dataclass
 class Snapshot(Instrument):
-    """Keeps the graph as a pass left it.
+    """Instrument that keeps the result of a pass.
 
     Attributes:
-        name: of the pass; if it runs several times, the last one counts.
-        graph: None until the pass has run.
+        name: name of the pass. If it runs several times, the last result is kept.
+        graph: result of the pass; None until it has run.
     """
 
     name: str
@@ -117,7 +117,7 @@ class Snapshot(Instrument):
 
 @dataclass
 class _Running:
-    """A pass at work: when it started, and what the passes that it has run took."""
+    """Running pass: its start time, and the time of the passes that it has run, in seconds."""
 
     started: float
     inner: float = 0.0
@@ -125,11 +125,11 @@ class _Running:
 
 @dataclass
 class Timing(Instrument):
-    """Measures passes.
+    """Instrument that measures the run time of passes.
 
     Attributes:
-        seconds: (pass name, wall-clock seconds) in the order of finishing. Of a pass that runs another, only
-            its own time.
+        seconds: (pass name, wall-clock seconds) in the order of completion. The time of a pass excludes the
+            passes that it runs.
     """
 
     seconds: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])

@@ -1,4 +1,4 @@
-"""Kinds of passes, and how several are run."""
+"""Kinds of passes: base class, module and function passes, sequences and fixed-point iteration."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from microfold.passes.registry import find_pass
 
 
 class Pass(ABC):
-    """A transformation of graphs; call it with a graph and, optionally, a context.
+    """Transformation of graphs. Call it with a graph and, optionally, a context.
 
     Args:
-        name: the field's word for it; unique.
-        opt_level: the lowest `PassContext.opt_level` at which a `Sequential` runs it.
-        required: passes that must run just before this one, or their names.
-        mandatory: later stages rely on it, so that it cannot be disabled.
+        name: unique name, the standard term for the transformation.
+        opt_level: lowest `PassContext.opt_level` at which a `Sequential` runs the pass.
+        required: passes, or their names, that must run right before this one.
+        mandatory: whether later stages rely on the pass, so that it cannot be disabled.
 
     Raises:
-        InputError: the name is empty, the level out of its range, or what is required is no pass and no name.
+        InputError: the name is empty, the level is out of range, or `required` has invalid items.
     """
 
     def __init__(
@@ -40,18 +40,17 @@ class Pass(ABC):
         return f"<{type(self).__name__} {self.name}>"
 
     def __call__(self, graph: Graph, context: PassContext | None = None) -> Graph:
-        """Return the transformed graph; passes that this one requires run first unless they are disabled.
+        """Return the transformed graph. Required passes run first, unless they are disabled.
 
         Raises:
-            InputError: the argument is no graph; the pass, or one that it runs, returns something else; a
-                required pass does not exist or requires this one; or the context of a sequence gives a name
-                that is none.
+            InputError: the argument or the result of a pass is not a graph, a required pass does not exist
+                or requires this one, or the context names an unknown pass.
         """
         if not isinstance(graph, Graph):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(f"{self.name} works on a graph; it was given {_what(graph)}")
+            raise InputError(f"{self.name} requires a graph; got {_what(graph)}")
         context = context if context is not None else PassContext()
         if not isinstance(context, PassContext):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(f"{self.name} takes a PassContext; it was given {_what(context)}")
+            raise InputError(f"{self.name} requires a PassContext; got {_what(context)}")
         if context.running:
             return self._with_required(graph, context)
         given = {*context.required_pass, *context.disabled_pass}
@@ -72,49 +71,49 @@ class Pass(ABC):
         return self._run(graph, context)
 
     def required_passes(self, *, waiting: tuple[str, ...] = ()) -> list[Pass]:
-        """Return the passes that this one requires, those given by name looked up.
+        """Return the passes that this one requires, after resolving names.
 
         Args:
             waiting: names of passes that require this one.
 
         Raises:
-            InputError: a name is that of no pass, or passes require each other.
+            InputError: a name is unknown, or passes require each other.
         """
         waiting = (*waiting, self.name)
         found: list[Pass] = []
         for each in self.required:
             if each in waiting:
-                raise InputError(f"passes may not require each other: {', '.join(waiting)}, {each}")
+                raise InputError(f"passes must not require each other: {', '.join(waiting)}, {each}")
             found.append(find_pass(each) if isinstance(each, str) else each)
             found[-1].required_passes(waiting=waiting)
         return found
 
     def _admitted(self) -> set[str]:
-        """Names that a context may give; none: all."""
+        """Return the pass names that a context may contain; empty: any names."""
         return set()
 
     @abstractmethod
     def _run(self, graph: Graph, context: PassContext) -> Graph: ...
 
     def why_skipped(self, context: PassContext) -> str | None:
-        """Why a `Sequential` leaves this pass out under that context; None if it runs."""
+        """Return the reason why a `Sequential` skips this pass in a context; None if it runs."""
         if self.mandatory:
             return None
         if self.name in context.disabled_pass:
             return "it is disabled"
         if self.name in context.required_pass or self.opt_level <= context.opt_level:
             return None
-        return f"it needs opt_level {self.opt_level}; {context.opt_level} was asked for"
+        return f"it requires opt_level {self.opt_level}; the context has {context.opt_level}"
 
 
 def check_declaration(name: object, opt_level: object, required: object) -> None:
-    """Refuse what no pass can be declared with.
+    """Check the declaration of a pass.
 
     Raises:
         InputError: see `Pass`.
     """
     if not isinstance(name, str) or not name:
-        raise InputError(f"a pass has a name; it is {name!r}")
+        raise InputError(f"a pass must have a name; it is {name!r}")
     if isinstance(opt_level, bool) or not isinstance(opt_level, int) or not 0 <= opt_level <= MAX_OPT_LEVEL:
         raise InputError(f"opt_level of {name} must be 0 to {MAX_OPT_LEVEL}; it is {opt_level!r}")
     listed = isinstance(required, Collection) and not isinstance(required, str)
@@ -129,7 +128,7 @@ def check_declaration(name: object, opt_level: object, required: object) -> None
 
 
 class ModulePass(Pass):
-    """A pass over a whole model: the main graph together with its subgraphs."""
+    """Pass over a whole model: the main graph together with its subgraphs."""
 
     def __init__(
         self,
@@ -148,7 +147,7 @@ class ModulePass(Pass):
         if not self.mandatory:
             for instrument in context.instruments:
                 if not instrument.should_run(self, graph):
-                    own.declined(f"graph @{graph.name}", f"{type(instrument).__name__} leaves it out")
+                    own.declined(f"graph @{graph.name}", f"{type(instrument).__name__} skips it")
                     return graph
         for instrument in context.instruments:
             instrument.before(self, graph)
@@ -162,13 +161,13 @@ class ModulePass(Pass):
         if not isinstance(result, Graph):
             raise InputError(
                 f"a pass must return a graph; {self.name} returned {_what(result)}; "
-                "return the graph that it was given where there is nothing to do"
+                "return the unchanged graph if there is nothing to do"
             )
         return result
 
 
 class FunctionPass(ModulePass):
-    """A pass over single graphs: it works on each subgraph alone, then on the main graph."""
+    """Pass over single graphs: it handles each subgraph separately, then the main graph."""
 
     def _apply(self, graph: Graph, context: PassContext) -> Graph:
         graph = graph.with_bodies(lambda _, body: self._apply(body, context))
@@ -180,14 +179,15 @@ def _what(result: object) -> str:
 
 
 class Sequential(Pass):
-    """Passes one after the other, each if the context admits it.
+    """Sequence of passes. Each runs if the context admits it.
 
     Args:
-        known: gives the names of other passes that a context may give; asked where a context gives any.
-        passes, name, opt_level, required: see `Pass`.
+        passes: passes to run, in order.
+        known: function that returns the names of other passes that a context may contain.
+        name, opt_level, required: see `Pass`.
 
     Raises:
-        InputError: one of them is no pass.
+        InputError: an item of `passes` is not a pass.
     """
 
     def __init__(
@@ -206,11 +206,11 @@ class Sequential(Pass):
             if not isinstance(step, Pass):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise InputError(
                     f"{name} must be made of passes; it has {_what(step)}: {step!r}; "
-                    "decorate a function, and call a class that is decorated"
+                    "decorate functions, and call decorated classes"
                 )
 
     def names(self) -> set[str]:
-        """Names of all passes in it, required ones and those of inner sequences included."""
+        """Return the names of all passes, including required ones and those in inner sequences."""
         return {name for step in self.passes for name in _names(step)}
 
     def _admitted(self) -> set[str]:
@@ -237,18 +237,20 @@ class Sequential(Pass):
         return graph
 
 
-# Rounds of passes that should end by themselves; more only cost time.
+# Maximum number of rounds. Iterations should end earlier; more rounds only cost time.
 MAX_ROUNDS = 16
 
 
 class FixedPointIteration(Sequential):
-    """A `Sequential` of passes that help each other, repeated until they return their graph.
+    """Sequence of passes that is repeated until the graph no longer changes.
 
-    They must each get closer to something, so that it ends. Repeated decisions are recorded once.
+    Each pass must make progress towards a fixed point, so that the iteration ends. Equal decisions are
+    recorded once.
 
     Args:
-        then: passes that run once, behind the others; the last ones of `passes`.
-        passes, name, opt_level, required, known: see `Sequential`.
+        passes: passes to repeat.
+        then: passes that run once, after the repeated ones; the attribute `passes` also has them.
+        name, opt_level, required, known: see `Sequential`.
     """
 
     def __init__(
@@ -266,22 +268,22 @@ class FixedPointIteration(Sequential):
         self._then = tuple(then)
 
     def with_pass(self, step: Pass, *, before: str = "", after: str = "") -> FixedPointIteration:
-        """The same with one more pass, wherever a pass of a name stands.
+        """Return a sequence with one more pass at every occurrence of a named pass.
 
-        What is put among the passes that are repeated is repeated, too: it must come to an end.
+        If the named pass is repeated, the new pass is also repeated, so it must reach a fixed point.
 
         Args:
-            before, after: one of them is the name of a pass in it.
+            before, after: name of the pass before or after which to insert; exactly one of the two.
 
         Raises:
-            InputError: there is no such pass, or not one of the two is given.
+            InputError: the sequence has no such pass, or not exactly one of the two is given.
         """
         where = before or after
         if bool(before) == bool(after):
-            raise InputError("a pass goes before or after another one; give one of the two")
+            raise InputError("a pass must be inserted before or after another one; set one of the two")
         if where not in {other.name for other in self.passes}:
             names = ", ".join(sorted({other.name for other in self.passes}))
-            raise InputError(f"there is no pass {where!r} in {self.name}; it has {names}")
+            raise InputError(f"unknown pass {where!r}; {self.name} has {names}")
 
         def extended(passes: Sequence[Pass]) -> list[Pass]:
             rows = [[step, p] if before else [p, step] for p in passes]

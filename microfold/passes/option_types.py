@@ -1,4 +1,4 @@
-"""Check of the values that options of passes are given, by the types that they declare."""
+"""Type check of pass options, by their annotations."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ _SCALARS = (bool, int, float, str, NoneType)
 
 
 def check_options(name: str, form: Any, args: Sequence[object], options: Mapping[str, object]) -> None:
-    """Refuse options that a pass does not have, and values that are not of their types.
+    """Check the names and types of the options of a pass.
 
     Args:
-        name: of the pass.
-        form: the class whose fields are the options, or a function.
+        form: class whose fields are the options, or a function.
 
     Raises:
-        InputError: says which option is wrong.
+        InputError: an option is unknown, missing, or has the wrong type.
     """
     given = _bound(name, form, args, options)
     hints = get_type_hints(form)
@@ -32,7 +31,6 @@ def check_options(name: str, form: Any, args: Sequence[object], options: Mapping
 
 
 def _bound(name: str, form: Any, args: Sequence[object], options: Mapping[str, object]) -> dict[str, object]:
-    """The values by the names of the options."""
     if not is_dataclass(form):
         try:
             return inspect.signature(form).bind(*args, **options).arguments
@@ -55,12 +53,12 @@ def _bound(name: str, form: Any, args: Sequence[object], options: Mapping[str, o
         if field.init and field.name not in given and field.default is field.default_factory is MISSING
     ]
     if missing:
-        raise InputError(f"{name} needs {', '.join(missing)}")
+        raise InputError(f"{name} requires {', '.join(missing)}")
     return given
 
 
 def _fits(value: object, hint: Any) -> bool:
-    """Whether a value is of a type, as far as that is easily told."""
+    """Return whether a value has a type. Types that are hard to check are accepted."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in parts)
@@ -84,7 +82,6 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def _words(hint: Any) -> str:
-    """A type for people."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return " or ".join(_words(part) for part in parts)

@@ -1,4 +1,4 @@
-"""Passes by name: where a pass names others that it requires, they are looked up here."""
+"""Registry of passes by name, used to resolve the names of required passes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 Finder = Callable[[], "Mapping[str, Pass | PassFactory[Any]]"]
 
-# Asked in this order; `microfold.transform` adds its own when it is imported.
+# Finders, in order of priority. Importing `microfold.transform` adds its own.
 _finders: list[Finder] = []
 
 
 def register_passes(finder: Finder) -> None:
-    """Make passes known by name; the finder is called when a name is first looked up."""
+    """Register a finder of passes. It is called at every lookup of a name."""
     _finders.append(finder)
 
 
 def find_pass(name: str) -> Pass:
-    """Return the pass of a name; one with options gets its defaults.
+    """Return the pass with a name, with the default values of its options.
 
     Raises:
-        InputError: no pass has the name, or it cannot do without options.
+        InputError: the name is unknown, or the pass has an option without a default.
     """
     known: dict[str, Any] = {}
     for finder in _finders:
@@ -35,6 +35,6 @@ def find_pass(name: str) -> Pass:
     if name not in known:
         close = get_close_matches(name, known, 1)
         meant = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known)) or 'none'}"
-        raise InputError(f"there is no pass {name!r}; {meant}")
+        raise InputError(f"unknown pass {name!r}; {meant}")
     item = known[name]
     return item() if hasattr(item, "form") else item

@@ -1,14 +1,14 @@
-"""The simulated boards, as data: QEMU machine, memory map, and the counter that instructions are read from.
+"""Simulated boards: QEMU machine, memory map, and the counter from which instructions are read.
 
-Addresses are those of the boards' application notes (Arm DAI 0385, 0386, 0500, 0505, 0547) as QEMU's
-`hw/arm/mps2.c` and `hw/arm/mps2-tz.c` model them. The cores with TrustZone start in the secure state and stay
-there, so their memories are used through the secure aliases.
+The addresses are from the boards' application notes (Arm DAI 0385, 0386, 0500, 0505, 0547), as modelled by
+QEMU's `hw/arm/mps2.c` and `hw/arm/mps2-tz.c`. Cores with TrustZone start in the secure state and stay there,
+so their memories are accessed through the secure aliases.
 
-Instructions are counted in virtual time: QEMU's `-icount shift=N` lets each instruction take exactly 2**N ns.
-SysTick runs by that time, too, but its 24 bits wrap after a few million instructions when it is to tell
-single ones apart, and the interrupt that counts the wraps would use the model's stack and time. All these
-boards have a 32-bit counter in their FPGA system control block (FPGAIO) that runs by the same virtual time,
-needs no interrupt and is read with one load; a second one counts seconds and tells the wraps of the first.
+Instructions are counted in virtual time: with QEMU's `-icount shift=N`, each instruction takes exactly 2**N
+ns. SysTick also runs in virtual time. At a resolution of single instructions, however, its 24 bits wrap after
+a few million instructions, and an interrupt that counts the wraps would use the model's stack and time. All
+boards have a 32-bit counter in their FPGA system control block (FPGAIO). It runs in the same virtual time,
+needs no interrupt and is read by one load. A second counter, of seconds, reveals the wraps of the first one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from microfold.errors import TargetError
 from microfold.support.frozen import frozen
 
 INSTRUCTION_SHIFT = 7
-"""Each instruction takes 2**7 ns: over two ticks of the slowest counter, so that single ones can be told."""
+"""Each instruction takes 2**7 ns: over two ticks of the slowest counter, so single ones are resolved."""
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -28,7 +28,7 @@ _VECTORS_LENGTH = 0x100
 
 @frozen
 class Region:
-    """Part of the address space; ``origin`` and ``length`` in bytes."""
+    """Part of the address space, with its origin and its length in bytes."""
 
     origin: int
     length: int
@@ -39,16 +39,16 @@ class Region:
 
 @frozen
 class Board:
-    """A board that QEMU simulates.
+    """Board that QEMU simulates.
 
     Attributes:
-        machine: QEMU's name, also the name in the target descriptions.
-        core: the core it has; older architecture levels run on it as well.
-        vectors: where the core reads its vector table at reset.
-        code: text and constants.
-        ram: stack, data and the model's context.
+        machine: name of the board in QEMU and in target descriptions.
+        core: core of the board; it also runs code for older architecture levels.
+        vectors: memory of the vector table at reset.
+        code: memory of text and constants.
+        ram: memory of the stack, data and the model's context.
         fpgaio: address of the FPGA system control block.
-        counter_hz: rate of that block's counter at reset, ticks per second of virtual time.
+        counter_hz: rate of its counter at reset, in ticks per second of virtual time.
     """
 
     machine: str
@@ -60,7 +60,7 @@ class Board:
     counter_hz: int
 
     def instructions(self, ticks: int) -> int:
-        """Instructions that took ``ticks`` of the counter, to the nearest one."""
+        """Return the number of instructions for a number of ticks, rounded to the nearest integer."""
         ticks_per_2_pow_30 = self.counter_hz << INSTRUCTION_SHIFT
         return (ticks * 1_000_000_000 * 2 + ticks_per_2_pow_30) // (2 * ticks_per_2_pow_30)
 
@@ -80,8 +80,8 @@ def _mps2(machine: str, core: str) -> Board:
 BOARDS: Mapping[str, Board] = {
     board.machine: board
     for board in (
-        # Armv6-M is a subset of Armv7-M, so code for the Cortex-M0+ runs on the Cortex-M3: the same
-        # instructions, and as many. What the M3 allows beyond, unaligned access, is made to fault.
+        # Armv6-M is a subset of Armv7-M, so the Cortex-M3 executes code for the Cortex-M0+ with the same
+        # number of instructions. Unaligned accesses, which only the M3 allows, are configured to fault.
         _mps2("mps2-an385", "cortex-m3"),
         _mps2("mps2-an386", "cortex-m4"),
         _mps2("mps2-an500", "cortex-m7"),
@@ -110,12 +110,12 @@ BOARDS: Mapping[str, Board] = {
 
 
 def find(machine: str) -> Board:
-    """The board with this QEMU machine name.
+    """Return the board with a QEMU machine name.
 
     Raises:
-        TargetError: there is none, or the name is empty (a target that cannot be simulated).
+        TargetError: the name is unknown, or empty (the target cannot be simulated).
     """
     if machine not in BOARDS:
         known = ", ".join(BOARDS)
-        raise TargetError(f"a simulated target needs one of the boards {known}; its board is {machine!r}")
+        raise TargetError(f"the board of a simulated target must be one of {known}; it is {machine!r}")
     return BOARDS[machine]

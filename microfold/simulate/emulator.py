@@ -1,4 +1,4 @@
-"""Running an image under QEMU, and saying what went wrong when it does not end well."""
+"""Execution of an image under QEMU, and diagnosis of failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from microfold.simulate.memory import PlacedSection
 from microfold.simulate.toolchain import EMULATOR, find_tool
 from microfold.support.tools import ToolTimeout, run_tool
 
-# Bits of the Configurable Fault Status Register (Armv8-M ARM, D1.2.28) that generated code could cause.
+# Bits of the Configurable Fault Status Register (Armv8-M ARM, D1.2.28) that generated code could set.
 _CFSR_BITS = {
     0: "instruction fetch from a forbidden address",
     1: "data access to a forbidden address",
@@ -40,12 +40,12 @@ def run_image(
     sections: Sequence[PlacedSection],
     plugin: str = "",
 ) -> None:
-    """Runs an image until it exits; it reads and writes files in ``folder``.
+    """Run an image until it exits. It reads and writes files in ``folder``.
 
     Args:
-        timeout: seconds of real time.
-        sections: of the image, to name the function of a fault.
-        plugin: QEMU's option for a plugin to run with; the counters count nothing then.
+        timeout: time limit, in seconds of real time.
+        sections: sections of the image, to name the function of a fault.
+        plugin: QEMU option for a plugin; with a plugin, the board's counters do not work.
     Raises:
         RunError: the image faults, or does not end in time.
         ToolError: QEMU is missing or fails, or the image reports a failure.
@@ -81,12 +81,12 @@ def _reason(done: subprocess.CompletedProcess[str], sections: Sequence[PlacedSec
 
 
 def fault_causes(cfsr: int) -> list[str]:
-    """What the bits of the Configurable Fault Status Register say, in words."""
+    """Return the meanings of the bits that are set in the Configurable Fault Status Register."""
     return list(dict.fromkeys(text for bit, text in _CFSR_BITS.items() if cfsr >> bit & 1))
 
 
 def function_at(address: int, sections: Sequence[PlacedSection]) -> str:
-    """The function at an address of the image; each function has a section of its own."""
+    """Return the function at an address of the image. Each function has its own section."""
     for section in sections:
         if section.output == ".text" and section.address <= address < section.address + section.size:
             return f"{section.name.removeprefix('.text.')}()"

@@ -1,4 +1,4 @@
-"""A firmware image of one model and the simulation harness: built once, run on any number of inputs."""
+"""Firmware image of a model and the simulation harness, built once and run on any number of inputs."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ STACK_SIZE = 64 * 1024
 DEFAULT_TIMEOUT = 300.0
 
 _MODEL_FLAGS = ("-std=c99", "-ffunction-sections", "-fdata-sections")
-# The harness must not call memcpy or memset, so that whatever is linked of libc is the model's doing; nor use
-# vectors, so that it starts before the vector unit is on; nor know what the functions it times leave alone.
+# The harness must not call memcpy or memset, so that only the model links libc. It must not use vectors,
+# because it starts before the vector unit is enabled. It must not know the registers that functions keep.
 _HARNESS_FLAGS = (
     *_MODEL_FLAGS,
     "-Os",
@@ -55,17 +55,16 @@ _WRAP = 1 << 32
 
 @frozen
 class SimulatedRun:
-    """What one run of the model did.
+    """Result of one run of the model.
 
     Attributes:
         outputs: one flat array per output.
-        instructions: from the first instruction of the run function to its return.
-        stack: deepest stack in bytes.
-        layer_instructions: of each layer, without the hook; empty if the image has no hooks.
-        layer_tensors: of each layer, or each of its parts, its captured tensors as flat arrays; empty if not
-            asked for.
-        inner_tensors: of each layer that another one runs, what it wrote the last time, as flat arrays; none
-            of a layer that did not run. Empty if not asked for.
+        instructions: instructions from the start of the run function to its return.
+        stack: maximum stack depth, in bytes.
+        layer_instructions: instructions of each layer, without the hook; empty if the image has no hooks.
+        layer_tensors: captured tensors of each layer or layer part, as flat arrays; empty if not requested.
+        inner_tensors: tensors that each layer in a loop or branch wrote last, as flat arrays; no
+            arrays for layers that did not run. Empty if not requested.
     """
 
     outputs: tuple[Array, ...]
@@ -77,19 +76,18 @@ class SimulatedRun:
 
 
 class Firmware:
-    """An image for a board. A context manager: leaving it removes the image's temporary folder.
+    """Image for a board, as a context manager that removes the image's temporary folder.
 
     Args:
-        sources: the generated model.
-        board: the board to link for.
         cpu_flags: compiler flags that select the core.
-        optimize: the compiler's optimisation flag.
-        hooked: compile the model with its layer hook, which costs time; totals are of images without.
-        watches_inner: with that of layers that others run, too, which costs time in the loops; for images
-            that capture tensors.
-        marks_begins: with that of the layers' beginnings, too; for traces, not for counts by the board.
-        extra_flags: further flags for all files, e.g. warnings.
-        compiler: the cross compiler's executable.
+        optimize: optimisation flag of the compiler.
+        hooked: whether to compile the model with its layer hook. It costs time, so totals are measured
+            without it.
+        watches_inner: whether layers in loops and branches also call the hook, to capture their
+            tensors. This costs time in the loops.
+        marks_begins: whether the starts of layers also call the hook; for traces only.
+        extra_flags: additional flags for all files, e.g. warnings.
+        compiler: executable of the cross compiler.
     Attributes:
         elf: path of the image.
     Raises:
@@ -115,7 +113,7 @@ class Firmware:
         self.watches_inner = self.hooked and watches_inner and bool(sources.inner)
         self.marks_begins = self.hooked and marks_begins
         toolchain.find_tool(compiler)
-        toolchain.find_tool(toolchain.EMULATOR)  # before the work, not after it
+        toolchain.find_tool(toolchain.EMULATOR)  # fail early
         self._folder = ScratchFolder()
         folder = self._folder.path
         self.elf = folder / f"{sources.name}.elf"
@@ -134,7 +132,7 @@ class Firmware:
                 toolchain.compile_object(compiler, [*flags, *_HARNESS_FLAGS], folder, f"harness/{path.name}")
                 for path in sorted((folder / "harness").glob("*.c"))
             ]
-            # Neither the model's nor measured: they are not in a real image.
+            # Stand-ins are not measured, because they are not in a real image.
             self._harness += [
                 toolchain.compile_object(compiler, [*flags, *_MODEL_FLAGS], folder, f"model/{name}")
                 for name in sources.stand_ins
@@ -155,11 +153,11 @@ class Firmware:
         self.close()
 
     def close(self) -> None:
-        """Removes the image."""
+        """Remove the image."""
         self._folder.close()
 
     def _write_files(self, folder: Path) -> None:
-        """The model's files into ``model/``, the rendered harness into ``harness/``."""
+        """Write the model's files to ``model/``, and the rendered harness to ``harness/``."""
         for part in ("model", "harness"):
             (folder / part).mkdir()
         for name, text in (dict(self.sources.stand_ins) | dict(self.sources.files)).items():
@@ -179,7 +177,7 @@ class Firmware:
             (folder / "harness" / name.removesuffix(".j2")).write_text(text + "\n", encoding="utf-8")
 
     def memory(self, stack: int) -> ImageMemory:
-        """Flash and RAM of the image; ``stack`` is the measured one, in bytes."""
+        """Return flash and RAM of the image. ``stack`` is the measured stack, in bytes."""
         return image_memory(
             self._link_map,
             self._model,
@@ -195,15 +193,15 @@ class Firmware:
         capture_layers: bool = False,
         timeout: float = DEFAULT_TIMEOUT,
     ) -> tuple[SimulatedRun, ...]:
-        """Runs the model once per call, one after the other on one context: state is kept between them.
+        """Run the model once per call, in order, on one context that keeps its state between calls.
 
         Args:
-            calls: for each call, one array per input.
-            capture_layers: also return the layers' tensors; needs a hooked image, and one that watches for
-                those of layers that others run.
-            timeout: seconds of real time for all calls together.
+            calls: one array per input, per call.
+            capture_layers: whether to return the layers' tensors. This requires a hooked image; the tensors
+                of inner layers also require `watches_inner`.
+            timeout: time limit for all calls together, in seconds of real time.
         Raises:
-            InputError: an input does not fit.
+            InputError: an input does not match.
             ToolError: the simulation fails or takes too long.
         """
         captured = capture_layers and self.hooked
@@ -212,7 +210,7 @@ class Firmware:
             results = _Reader(_written(folder / "results.bin"))
             tensors = _Reader(_written(folder / "layers.bin") if captured else b"")
             watched = captured and self.watches_inner
-            # Layers that did not run leave holes, and nothing at the end.
+            # Layers that did not run leave holes, or a shorter file.
             inner = _written(folder / "inner.bin") if watched else b""
             inner = _Reader(inner.ljust(len(calls) * self.sources.inner_places[-1], b"\0"))
         found = tuple(self._read_call(results, tensors if captured else None) for _ in calls)
@@ -226,7 +224,7 @@ class Firmware:
     def trace(
         self, calls: Sequence[Sequence[Array]], timing: Timing | Pipeline, *, timeout: float = DEFAULT_TIMEOUT
     ) -> tuple[Trace, ...]:
-        """What the core executes in each call; arguments and errors as for `run`."""
+        """Return the executed instructions and cycles of each call; arguments and errors as for `run`."""
         runs = self.count(calls, edges=isinstance(timing, Pipeline), timeout=timeout)
         if isinstance(timing, Timing):
             code = load_code(self.elf)
@@ -237,10 +235,10 @@ class Firmware:
     def count(
         self, calls: Sequence[Sequence[Array]], *, edges: bool, timeout: float = DEFAULT_TIMEOUT
     ) -> list[list[LayerCounts]]:
-        """How often each block of instructions runs, for each call and layer; errors as for `run`.
+        """Count the runs of each block of instructions, for each call and layer; errors as for `run`.
 
         Args:
-            edges: whether to count which block ran behind which, too.
+            edges: whether to count also the transitions between blocks.
         """
         sections = list(placed_sections(self._link_map))
         with scratch_folder() as folder:
@@ -251,7 +249,7 @@ class Firmware:
             counts = _written(folder / COUNTS).decode("ascii", errors="replace")
         runs = list(read_counts(counts))
         if len(runs) != len(calls):
-            raise ToolError(f"QEMU's plugin must count {len(calls)} runs; it counted {len(runs)}")
+            raise ToolError(f"QEMU's plugin must record {len(calls)} runs; it recorded {len(runs)}")
         return runs
 
     def _execute(
@@ -262,7 +260,7 @@ class Firmware:
         timeout: float,
         plugin: str = "",
     ) -> None:
-        """Runs the image, which reads ``inputs.bin`` in the folder and writes its results beside it."""
+        """Run the image, which reads ``inputs.bin`` in the folder and writes its results to the folder."""
         inputs = b"".join(self.sources.pack(call, number) for number, call in enumerate(calls))
         request = np.array([len(calls), capture_layers], "<u4").tobytes()
         (folder / "inputs.bin").write_bytes(request + inputs)
@@ -285,7 +283,7 @@ class Firmware:
         if tensors is not None:
             parts = self.sources.parts or [LayerPart(n.index, n.tensors) for n in self.sources.layers]
             captured = tuple(tuple(tensors.array(t) for t in part.tensors) for part in parts)
-        # Both calls pass the same arguments; what the empty function executes itself is its return.
+        # Both calls pass the same arguments. The empty function itself executes only its return.
         total = self.board.instructions(_unwrapped(ticks, seconds, self.board.counter_hz))
         total -= self.board.instructions(empty_ticks) - 1
         return SimulatedRun(outputs, total, stack, layers, captured)
@@ -300,28 +298,28 @@ class Firmware:
 
 
 def _unwrapped(ticks: int, seconds: int, hertz: int) -> int:
-    """The ticks of a 32-bit counter with its wraps, from whole seconds that are off by less than one."""
+    """Return the ticks of a 32-bit counter including wraps, from whole seconds with an error below one."""
     wraps = round((seconds * hertz - ticks) / _WRAP)
     return ticks + wraps * _WRAP
 
 
 def _written(path: Path) -> bytes:
-    """What the simulation has written.
+    """Return the content of a file that the simulation has written.
 
     Raises:
-        ToolError: it has not.
+        ToolError: the simulation has not written the file.
     """
     try:
         return path.read_bytes()
     except OSError as error:
         raise ToolError(
-            f"{toolchain.EMULATOR} must write {path.name}, but it ended well without "
+            f"{toolchain.EMULATOR} must write {path.name}, but it ended successfully without "
             f"({error.strerror}); is it QEMU 7 or later?"
         ) from None
 
 
 class _Reader:
-    """Takes the values of a result file in order."""
+    """Reader of the values of a result file, in order."""
 
     def __init__(self, data: bytes):
         self._data = data

@@ -1,4 +1,4 @@
-"""Flash and RAM of a linked image, from the linker's map: the model's, the C library's, the harness's."""
+"""Flash and RAM of a linked image by owner (model, C library, harness), from the linker's map."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from microfold.simulate.boards import Region
 from microfold.support.frozen import frozen
 
 CONTEXT_SECTIONS = (".bss.simulate_context", ".bss.simulate_arena")
-"""How the sections are called of the harness's variables: the context, and parts of the arena if apart."""
+"""Sections of the harness's variables: the context, and the parts of a separate arena."""
 
 
 @frozen
 class PlacedSection:
-    """An input section and where it is; ``address`` and ``size`` in bytes; padding has no ``file``."""
+    """Input section with its address, and its size in bytes. The ``file`` of padding is empty."""
 
     output: str
     name: str
@@ -25,7 +25,7 @@ class PlacedSection:
 
 @frozen
 class Sections:
-    """Bytes by kind: code, constants, initialised and zeroed variables."""
+    """Sizes by kind, in bytes: code, constants, initialised and zeroed variables."""
 
     text: int = 0
     rodata: int = 0
@@ -34,12 +34,12 @@ class Sections:
 
     @property
     def flash(self) -> int:
-        """Bytes of flash: code, constants and the initial values of ``data``."""
+        """Flash in bytes: code, constants and the initial values of ``data``."""
         return self.text + self.rodata + self.data
 
     @property
     def ram(self) -> int:
-        """Bytes of RAM without the stack."""
+        """RAM in bytes, without the stack."""
         return self.data + self.bss
 
 
@@ -48,11 +48,11 @@ class ImageMemory:
     """Memory of a firmware image, in bytes.
 
     Attributes:
-        image: everything that was linked, the simulation harness and padding included, the stack not.
-        model: the model's own object files.
-        library: what the linker took from libc, libm and libgcc; the harness uses none of them.
-        context: size of the model's arena and of what it keeps, which is part of ``image.bss``.
-        stack: of one run, below the caller's frame: down to the deepest word that was written.
+        image: all linked sections, including the simulation harness and padding, but not the stack.
+        model: object files of the model.
+        library: functions from libc, libm and libgcc, which the harness does not use.
+        context: size of the model's arena and state, which are part of ``image.bss``.
+        stack: stack of one run below the caller's frame, down to the deepest word written.
     """
 
     image: Sections
@@ -63,23 +63,23 @@ class ImageMemory:
 
     @property
     def flash(self) -> int:
-        """Flash that the model costs a firmware: its own and the library functions it calls."""
+        """Flash that the model adds to a firmware: its own, and the library functions that it calls."""
         return self.model.flash + self.library.flash
 
     @property
     def ram(self) -> int:
-        """RAM that the model costs a firmware: context, variables and stack."""
+        """RAM that the model adds to a firmware: context, variables and stack."""
         return self.context + self.model.ram + self.library.ram + self.stack
 
 
-# " .text.run      0x00000100       0x1c run.o"; a long name stands alone on the line before.
+# " .text.run      0x00000100       0x1c run.o"; a long name is on a separate line before it.
 _INPUT_SECTION = re.compile(r"^ (\S+)?\s+0x([0-9a-f]+)\s+0x([0-9a-f]+)(?:\s+(\S.*?))?\s*$")
 _LONG_NAME = re.compile(r"^ (\S+)$")
 _OUTPUT_SECTION = re.compile(r"^(\S+)")
 
 
 def placed_sections(link_map: str) -> Iterator[PlacedSection]:
-    """The input sections that are in the image, from the text of a GNU ld map."""
+    """Yield the input sections of the image, from the text of a GNU ld map."""
     _, _, body = link_map.partition("Linker script and memory map")
     output, long_name = "", ""
     for line in body.splitlines():
@@ -96,7 +96,7 @@ def placed_sections(link_map: str) -> Iterator[PlacedSection]:
 
 
 def section_sizes(sections: Iterable[PlacedSection], ram: Region) -> Sections:
-    """Bytes by kind; debugging information, which is in no memory, does not count, nor does the stack."""
+    """Return sizes by kind, in bytes, without debugging information and stack."""
     text = rodata = data = bss = 0
     for section in sections:
         if section.output in (".text", ".vectors"):
@@ -108,21 +108,20 @@ def section_sizes(sections: Iterable[PlacedSection], ram: Region) -> Sections:
         elif section.address in ram:
             pass
         elif not section.output.startswith((".debug", ".ARM.attributes")):
-            rodata += section.size  # also sections that the user named for the weights
+            rodata += section.size  # also the user's sections for weights
     return Sections(text, rodata, data, bss)
 
 
 def image_memory(
     link_map: str, model_objects: Collection[str], harness_objects: Collection[str], ram: Region, stack: int
 ) -> ImageMemory:
-    """Memory of an image by owner.
+    """Return the memory of an image by owner.
 
     Args:
         link_map: text of the linker's map.
-        model_objects: the model's object files as the map names them; ``harness_objects`` alike.
-            All others are libraries.
-        ram: where the board's RAM is.
-        stack: measured stack in bytes.
+        model_objects, harness_objects: object files as named in the map. All others are libraries.
+        ram: address range of the board's RAM.
+        stack: measured stack, in bytes.
     """
     sections = list(placed_sections(link_map))
     ours = {*model_objects, *harness_objects}

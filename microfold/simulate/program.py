@@ -1,4 +1,4 @@
-"""A compiled program on the simulated board of its target."""
+"""Simulation of a compiled program on the board of its target."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from microfold.simulate.sources import LayerPart, LayerSpec, LayerTensor, ModelS
 
 
 def model_sources(program: Program) -> ModelSources:
-    """The program's C files with what the simulation needs to know of them."""
+    """Return the program's C files and the data that the simulation needs."""
     program = program.untapped
     build = emit_build(program)
     return ModelSources(
@@ -35,7 +35,6 @@ def model_sources(program: Program) -> ModelSources:
 
 
 def _parts(program: Program) -> tuple[LayerPart, ...]:
-    """The calls of layers of which some compute row by row; none if there are no such."""
     if program.stream is None:
         return ()
     return tuple(
@@ -52,19 +51,19 @@ def _row(value: Value, size: int, address: int) -> LayerTensor:
 
 
 def simulator(program: Program, optimize: str | None = None) -> Simulator:
-    """A simulator of the program's target; a context manager.
+    """Return a simulator of the program's target, a context manager.
 
     Args:
-        optimize: flag for the compiler; default: that of the program's options.
+        optimize: optimisation flag of the compiler; default: the flag of the program's options.
 
     Raises:
-        TargetError: no simulated board runs the target.
+        TargetError: the target has no simulated board.
     """
     target = program.target
     if not target.board:
         raise TargetError(
-            f"a simulated run needs a board; target {target.name} names none; "
-            "`microfold targets` lists those that have one"
+            f"a simulated run requires a target with a board; {target.name} has none: "
+            "choose one that `microfold targets` lists with a board"
         )
     return Simulator(
         model_sources(program),

@@ -1,4 +1,4 @@
-"""Simulating a model: outputs, instructions per layer and in total, flash, RAM and stack."""
+"""Simulation of a model: outputs, instructions per layer and in total, flash, RAM and stack."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from microfold.target.timing import Timing
 
 @frozen
 class SimulationResult:
-    """What the simulated core did.
+    """Result of a simulation.
 
     Attributes:
-        outputs: for each call, one flat array per output.
-        instructions: for each call, those of the run function, measured without layer hooks.
-        layer_instructions: for each call, those of each layer; empty if layers were not asked for. They add
-            up to the total only roughly: the hook changes what the compiler inlines and keeps in registers.
-        layer_tensors: for each call and layer, the layer's tensors; for each of `ModelSources.parts`, if
-            there are any; empty if not captured.
-        inner_tensors: for each call and layer that another one runs, what it wrote the last time; none of a
-            layer that did not run. Empty if not captured.
-        memory: of the image without hooks; the stack is the deepest of all calls.
+        outputs: one flat array per output, for each call.
+        instructions: instructions of the run function for each call, measured without layer hooks.
+        layer_instructions: instructions of each layer, for each call; empty if not requested. Their sum only
+            approximates the total, because the hook affects inlining and register allocation.
+        layer_tensors: tensors of each layer, or of each of `ModelSources.parts` if present, for each call;
+            empty if not captured.
+        inner_tensors: tensors that each layer in a loop or branch wrote last, for each call; no arrays
+            for layers that did not run. Empty if not captured.
+        memory: memory of the image without hooks; the stack is the maximum over all calls.
     """
 
     outputs: tuple[tuple[Array, ...], ...]
@@ -46,9 +46,9 @@ class Cycles:
     """Estimated cycles.
 
     Attributes:
-        total: of each call, without layer hooks.
-        layers: for each call, those of each layer, with them.
-        least, least_of_layers: likewise, what they are if nothing waits, see `Trace`.
+        total: cycles of each call, without layer hooks.
+        layers: cycles of each layer for each call, with layer hooks.
+        least, least_of_layers: lower bounds of `total` and `layers` without stalls, see `Trace`.
     """
 
     total: tuple[int, ...]
@@ -58,15 +58,13 @@ class Cycles:
 
 
 class Simulator:
-    """A model on a board; images are built when first needed and kept. A context manager.
+    """Simulator of a model on a board, as a context manager. It builds and keeps images on demand.
 
     Args:
-        sources: the generated model.
-        board: what runs it; see :func:`microfold.simulate.boards.find`.
         cpu_flags: compiler flags that select the core.
-        optimize: the compiler's optimisation flag for the model.
-        extra_flags: further compiler flags.
-        compiler: the cross compiler's executable.
+        optimize: optimisation flag of the compiler for the model.
+        extra_flags: additional compiler flags.
+        compiler: executable of the cross compiler.
     """
 
     def __init__(
@@ -94,12 +92,12 @@ class Simulator:
         self.close()
 
     def close(self) -> None:
-        """Removes the images."""
+        """Remove the images."""
         while self._images:
             self._images.popitem()[1].close()
 
     def firmware(self, *, hooked: bool, watches_inner: bool = False, marks_begins: bool = False) -> Firmware:
-        """The image with or without layer hooks, those of layers that others run, and of beginnings.
+        """Return the image with the given kinds of layer hooks; see `Firmware`.
 
         Raises:
             ToolError: a tool is missing or fails.
@@ -127,16 +125,16 @@ class Simulator:
         capture_layers: bool = False,
         timeout: float = DEFAULT_TIMEOUT,
     ) -> SimulationResult:
-        """Runs the model once per call on one context, from its initial state.
+        """Run the model once per call on one context, from its initial state.
 
         Args:
-            calls: for each call, one array per input.
-            layers: also count the instructions of each layer, in a second run with layer hooks.
-            capture_layers: also return the layers' tensors, and those of layers that others run, whose hooks
-                are then part of what is counted; implies ``layers``.
-            timeout: seconds of real time for each of the two runs.
+            calls: one array per input, per call.
+            layers: whether to count the instructions of each layer, in a second run with layer hooks.
+            capture_layers: whether to return the tensors of all layers, including inner ones. The counts then
+                include the hooks of inner layers. Implies ``layers``.
+            timeout: time limit for either run, in seconds of real time.
         Raises:
-            InputError: an input does not fit.
+            InputError: an input does not match.
             ToolError: a tool is missing or fails, the core faults, or a run takes too long.
         """
         plain = self.firmware(hooked=False)
@@ -163,17 +161,17 @@ class Simulator:
         only_calls: bool = False,
         timeout: float = DEFAULT_TIMEOUT,
     ) -> Cycles:
-        """Estimated cycles: a timing table, or a pipeline, applied to what the core executes.
+        """Estimate cycles by applying a timing table or a pipeline to the executed instructions.
 
         Args:
-            only_calls: what is done before the call of a layer, rows that are moved for it, is not its part.
+            only_calls: whether to exclude the work before the call of a layer, e.g. copies of rows.
 
         Raises:
-            ToolError: as for `run`; this machine has no C compiler, or its QEMU takes no plugins.
+            ToolError: as for `run`; or this machine has no C compiler, or its QEMU supports no plugins.
         """
         plain = self.firmware(hooked=False).trace(calls, timing, timeout=timeout)
         hooked = self.firmware(hooked=True, marks_begins=only_calls).trace(calls, timing, timeout=timeout)
-        # With marks before calls, too, every other count is that of a call.
+        # If starts are also marked, every second count belongs to a call.
         own = slice(1, None, 2) if only_calls else slice(None)
         return Cycles(
             tuple(sum(trace.cycles) for trace in plain),
@@ -183,19 +181,18 @@ class Simulator:
         )
 
     def _by_layer(self, passed: Sequence[int]) -> tuple[int, ...]:
-        """What is counted from hook to hook, as sums of layers."""
         found = [0] * len(self._sources.layers)
         for layer, count in zip(self._sources.hooks, passed, strict=False):
             found[layer] += count
         return tuple(found)
 
     def _check_same_outputs(self, plain: Sequence[SimulatedRun], hooked: Sequence[SimulatedRun]) -> None:
-        """The hooks must not change the results; if they do, the code reads what it did not write."""
+        """Check that hooks do not change the outputs. If they do, the code reads uninitialised memory."""
         for number, (one, other) in enumerate(zip(plain, hooked, strict=True)):
             for index, (a, b) in enumerate(zip(one.outputs, other.outputs, strict=True)):
                 if not np.array_equal(a.view(np.uint8), b.view(np.uint8)):
                     raise ToolError(
-                        f"{self._sources.name} must give the same outputs with and without layer hooks; "
+                        f"{self._sources.name} must compute the same outputs with and without layer hooks; "
                         f"output {index} of call {number} differs, so the code or the compiler is wrong"
                     )
 
@@ -213,7 +210,7 @@ def run(
     compiler: str = toolchain.ARM_COMPILER,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> SimulationResult:
-    """Simulates a model once; arguments and errors as for :class:`Simulator` and its ``run``."""
+    """Simulate a model once; arguments and errors as for `Simulator` and its ``run``."""
     with Simulator(
         sources, board, cpu_flags, optimize=optimize, extra_flags=extra_flags, compiler=compiler
     ) as simulator:

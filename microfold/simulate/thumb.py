@@ -1,4 +1,4 @@
-"""What kind of work a Thumb instruction is, as far as timing tables tell instructions apart.
+"""Decoder of Thumb instructions into the kinds that timing tables distinguish.
 
 Encodings: Armv7-M Architecture Reference Manual (Arm DDI 0403), chapters A5 and A6.
 """
@@ -12,7 +12,7 @@ from microfold.support.frozen import frozen
 
 
 class Kind(enum.Enum):
-    """The value is the field of `Timing` that has the cycles."""
+    """Kind of an instruction. The value is the field of `Timing` with its cycles."""
 
     ALU = "alu"
     MULTIPLY = "multiply"
@@ -31,12 +31,12 @@ class Kind(enum.Enum):
 
 @frozen
 class Instruction:
-    """One instruction.
+    """Decoded instruction.
 
     Attributes:
-        words: transferred by a MULTIPLE.
-        target: register that a LOAD writes; -1 if it has none.
-        base: register that a LOAD or STORE takes its address from; -1: the program counter.
+        words: number of words that a MULTIPLE transfers.
+        target: register that a LOAD writes; -1 for other kinds.
+        base: base register of a LOAD or STORE; -1: the program counter.
     """
 
     kind: Kind
@@ -46,7 +46,7 @@ class Instruction:
 
 
 def instructions(code: bytes) -> Iterator[Instruction]:
-    """The instructions of a block of code (little endian)."""
+    """Yield the instructions of a block of code (little endian)."""
     halves = [int.from_bytes(code[i : i + 2], "little") for i in range(0, len(code), 2)]
     position = 0
     while position < len(halves):
@@ -113,7 +113,6 @@ def _transfer(loads: bool, target: int, base: int) -> Instruction:
 
 
 def _coprocessor(h: int, g: int) -> Instruction:
-    """Of the floating-point unit."""
     if h & 0xEE00 == 0xEC00:
         if h & 0xFFE0 == 0xEC40:  # VMOV of two registers
             return Instruction(Kind.MULTIPLE, words=1)

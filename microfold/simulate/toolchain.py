@@ -1,4 +1,4 @@
-"""The outside tools: finding them, compiling, linking; every failure says what to do."""
+"""External tools: location, compilation and linking. Error messages include a remedy."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from microfold.support.elf import has_arm_code
 from microfold.support.tools import COMPILE_SECONDS, run_tool
 
 ARM_COMPILER = "arm-none-eabi-gcc"
-# For objdump, which does not find out of every image that it may have instructions of Armv8.1-M; that has all
-# that cores before it have.
+# Architecture for objdump, which does not always detect Armv8.1-M. It includes all earlier instructions.
 THUMB_ARCHITECTURE = "-marmv8.1-m.main"
 EMULATOR = "qemu-system-arm"
 
-# Debian's and Ubuntu's packages; other systems mostly call them alike.
+# Package names of Debian and Ubuntu. Most other systems use the same names.
 _PACKAGES = {
     ARM_COMPILER: "gcc-arm-none-eabi and libnewlib-arm-none-eabi",
     EMULATOR: "qemu-system-arm",
@@ -25,20 +24,20 @@ _MESSAGE_LINES = 20
 
 
 def find_tool(name: str) -> str:
-    """Path of an executable.
+    """Return the path of an executable.
 
     Raises:
-        ToolError: it is not on PATH; names the package to install.
+        ToolError: the tool is not on PATH. The message names the package to install.
     """
     path = shutil.which(name)
     if path is None:
         package = f"install the package {_PACKAGES[name]}" if name in _PACKAGES else "install it"
-        raise ToolError(f"simulating a target needs {name}, which is not on PATH; {package}")
+        raise ToolError(f"simulation requires {name}, which is not on PATH: {package}")
     return path
 
 
 def missing_tools(compiler: str = ARM_COMPILER) -> list[str]:
-    """One sentence for each tool that a simulation needs and this machine lacks."""
+    """Return one sentence for each tool that a simulation requires and that this machine lacks."""
     sentences: list[str] = []
     for name in (compiler, EMULATOR):
         try:
@@ -48,15 +47,15 @@ def missing_tools(compiler: str = ARM_COMPILER) -> list[str]:
     return sentences
 
 
-# Options of which the last one counts, but which GCC takes all into account when it chooses its libraries.
+# Options whose last occurrence is effective. When it selects libraries, however, GCC uses all occurrences.
 _SINGLE_OPTIONS = ("-mcpu=", "-march=", "-mfpu=", "-mfloat-abi=")
 
 
 def effective_flags(flags: Sequence[str]) -> list[str]:
-    """Flags without those that later ones replace, e.g. the first of two ``-mfloat-abi=``.
+    """Return the flags without overridden ones, e.g. the first of two ``-mfloat-abi=``.
 
-    Compilers heed the last one, but GCC finds no library for contradicting flags, and links the one for cores
-    with the Arm instruction set, in which Cortex-M runs wild.
+    GCC compiles with the last flag. For contradictory flags, however, it finds no matching library, and links
+    the one for the Arm instruction set, which Cortex-M cores cannot execute.
     """
     last = {
         flag[: flag.index("=") + 1]: i for i, flag in enumerate(flags) if flag.startswith(_SINGLE_OPTIONS)
@@ -69,14 +68,14 @@ def effective_flags(flags: Sequence[str]) -> list[str]:
 
 
 def compile_object(compiler: str, flags: Sequence[str], folder: Path, source: str) -> str:
-    """Compiles one C file to an object file beside it, with ``folder`` as include path.
+    """Compile a C file to an object file in the same folder, with ``folder`` as include path.
 
     Args:
-        folder: where the compiler runs, so that no path of this machine gets into the object.
-        source: path relative to it.
-    Returns: the object's path, relative to ``folder``.
+        folder: working folder of the compiler, so that the object contains no path of this machine.
+        source: path relative to ``folder``.
+    Returns: path of the object file, relative to ``folder``.
     Raises:
-        ToolError: the compiler is missing or rejects the file; carries the compiler's message.
+        ToolError: the compiler is missing or rejects the file. The message includes the compiler's message.
     """
     target = source.removesuffix(".c") + ".o"
     _run([find_tool(compiler), *flags, "-I.", "-c", source, "-o", target], folder, f"compiling {source}")
@@ -86,22 +85,22 @@ def compile_object(compiler: str, flags: Sequence[str], folder: Path, source: st
 def link(
     compiler: str, flags: Sequence[str], folder: Path, objects: Sequence[str], script: str, elf: str
 ) -> str:
-    """Links a bare-metal image with newlib-nano, dropping what is not used.
+    """Link a bare-metal image with newlib-nano, without unused sections.
 
     Args:
-        folder: where all files are; the other paths are relative to it.
-    Returns: the text of the linker's map, which says where every input section went.
+        folder: folder of all files; the other paths are relative to it.
+    Returns: text of the linker's map, with the location of every input section.
     Raises:
-        ToolError: the compiler is missing; the link fails, e.g. because the model is larger than the board;
-            there is no library for the core.
+        ToolError: the compiler is missing, linking fails (e.g. because the board is too small for the model),
+            or no library exists for the core.
     """
     command = [find_tool(compiler), *flags, "--specs=nano.specs", "-nostartfiles", "-T", script]
     command += ["-Wl,--gc-sections", f"-Wl,-Map={elf}.map", *objects, "-lm", "-o", elf]
     _run(command, folder, "linking")
     if has_arm_code((folder / elf).read_bytes()):
         raise ToolError(
-            f"linking must take libraries for Thumb instructions, all that Cortex-M has; {compiler} has none "
-            f"for {' '.join(flags)}, and took Arm code: give flags as -print-multi-lib lists them"
+            f"libraries must consist of Thumb instructions, which are all that Cortex-M has; {compiler} has "
+            f"none for {' '.join(flags)}, and linked Arm code: use flags that -print-multi-lib lists"
         )
     return (folder / f"{elf}.map").read_text(encoding="utf-8", errors="replace")
 

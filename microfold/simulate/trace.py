@@ -1,8 +1,8 @@
-"""Executed instructions, block by block, and the cycles that a timing table gives for them.
+"""Counts of executed instruction blocks, and their cycles by a timing table.
 
-The image runs once more under a QEMU plugin that counts how often each block of instructions was executed,
-how often it was entered by a jump, and from where. The estimate knows nothing of flash wait states, caches
-and buses.
+The image runs under a QEMU plugin that counts the executions of each block of instructions, its entries by
+jumps, and optionally the transitions between blocks. The estimate excludes flash wait states, caches and
+buses.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from microfold.support.tools import run_tool
 from microfold.target.timing import Timing
 
 _HOST_COMPILER = "cc"
-# Versions of the plugin interface in which the few calls used are the same; each QEMU takes some of them.
+# Versions of the plugin interface with the calls that are used here. Each QEMU accepts some of them.
 _PLUGIN_VERSIONS = (1, 2, 3, 4, 5)
 _BUILD_SECONDS = 60.0
 COUNTS = "counts.txt"
-# Bytes after which QEMU ends blocks on these cores.
+# Page size, in bytes. QEMU ends blocks at page boundaries on these cores.
 _PAGE = 1024
 _SINGLE = frozenset({Kind.LOAD, Kind.STORE, Kind.STORE_INDEXED})
 
 
 @frozen
 class Trace:
-    """What one run of a model executed.
+    """Instructions and cycles of one run of a model.
 
     Attributes:
-        instructions: of each layer; what comes behind the last layer is a last entry.
-        cycles: likewise, by the timing table or on the pipeline.
-        least: of these, what is left if no instruction waits for another one: what it takes to issue them, or
-            what the busiest unit takes.
+        instructions: instructions of each layer, followed by those after the last layer.
+        cycles: cycles by the timing table or the pipeline, with the same entries.
+        least: lower bound of the cycles if no instruction waits for another one: the cycles to issue all
+            instructions, or of the busiest unit.
     """
 
     instructions: tuple[int, ...]
@@ -50,17 +50,17 @@ class Trace:
     least: tuple[int, ...]
 
 
-# A block of instructions: its address, and its bytes as QEMU counts them.
+# Block of instructions: its address, and its size in bytes as counted by QEMU.
 Key = tuple[int, int]
 
 
 @dataclass
 class LayerCounts:
-    """What ran in a layer.
+    """Execution counts of a layer.
 
     Attributes:
-        blocks: how many instructions each has, how often it ran, and how often it was entered by a jump.
-        edges: how often the second block ran behind the first.
+        blocks: number of instructions, executions and entries by a jump, for each block.
+        edges: number of transitions from the first block to the second.
     """
 
     blocks: dict[Key, tuple[int, int, int]] = field(default_factory=dict)
@@ -74,12 +74,11 @@ class LayerCounts:
 def plugin_arguments(
     sections: Sequence[PlacedSection], name: str, harness: Sequence[str], *, edges: bool = False
 ) -> list[str]:
-    """What the plugin is told of an image: addresses of functions that have sections of their own.
+    """Return the arguments of the plugin for an image: addresses of functions, each with its own section.
 
     Args:
-        name: of the model.
-        harness: object files whose code does not count.
-        edges: whether to count which block ran behind which.
+        harness: object files whose code is not counted.
+        edges: whether to count transitions between blocks.
     """
     text = [section for section in sections if section.output == ".text"]
     named = {section.name.removeprefix(".text."): section for section in text}
@@ -95,12 +94,12 @@ def _span(section: PlacedSection) -> str:
 
 
 def with_plugin(folder: Path, arguments: Sequence[str], run: Callable[[str], None]) -> None:
-    """Builds the plugin and runs an image with it; `COUNTS` in the folder has the counts then.
+    """Build the plugin and run an image with it. The counts are then in the file `COUNTS` in the folder.
 
     Args:
-        run: runs the image; takes QEMU's option for the plugin.
+        run: function that runs the image with a QEMU option for the plugin.
     Raises:
-        ToolError: this machine has no C compiler, QEMU takes no such plugin, or the run fails.
+        ToolError: this machine has no C compiler, QEMU rejects the plugin, or the run fails.
     """
     refusal: ToolError | None = None
     for version in _PLUGIN_VERSIONS:
@@ -114,12 +113,12 @@ def with_plugin(folder: Path, arguments: Sequence[str], run: Callable[[str], Non
             refusal = error
         else:
             return
-    raise ToolError(f"QEMU takes none of the plugin's versions: {refusal}")
+    raise ToolError(f"QEMU accepts none of the plugin's versions: {refusal}")
 
 
 @cache
 def _plugin(version: int) -> bytes:
-    """The plugin, built once for all runs of a process."""
+    """Build the plugin, once for all runs of a process."""
     source = resources.template_dir() / "simulate" / "trace.c"
     with scratch_folder() as folder:
         library = folder / "trace.so"
@@ -133,10 +132,10 @@ def _plugin(version: int) -> bytes:
 
 
 def read_counts(text: str) -> Iterator[list[LayerCounts]]:
-    """The layers of each run, from what the plugin wrote; what comes behind the last layer is a last one.
+    """Yield the counts of all layers for each run, followed by the counts after the last layer.
 
     Raises:
-        ToolError: it is not what the plugin writes.
+        ToolError: the text is not the output of the plugin.
     """
     layers: dict[int, LayerCounts] = {}
     for line in text.splitlines():
@@ -146,13 +145,13 @@ def read_counts(text: str) -> Iterator[list[LayerCounts]]:
             continue
         numbers = line.removesuffix(" edge").split()
         if len(numbers) != 6 or not all(number.isdecimal() for number in numbers):
-            raise ToolError(f"QEMU's plugin must write six numbers a line; it wrote {line[:80]!r}")
+            raise ToolError(f"QEMU's plugin must write six numbers per line; it wrote {line[:80]!r}")
         layer, *figures = map(int, numbers)
         _count(layers.setdefault(layer, LayerCounts()), figures, edge=line.endswith("edge"))
 
 
 def _count(layer: LayerCounts, figures: list[int], *, edge: bool) -> None:
-    """Code that QEMU translated twice comes twice."""
+    """Add the figures of a line. Code that QEMU has translated twice occurs in two lines."""
     first, second, third, fourth, count = figures
     if edge:
         key = ((first, second), (third, fourth))
@@ -163,7 +162,7 @@ def _count(layer: LayerCounts, figures: list[int], *, edge: bool) -> None:
 
 
 def timed(layers: Iterable[LayerCounts], code: Code, timing: Timing) -> Trace:
-    """The cycles of a run by a timing table."""
+    """Return instructions and cycles of a run by a timing table."""
     blocks: dict[Key, list[Instruction]] = {}
     costs: dict[tuple[Key, int], int] = {}
     least_costs: dict[Key, int] = {}
@@ -171,7 +170,7 @@ def timed(layers: Iterable[LayerCounts], code: Code, timing: Timing) -> Trace:
     def block(key: Key, number: int) -> list[Instruction]:
         if key not in blocks:
             address, size = key
-            # QEMU counts only half of a last instruction that goes on in another page.
+            # QEMU counts only half of a last instruction that crosses a page boundary.
             blocks[key] = list(itertools.islice(instructions(code.at(address, size + 2)), number))
         return blocks[key]
 
@@ -190,7 +189,7 @@ def timed(layers: Iterable[LayerCounts], code: Code, timing: Timing) -> Trace:
     layers = list(layers)
     for each in layers:
         ends = {key: block(key, number)[-1] for key, (number, _, _) in each.blocks.items()}
-        # QEMU cuts blocks at the ends of pages, too: what runs on there is as if it had not.
+        # QEMU also splits blocks at page boundaries. A load before the boundary affects the next block.
         loaded = {
             address + size + half: last.target
             for (address, size), last in ends.items()
@@ -209,10 +208,10 @@ def timed(layers: Iterable[LayerCounts], code: Code, timing: Timing) -> Trace:
 
 
 def block_cycles(block: Iterable[Instruction], timing: Timing, loaded: int = -1) -> int:
-    """Cycles of instructions that run one after the other, the last one not jumping.
+    """Return the cycles of consecutive instructions, without a jump at the end.
 
     Args:
-        loaded: the register that the instruction before them loaded, if it was a single load.
+        loaded: register that a single load right before them has loaded, or -1.
     """
     total = 0
     for instruction in block:
@@ -223,7 +222,7 @@ def block_cycles(block: Iterable[Instruction], timing: Timing, loaded: int = -1)
 
 
 def least_cycles(block: Iterable[Instruction], timing: Timing) -> int:
-    """Cycles of instructions, were every single transfer right behind a load."""
+    """Return a lower bound of the cycles: as if every single transfer directly followed a load."""
     return sum(
         min(timing.next_transfer, _cycles(each, timing)) if each.kind in _SINGLE else _cycles(each, timing)
         for each in block

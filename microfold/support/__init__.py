@@ -1,1 +1,1 @@
-"""Files, folders, signals."""
+"""Support code: files, folders, processes, signals, dataclasses and caches."""

@@ -1,4 +1,4 @@
-"""Short names for long texts."""
+"""Short digests of texts."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import hashlib
 
 
 def digest_of(text: str) -> str:
-    """Twelve hexadecimal digits, the same for equal texts."""
+    """Return twelve hexadecimal digits that identify a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]

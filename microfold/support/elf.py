@@ -1,4 +1,4 @@
-"""What is read of ELF files (System V ABI): what sections take of flash, loaded code, symbols."""
+"""Reader of ELF files (System V ABI): flash size of sections, loaded code, symbols."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SHT_SYMTAB = 2
 
 @frozen
 class ElfFile:
-    """An object file or an image.
+    """Object file or image.
 
     Attributes:
-        machine: the number of its architecture; `ARM`: 40.
-        in_flash: sections that are loaded, by name: their bytes. Equal names are added up.
+        machine: number of the architecture, e.g. `ARM`.
+        in_flash: size of the loaded sections, in bytes, by name. Sizes of equal names are added.
     """
 
     machine: int
@@ -29,12 +29,12 @@ class ElfFile:
 
     @property
     def flash(self) -> int:
-        """Bytes of code, constants and initial values."""
+        """Size of code, constants and initial values, in bytes."""
         return sum(self.in_flash.values())
 
 
 def read_elf(path: Path) -> ElfFile | None:
-    """The sections of a file; None if it is no little-endian ELF file."""
+    """Return the sections of a file; None if it is not a little-endian ELF file."""
     data = path.read_bytes()
     if data[:4] != b"\x7fELF" or data[5:6] != b"\x01":
         return None
@@ -59,7 +59,7 @@ def read_elf(path: Path) -> ElfFile | None:
 
 @frozen
 class Code:
-    """The loaded segments of an image: address and bytes."""
+    """Loaded segments of an image, each with its address and bytes."""
 
     segments: tuple[tuple[int, bytes], ...]
 
@@ -67,11 +67,11 @@ class Code:
         for start, data in self.segments:
             if start <= address and address + size <= start + len(data):
                 return data[address - start : address - start + size]
-        raise ToolError(f"executed code must lie in the image; {size} bytes at {address:#x} do not")
+        raise ToolError(f"executed code must be in the image; {size} bytes at {address:#x} are not")
 
 
 def load_code(elf: Path) -> Code:
-    """Segments of a 32-bit little-endian ELF file (System V ABI, program header)."""
+    """Return the segments of a 32-bit little-endian ELF file (System V ABI, program header)."""
     data = elf.read_bytes()
     (offset,) = struct.unpack_from("<I", data, 28)
     size, count = struct.unpack_from("<HH", data, 42)
@@ -81,13 +81,13 @@ def load_code(elf: Path) -> Code:
 
 
 def has_arm_code(data: bytes) -> bool:
-    """Whether an image has code in the Arm instruction set, as its mapping symbols ``$a`` say.
+    """Return whether an image has code in the Arm instruction set, by its mapping symbols ``$a``.
 
-    They are those of the ELF for the Arm Architecture (Arm IHI 0044), 5.5.5.
+    Source: ELF for the Arm Architecture (Arm IHI 0044), 5.5.5.
     """
     (offset,) = struct.unpack_from("<I", data, 32)
     size, count = struct.unpack_from("<HH", data, 46)
-    # Of each section: name, type, flags, address, offset, size, link, info, alignment, size of an entry.
+    # Fields of a section: name, type, flags, address, offset, size, link, info, alignment, entry size.
     sections = [struct.unpack_from("<10I", data, offset + i * size) for i in range(count)]
     for _, kind, _, _, begin, length, link, _, _, entry in sections:
         if kind != _SHT_SYMTAB:

@@ -1,4 +1,4 @@
-"""Whole files: inputs that are none are refused, outputs are written all or nothing."""
+"""File access: checked reads of whole files, and atomic writes of sets of files."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from microfold.support.signals import deferred_signals
 if os.name == "posix":
     import fcntl
 
-# A .tflite file addresses its parts by 32 bits, signed (FlatBuffers); no input of another kind is as large.
+# A .tflite file uses signed 32-bit offsets (FlatBuffers). No other kind of input is as large.
 LARGEST_INPUT = (1 << 31) - 1
 _STAGING = ".microfold-"
 
 
 def read_file(path: Path, largest: int = LARGEST_INPUT) -> bytes:
-    """The bytes of a regular file.
+    """Return the bytes of a regular file.
 
     Raises:
-        InputError: it cannot be read, is no regular file, or is too large.
+        InputError: the file cannot be read, is not a regular file, or is too large.
     """
     try:
         with open(path, "rb", opener=_open_without_waiting) as file:
@@ -34,10 +34,12 @@ def read_file(path: Path, largest: int = LARGEST_INPUT) -> bytes:
             if not stat.S_ISREG(status.st_mode):
                 raise InputError(f"cannot read {path}: it must be a file; it is {_kind(status.st_mode)}")
             if status.st_size > largest:
-                raise InputError(f"{path} may have {largest:,} bytes; it has {status.st_size:,}")
-            # Not more than there is: a buffer of the largest size would be taken first.
+                raise InputError(
+                    f"{path} is too large: the limit is {largest:,} bytes; it has {status.st_size:,}"
+                )
+            # Read only the size of the file, because a buffer of this size is allocated first.
             content = file.read(status.st_size or largest)
-            if content is None:  # type: ignore[reportUnnecessaryComparison]  # what /proc has may have to be waited for
+            if content is None:  # type: ignore[reportUnnecessaryComparison]  # files in /proc can block
                 raise BlockingIOError(errno.EAGAIN, "it has nothing to read yet")
             return content
     except OSError as error:
@@ -49,7 +51,7 @@ def read_file(path: Path, largest: int = LARGEST_INPUT) -> bytes:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """A named pipe without a writer is opened at once, to be refused then."""
+    """Open a file without blocking, so that a named pipe without a writer can be rejected."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
@@ -76,31 +78,31 @@ _ADVICE = {
 
 
 def reason(error: OSError) -> str:
-    """Why the system refused something, and what to do about it."""
+    """Return the reason of a system error, and a remedy."""
     advice = _ADVICE.get(error.errno or 0, "")
     return "; ".join(filter(None, (error.strerror or str(error), advice)))
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write one file, or nothing; see `write_files`."""
+    """Write one file atomically; see `write_files`."""
     if path.name == "" or str(path).endswith(os.sep):
-        raise InputError(f"an output needs a file's name; it is {str(path)!r}")
+        raise InputError(f"an output must have a file name; it is {str(path)!r}")
     write_files(path.parent, {path.name: content})
 
 
 def write_files(folder: Path, files: Mapping[str, str | bytes], obsolete: Collection[str] = ()) -> None:
-    """Write files into a folder, which is made if needed: all of them, or, if anything fails, none.
+    """Write all files to a folder, or none if an error occurs. The folder is created if necessary.
 
-    Every file is complete under a temporary name before the first gets its own; those that were there before
-    come back if one cannot be put in its place. Signals wait until the files are in place. Several processes
-    that write into one folder do so one after the other.
+    All files are completed under temporary names before the first one is renamed. If a file cannot be
+    renamed, the previous files are restored. Signals are deferred until all files are in place. A lock
+    serialises processes that write to the same folder.
 
     Args:
-        files: name to content; text is written as UTF-8. A name may have folders in it, e.g. ``src/kws.c``.
-        obsolete: names of files to remove, where they are there; folders that this leaves empty go with them.
+        files: content by name; text is written as UTF-8. A name can have folders, e.g. ``src/kws.c``.
+        obsolete: names of files to remove, if they exist. Folders that become empty are also removed.
 
     Raises:
-        InputError: the folder cannot be written, or a name is taken by something that is no file.
+        InputError: the folder cannot be written, or a name belongs to something other than a file.
     """
     made: list[Path] = []
     lock: int | None = None
@@ -113,7 +115,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes], obsolete: Collec
             for name in obsolete:
                 _remove_empty(folder / parent for parent in _parents(name))
     except BaseException as error:
-        _remove_empty(reversed(made))  # unless another process has used them
+        _remove_empty(reversed(made))  # folders with files of other processes remain
         if isinstance(error, UnicodeEncodeError):
             raise InputError(f"cannot write to {folder}: a name cannot be encoded as UTF-8") from None
         if isinstance(error, (OSError, ValueError)):
@@ -126,25 +128,24 @@ def write_files(folder: Path, files: Mapping[str, str | bytes], obsolete: Collec
 
 
 def _parents(name: str) -> list[PurePosixPath]:
-    """The folders in a file's name, the innermost first."""
     return list(PurePosixPath(name).parents)[:-1]
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:
     for path in folders:
-        with contextlib.suppress(OSError):  # it is not empty
+        with contextlib.suppress(OSError):  # not empty
             path.rmdir()
 
 
 def _make_and_lock(folder: Path, made: list[Path]) -> int | None:
-    """Make a folder and lock it; None where folders cannot be locked.
+    """Create and lock a folder. Return the lock, or None if folders cannot be locked.
 
     Args:
-        made: gets the folders that were not there before.
+        made: list to which the created folders are appended.
     """
     while True:
         with contextlib.suppress(FileNotFoundError):
-            folder.stat()  # refuses at once what cannot be a folder's path
+            folder.stat()  # fails early for an invalid path
         for path in reversed([folder, *folder.parents]):
             with contextlib.suppress(FileExistsError):
                 path.mkdir()
@@ -165,27 +166,27 @@ def _make_and_lock(folder: Path, made: list[Path]) -> int | None:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(lock), folder.stat()):
                 return lock
-        # A process whose writing failed has removed it in the meantime.
+        # In the meantime, another process has removed the folder after a failed write.
         os.close(lock)
 
 
 def _check_names(folder: Path, names: Iterable[str]) -> None:
-    """Every name must be free, or that of a file; the folders in it, too, or those of folders."""
+    """Check that each name is free or a file, and that each of its folders is free or a folder."""
     taken: dict[str, None] = {}
     for name in names:
         if not is_inside(name):
-            raise InputError(f"an output needs a file's name; it is {name!r}")
+            raise InputError(f"an output must have a file name; it is {name!r}")
         for path, fits in [(name, _is_file), *((parent, stat.S_ISDIR) for parent in _parents(name))]:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # the outer folder is told of
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # the outer folder is reported
                 mode = (folder / path).lstat().st_mode
                 if not fits(mode):
                     taken[f"{folder / path} is {_kind(mode)}"] = None
     if taken:
-        raise InputError(f"outputs replace nothing but files; {', '.join(taken)}: choose another --output")
+        raise InputError(f"--output must replace only files; {', '.join(taken)}: choose another --output")
 
 
 def is_inside(name: str) -> bool:
-    """Whether a relative path, with ``/`` between its parts, is that of something in the folder."""
+    """Return whether a relative path, separated by ``/``, stays in the folder."""
     return bool(name) and all(
         part not in ("", ".", "..") and Path(part).name == part for part in name.split("/")
     )
@@ -196,7 +197,7 @@ def _is_file(mode: int) -> bool:
 
 
 def _remove_abandoned(folder: Path, lock: int | None) -> None:
-    """Remove what a process left that was killed; whoever has the lock is the only one at work."""
+    """Remove the temporary files of killed processes. The lock ensures that no other process is active."""
     for path in folder.glob(f"{_STAGING}*") if lock is not None else ():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -241,7 +242,7 @@ def _replace(
 
 
 def _keep(path: Path, copy: Path) -> None:
-    """A second name for a file, if there is one; where files have only one, it loses the first."""
+    """Hard-link a file, if it exists, to a second name; without hard links, rename it."""
     with contextlib.suppress(FileNotFoundError):
         try:
             os.link(path, copy, follow_symlinks=False)

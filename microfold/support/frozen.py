@@ -1,9 +1,9 @@
-"""Frozen dataclasses whose methods take no time to make.
+"""Frozen dataclasses that are fast to define.
 
-`dataclasses.dataclass` compiles six methods of every frozen class, which takes more time than all else of
-importing it; there are hundreds. Here all methods of a class are closures; only the `__init__` of those that
-are made often is compiled. To `dataclasses` they are frozen dataclasses: `fields`, `replace` and the others
-take them, and frozen dataclasses may be derived from them and the other way round.
+`dataclasses.dataclass` compiles six methods of every frozen class, which dominates the import time of the
+package's hundreds of classes. Here, methods are closures, and `__init__` is compiled only for classes with
+many instances. The `dataclasses` module treats the classes as frozen dataclasses: `fields`, `replace` and
+other functions accept them, and both kinds of classes can be derived from each other.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _Fields = dict[str, "dataclasses.Field[Any]"]
 
 @dataclasses.dataclass(frozen=True)
 class _Sample:
-    """What `dataclasses` notes of a frozen class, and of a field."""
+    """Sample class, from which the internal attributes of `dataclasses` are copied."""
 
     field: int
 
 
-# How many objects of a class are made before its `__init__` is compiled: that takes as long as these do.
+# Instances of a class before its `__init__` is compiled. Creating them takes as long as compiling it.
 _FEW = 8
 
 _PARAMETERS: Any = vars(_Sample)["__dataclass_params__"]
@@ -51,11 +51,11 @@ def frozen(*, eq: bool = True, order: bool = False) -> Callable[[_Class], _Class
 
 
 def frozen(cls: type | None = None, /, *, eq: bool = True, order: bool = False) -> Any:
-    """Class decorator: as `dataclasses.dataclass(frozen=True)`.
+    """Decorate a class like `dataclasses.dataclass(frozen=True)`.
 
     Args:
-        eq: they are equal if all their fields are, and hashed by these; else by what the base does.
-        order: they are ordered as tuples of their fields.
+        eq: whether objects compare and hash by their fields; otherwise as in the base class.
+        order: whether objects are ordered like tuples of their fields.
     """
 
     def decorate(cls: type) -> type:
@@ -83,7 +83,7 @@ def frozen(cls: type | None = None, /, *, eq: bool = True, order: bool = False) 
 
 
 def _collect(cls: type) -> _Fields:
-    """Its fields, those of its bases first; what stands for a default in the class becomes the default."""
+    """Return the fields of a class, inherited ones first, and set the defaults as class attributes."""
     fields: _Fields = {}
     for base in cls.__mro__[:0:-1]:
         fields |= vars(base).get("__dataclass_fields__", {})
@@ -113,7 +113,7 @@ def _initializer(cls: type, fields: _Fields) -> Callable[..., None]:
         understood = len(values) == len(args) + len(kwargs) and values.keys() <= names.keys()
         _add_defaults(values, fields)
         if made > _FEW or not understood or not values.keys() >= names.keys():
-            compiled = _compiled_initializer(cls, fields)  # it also says what is wrong with arguments
+            compiled = _compiled_initializer(cls, fields)  # it also reports wrong arguments
             cls.__init__ = compiled  # type: ignore[misc]
             return compiled(self, *args, **kwargs)
         for name, value in values.items():
@@ -131,7 +131,7 @@ def _add_defaults(values: dict[str, Any], fields: _Fields) -> None:
             continue
         if field.default_factory is not dataclasses.MISSING:
             values[name] = field.default_factory()
-        elif field.init and field.default is not dataclasses.MISSING:  # else the class has it
+        elif field.init and field.default is not dataclasses.MISSING:  # otherwise the class attribute is used
             values[name] = field.default
 
 
@@ -148,7 +148,7 @@ def _compiled_initializer(cls: type, fields: _Fields) -> Callable[..., None]:
             known[f"default_{name}"] = field.default
             default = "" if field.default is dataclasses.MISSING else f"=default_{name}"
             if not field.init:
-                continue  # the class has it
+                continue  # the class attribute is used
         parameters += [f"{name}{default}"] if field.init else []
         lines.append(f"set_field(self, {name!r}, {value})")
     lines.append("self.__post_init__()" if hasattr(cls, "__post_init__") else "return")
@@ -159,7 +159,7 @@ def _compiled_initializer(cls: type, fields: _Fields) -> Callable[..., None]:
 
 
 def _refusal(cls: type, fields: _Fields, what: str) -> Callable[..., None]:
-    """As of frozen dataclasses: what is derived without the decorator may have other attributes."""
+    """Return `__setattr__` or `__delattr__`. Undecorated subclasses can have other attributes."""
     name = "__setattr__" if what == "assign to" else "__delattr__"
 
     def refuse(self: object, attribute: str, *value: Any) -> None:
@@ -195,7 +195,6 @@ def _comparisons(fields: _Fields, order: bool) -> dict[str, Callable[..., Any]]:
 
 
 def _values(*names: str) -> Callable[[object], tuple[Any, ...]]:
-    """A function that gives the values of attributes."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda owner: tuple(getattr(owner, name) for name in names)

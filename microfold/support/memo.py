@@ -1,4 +1,4 @@
-"""Results that are kept, for the questions that come again."""
+"""Caches of function results."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _Result = TypeVar("_Result")
 
 
 def remembered(size: int) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """A decorator: the results of the latest calls are kept, by what arrays among the arguments hold.
+    """Decorate a function with a cache of its latest results. Arrays among the arguments compare by content.
 
-    Results are shared: nothing may write into them.
+    Results are shared, so callers must not modify them.
 
     Args:
-        size: how many results are kept.
+        size: maximum number of cached results.
     """
 
     def decorate(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
@@ -42,16 +42,17 @@ def remembered(size: int) -> Callable[[Callable[_Arguments, _Result]], Callable[
 
 
 class Remembered:
-    """What is found for keys, each found once and kept as long as this is."""
+    """Cache of results by key, without a limit."""
 
     def __init__(self) -> None:
         self._found: dict[Hashable, object] = {}
 
     def __call__(self, key: Hashable, find: Callable[[], _Result]) -> _Result:
-        """What is found for a key.
+        """Return the result for a key, computing it at the first call.
 
         Args:
-            key: also says who asks.
+            key: key of the result; it must also identify the caller.
+            find: function that computes the result.
         """
         if key not in self._found:
             self._found[key] = find()

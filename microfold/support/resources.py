@@ -1,4 +1,4 @@
-"""Where the project's data folders are: beside the package in a checkout, inside it in a wheel."""
+"""Locations of the project's data folders: next to the package in a checkout, inside it in a wheel."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def _folder(name: str) -> Path:
 
 
 def template_dir() -> Path:
-    """The folder of Jinja2 templates."""
+    """Return the folder of Jinja2 templates."""
     return _folder("templates")
 
 
 def target_dir() -> Path:
-    """The folder of target descriptions."""
+    """Return the folder of target descriptions."""
     return _folder("targets")
 
 
 def cmake_dir() -> Path:
-    """The folder of what CMake's ``find_package(microfold)`` finds."""
+    """Return the folder of the CMake package, for ``find_package(microfold)``."""
     return _PACKAGE / "cmake"

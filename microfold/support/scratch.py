@@ -1,4 +1,4 @@
-"""Temporary folders that do not stay: not behind errors, and not behind a run that was killed."""
+"""Temporary folders that are also removed after errors, and after a process was killed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PREFIX = "microfold-"
 
 
 class ScratchFolder:
-    """A temporary folder of this process; removed by `close`, or by the next run if this one is killed.
+    """Temporary folder of this process, removed by `close`, or by the next run if this one is killed.
 
-    As long as it is in use it is locked. The lock of a process that was killed is gone, so that its folders
-    can be told from those in use, also by processes of other containers, whose numbers say nothing here.
+    The folder is locked while it is in use. The lock of a killed process disappears, so its folders can be
+    recognised. This also works across containers, in which process ids are not comparable.
 
     Raises:
-        ToolError: there is no folder for temporary files, or it cannot be written.
+        ToolError: no folder for temporary files exists, or it cannot be written.
     """
 
     def __init__(self) -> None:
@@ -35,14 +35,12 @@ class ScratchFolder:
                 prefix=f"{PREFIX}{os.getpid()}-", dir=parent, ignore_cleanup_errors=True
             )
         except OSError as error:
-            raise ToolError(
-                f"temporary files need a folder that can be written, e.g. by TMPDIR: {error}"
-            ) from None
+            raise ToolError(f"temporary files require a writable folder; set TMPDIR: {error}") from None
         self.path = Path(self._folder.name)
         self._lock = _lock(self.path)
 
     def close(self) -> None:
-        """Removes the folder."""
+        """Remove the folder."""
         self._folder.cleanup()
         if self._lock is not None:
             os.close(self._lock)
@@ -51,7 +49,7 @@ class ScratchFolder:
 
 @contextlib.contextmanager
 def scratch_folder() -> Generator[Path]:
-    """A `ScratchFolder` for a block of code."""
+    """Yield the path of a `ScratchFolder`, which is removed after the block."""
     folder = ScratchFolder()
     try:
         yield folder.path
@@ -60,7 +58,7 @@ def scratch_folder() -> Generator[Path]:
 
 
 def _lock(path: Path) -> int | None:
-    """An open and locked descriptor of a folder; None if it is locked, or where there are no locks."""
+    """Lock a folder and return its descriptor; None if it is already locked, or without locks."""
     if os.name != "posix":
         return None
     descriptor = os.open(path, os.O_RDONLY)
@@ -73,7 +71,7 @@ def _lock(path: Path) -> int | None:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Remove this user's folders of processes that are no more."""
+    """Remove this user's folders of processes that no longer exist."""
     if os.name != "posix":
         return
     for path in parent.glob(f"{PREFIX}[0-9]*-*"):
@@ -87,7 +85,6 @@ def _remove_abandoned(parent: Path) -> None:
 
 
 def _runs(path: Path) -> bool:
-    """Whether there is a process of the number that a folder's name has."""
     try:
         os.kill(int(path.name.split("-")[1]), 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Signals that end a process: as exceptions, so that all is cleaned up, and late where they would harm."""
+"""Handling of terminating signals: conversion to exceptions for clean-up, and deferral."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ import threading
 from collections.abc import Generator
 from types import FrameType
 
-# Windows has the first two only.
+# Windows has only the first two.
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 SIGNALS = tuple(signal.Signals[name] for name in _NAMES if name in signal.Signals.__members__)
 
 received: list[int] = []
-"""The signals that `raise_on_signals` has turned into exceptions."""
+"""Signals that `raise_on_signals` has converted to exceptions."""
 
 
 def raise_on_signals() -> None:
-    """From now on, a signal that ends a process raises KeyboardInterrupt, whichever it is."""
+    """Convert all terminating signals to KeyboardInterrupt from now on."""
 
     def handler(number: int, _: FrameType | None) -> None:
         received.append(number)
         raise KeyboardInterrupt
 
     for each in SIGNALS:
-        # A signal that is ignored, e.g. by nohup, stays so.
+        # Signals that are ignored, e.g. by nohup, stay ignored.
         if signal.getsignal(each) is not signal.SIG_IGN:
             signal.signal(each, handler)
 
 
 def ignore_signals() -> None:
-    """From now on, a signal that ends a process does nothing: it is about to end."""
+    """Ignore all terminating signals from now on, because the process is already ending."""
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
 def deferred_signals() -> Generator[None]:
-    """Signals that end a process wait until the block has been left; only the main thread gets any."""
+    """Defer terminating signals until the end of the block. Only the main thread receives signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -50,7 +50,7 @@ def deferred_signals() -> Generator[None]:
         yield
     finally:
         for each, handler in handlers.items():
-            # None: set outside of Python, so that it cannot be set again from here.
+            # None: the handler was set outside of Python and cannot be restored.
             if handler is not None and handler is not signal.SIG_IGN:
                 signal.signal(each, handler)
         for number in waiting[:1]:

@@ -1,4 +1,4 @@
-"""TOML files, on every supported version of Python."""
+"""Reader of TOML files, for every supported version of Python."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ LARGEST = 1 << 20
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The table that a file holds.
+    """Return the table in a file.
 
     Raises:
-        InputError: it cannot be read, or is larger than any that is meant.
-        ValueError: it is not UTF-8, or not TOML.
+        InputError: the file cannot be read, or is larger than `LARGEST` bytes.
+        ValueError: the file is not UTF-8, or not TOML.
     """
     return parse_toml(read_file(path, LARGEST).decode("utf-8"))
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The table that a text holds.
+    """Return the table in a text.
 
     Raises:
-        ValueError: it is not TOML.
+        ValueError: the text is not TOML.
     """
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise ValueError("tables and lists are too deep in each other") from None
+        raise ValueError("tables and lists are nested too deeply") from None

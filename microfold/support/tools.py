@@ -1,4 +1,4 @@
-"""Outside tools, run without input and for a limited time."""
+"""Execution of external tools, without input and with a time limit."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ COMPILE_SECONDS = 300.0
 
 
 class ToolTimeout(ToolError):
-    """A tool did not end in time."""
+    """Error: a tool did not end in time."""
 
 
 def run_tool(
     command: Sequence[str], folder: Path, timeout: float, what: str, advice: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a tool to its end, whatever its exit code, without input.
+    """Run a tool to its end, without input. Any exit code is accepted.
 
     Args:
-        timeout: seconds of real time.
-        what: the task, for the error.
-        advice: what to do if it does not end in time.
+        timeout: time limit, in seconds of real time.
+        what: the task, for the error message.
+        advice: remedy if the tool does not end in time.
     Raises:
-        ToolTimeout: it does not end in time.
-        ToolError: it cannot be started.
+        ToolTimeout: the tool does not end in time.
+        ToolError: the tool cannot be started.
     """
     try:
         return subprocess.run(

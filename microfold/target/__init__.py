@@ -1,4 +1,4 @@
-"""Targets: a core, its features, its timing."""
+"""Targets: descriptions of cores with their features, timing and memories."""
 
 from microfold.target.description import Target, available, load
 

@@ -1,4 +1,4 @@
-"""Targets are data: one TOML each."""
+"""Target descriptions, read from one TOML file per target."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from microfold.target.pipeline import Pipeline
 from microfold.target.pipeline_table import read_pipeline
 from microfold.target.timing import Timing
 
-# Each feature and what it implies.
+# Features, each with the features that it implies.
 FEATURES: Mapping[str, tuple[str, ...]] = {
     "thumb1": (),  # Armv6-M: 16-bit Thumb, 32-bit multiply only
     "thumb2": (),  # Armv7-M and later: long multiply, divide, bit fields
@@ -27,28 +27,27 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "mve": ("dsp",),  # Helium integer vectors
     "mve_fp": ("mve", "fpu"),  # Helium float vectors
     "fpu": (),  # single precision in hardware
-    "late_loads": ("thumb2",),  # other instructions should stand between a load and what it is for
-    "dual_issue": ("late_loads",),  # two instructions of 32 bits in a cycle, of which one may be a load
+    "late_loads": ("thumb2",),  # other instructions should separate a load from the use of its result
+    "dual_issue": ("late_loads",),  # two instructions of 32 bits per cycle; at most one is a load
 }
 
-# An instruction of a core without wait states takes fewer by far.
+# Maximum cycles of an instruction, far above the real ones of a core without wait states.
 MOST_CYCLES = 1000
 
 
 @frozen
 class Target:
-    """A core that code is generated for.
+    """Core for which code is generated.
 
     Attributes:
-        name: e.g. ``cortex-m4``.
-        features: closed under implication.
-        compiler: the C compiler's executable, e.g. ``arm-none-eabi-gcc``.
+        name: name of the target, e.g. ``cortex-m4``.
+        features: features of the core, closed under implication.
+        compiler: executable of the C compiler, e.g. ``arm-none-eabi-gcc``.
         cpu_flags: compiler flags that select the core.
-        board: the simulated board that runs it, or empty.
-        description: one line for people.
-        timing: cycles of its instructions; None if no table is known.
-        pipeline: of a core whose instructions overlap, when they read and have results; None: not known.
-        memories: where a model's memory and constants may lie; none: the firmware decides.
+        board: simulated board with this core, or empty.
+        timing: cycles of instructions; None if unknown.
+        pipeline: pipeline model of a core whose instructions overlap; None if unknown.
+        memories: memories for contexts, arenas, constants and code; empty: the firmware decides.
     """
 
     name: str
@@ -66,22 +65,22 @@ class Target:
 
     @property
     def cycle_model(self) -> Timing | Pipeline | None:
-        """What turns executed instructions into cycles; None if the core has nothing."""
+        """Model that converts executed instructions to cycles; None if the core has none."""
         return self.pipeline or self.timing
 
     @property
     def half_precision(self) -> bool:
-        """Whether it computes float16 faster than float32."""
+        """Whether the core computes float16 faster than float32."""
         return self.has("mve_fp")
 
     @property
     def channel_block(self) -> int:
-        """How many channels of an image are computed at once: the words of a vector."""
+        """Number of channels that kernels compute at once: the words of a vector."""
         return 4 if self.has("mve") else 1
 
 
 def close_features(features: Mapping[str, object] | list[str], where: str) -> frozenset[str]:
-    """Features with all that they imply.
+    """Return the features with all features that they imply.
 
     Raises:
         TargetError: a feature is unknown, or two exclude each other.
@@ -98,22 +97,21 @@ def close_features(features: Mapping[str, object] | list[str], where: str) -> fr
     others = sorted(closed - {"thumb1"})
     if "thumb1" in closed and others:
         raise TargetError(
-            f"{where}: thumb1 is a core without any other feature (Armv6-M); "
-            f"they are {', '.join(sorted(closed))}"
+            f"{where}: thumb1 (Armv6-M) must be the only feature; they are {', '.join(sorted(closed))}"
         )
     return frozenset(closed)
 
 
 def available() -> list[str]:
-    """Names of the targets that ship with microfold."""
+    """Return the names of the built-in targets."""
     return sorted(path.stem for path in resources.target_dir().glob("*.toml"))
 
 
 def load(name_or_path: str) -> Target:
-    """A target by its name, or from a TOML file of the user's.
+    """Load a target by name, or from a TOML file of the user.
 
     Raises:
-        TargetError: unknown name, unreadable file, unknown key or feature, or a value that none may have.
+        TargetError: unknown name, unreadable file, unknown key or feature, or invalid value.
     """
     if name_or_path.endswith(".toml"):
         path = Path(name_or_path)
@@ -123,8 +121,8 @@ def load(name_or_path: str) -> Target:
         path = resources.target_dir() / f"{name_or_path}.toml"
         if name_or_path not in available():
             raise TargetError(
-                f"unknown target {name_or_path!r}; known are {', '.join(available())}; "
-                "a path to a .toml gives your own"
+                f"unknown target {name_or_path!r}; known are {', '.join(available())}, "
+                "or the path of a .toml file"
             )
     try:
         table = read_toml(path)
@@ -144,11 +142,11 @@ def _from_table(table: dict[str, Any], path: Path) -> Target:
             raise TargetError(f"{path.name}: {key} must be {what}; it is {_shown(value)}")
         _check_texts(key, value, path)
     if "features" not in table:
-        raise TargetError(f"{path.name}: a target needs a list of features (it may be empty)")
+        raise TargetError(f"{path.name}: a target must have a list of features (which may be empty)")
     name = table.get("name", path.stem)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", name):
         raise TargetError(
-            f"{path.name}: a name has up to 64 letters, digits, '.', '_', '+' and '-', and begins with a "
+            f"{path.name}: a name must have 1 to 64 letters, digits, '.', '_', '+', '-', and begin with a "
             f"letter or digit; it is {_shown(name)}"
         )
     features = close_features(table["features"], path.name)
@@ -168,7 +166,7 @@ def _from_table(table: dict[str, Any], path: Path) -> Target:
     )
 
 
-# The type of each key's value, and what people call it.
+# Type of each key's value, and its name in messages.
 _KEYS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
     "name": (str, "a text"),
     "description": (str, "a text"),
@@ -183,7 +181,7 @@ _KEYS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
 
 
 def _check_texts(key: str, value: Any, path: Path) -> None:
-    """Texts go into command lines, C comments and tables: they are printable."""
+    """Check that texts are printable, because they go into command lines, C comments and tables."""
     for text in value if isinstance(value, list) else [value] if isinstance(value, str) else []:  # type: ignore[reportUnknownVariableType]
         if not isinstance(text, str):
             raise TargetError(f"{path.name}: {key} must be {_KEYS[key][1]}; it is {_shown(value)}")
@@ -192,12 +190,10 @@ def _check_texts(key: str, value: Any, path: Path) -> None:
 
 
 def _shown(value: Any) -> str:
-    """A value for a message, however large or deep."""
     return reprlib.repr(value)
 
 
 def _timing(table: dict[str, Any] | str, path: Path) -> Timing:
-    """Of a target's own table, or of the shipped target that it names."""
     if isinstance(table, str):
         return _shared(table, "timing", path)
     known = {field.name: str if field.name == "source" else int for field in fields(Timing)}
@@ -210,17 +206,15 @@ def _timing(table: dict[str, Any] | str, path: Path) -> Timing:
             raise TargetError(f"{path.name}: timing.{key} must be {kind}; it is {_shown(value)}")
     _check_texts("timing.source", table.get("source"), path)
     if "source" not in table:
-        raise TargetError(f"{path.name}: timing needs its source")
+        raise TargetError(f"{path.name}: timing must have a source")
     return Timing(**table)
 
 
 def _pipeline(table: dict[str, Any] | str, path: Path) -> Pipeline:
-    """Of a target's own table, or of the shipped target that it names."""
     return _shared(table, "pipeline", path) if isinstance(table, str) else read_pipeline(table, path.name)
 
 
 def _shared(name: str, key: str, path: Path) -> Any:
-    """What another target has."""
     found = getattr(load(name), key) if name in available() and name != path.stem else None
     if found is None:
         raise TargetError(

@@ -1,4 +1,4 @@
-"""Memories of a target: ``[memory.NAME]`` in its TOML."""
+"""Memories of a target, from the tables ``[memory.NAME]`` in its TOML file."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any
 from microfold.errors import TargetError
 from microfold.support.frozen import frozen
 
-# What a memory may hold: the contexts of models, what is only read, functions.
+# Possible contents of a memory: contexts and arenas, read-only data, functions.
 USES = ("data", "constants", "code")
 MOST_BYTES = 1 << 32
-# Slower than any serial flash without a cache.
+# Maximum cycles of an access, slower than any serial flash without a cache.
 MOST_ACCESS_CYCLES = 10_000
-# What compilers and linkers call sections themselves.
+# Section names that compilers and linkers use themselves.
 _TAKEN = ("text", "data", "bss", "rodata", "init", "fini", "comment", "noinit")
 
 
 @frozen
 class Memory:
-    """A memory that the target has for models.
+    """Memory of the target for models.
 
     Attributes:
-        size: bytes that models may take of it.
-        cycles: of one access: 1 without wait states.
-        use: what it may hold: some of `USES`.
-        load: the memory that its constants and code are copied from at start-up; empty if it keeps them
-            itself.
-        region: what the firmware's linker script calls it.
-        prefetch: nothing computes from it: constants are copied from there into the arena while the layer
-            before runs, by a function of the firmware.
+        size: size available for models, in bytes.
+        cycles: cycles per access; 1 without wait states.
+        use: allowed contents, some of `USES`.
+        load: memory from which constants and code are copied at start-up; empty if this memory is
+            non-volatile.
+        region: name of the region in the firmware's linker script.
+        prefetch: whether kernels do not read this memory directly. A function of the firmware copies its
+            constants into the arena while the previous layer runs.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Memory:
     prefetch: bool = False
 
     def section(self, use: str) -> str:
-        """The linker section of what has this use: compilers want code, constants and data apart."""
+        """Return the linker section for a use. Compilers require separate sections for code and data."""
         return f".{self.name}.{use}"
 
 
@@ -58,14 +58,14 @@ _KEYS: Mapping[str, tuple[type, str]] = {
 
 
 def read_memories(tables: Mapping[str, Any], where: str) -> tuple[Memory, ...]:
-    """The memories of a target, in the order of its file.
+    """Return the memories of a target, in the order of its file.
 
     Args:
-        tables: what stands under ``memory``.
-        where: the file, for messages.
+        tables: the tables under ``memory``.
+        where: name of the file, for messages.
 
     Raises:
-        TargetError: a name, a key or a value is none that a memory may have.
+        TargetError: a name, a key or a value is invalid.
     """
     memories = tuple(_memory(name, table, where) for name, table in tables.items())
     by_name = {memory.name: memory for memory in memories}
@@ -74,7 +74,7 @@ def read_memories(tables: Mapping[str, Any], where: str) -> tuple[Memory, ...]:
     for first, second in _pairs(memories):
         if first.region == second.region:
             raise TargetError(
-                f"{where}: each memory must have a linker region of its own; memory.{first.name} and "
+                f"{where}: each memory must have its own linker region; memory.{first.name} and "
                 f"memory.{second.name} are both {first.region}: give one of them another region"
             )
     return memories
@@ -83,8 +83,8 @@ def read_memories(tables: Mapping[str, Any], where: str) -> tuple[Memory, ...]:
 def _memory(name: str, table: Any, where: str) -> Memory:
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,30}", name) or name in _TAKEN:
         raise TargetError(
-            f"{where}: a memory's name has up to 31 small letters, digits and '_', begins with a letter, and "
-            f"is none of {', '.join(_TAKEN)}; it is {reprlib.repr(name)}"
+            f"{where}: a memory's name must be up to 31 small letters, digits and '_', begin with a letter, "
+            f"and be none of {', '.join(_TAKEN)}; it is {reprlib.repr(name)}"
         )
     if not isinstance(table, dict):
         raise TargetError(f"{where}: memory.{name} must be a table; it is {reprlib.repr(table)}")
@@ -97,7 +97,7 @@ def _memory(name: str, table: Any, where: str) -> Memory:
             raise TargetError(f"{where}: memory.{name}.{key} must be {what}; it is {reprlib.repr(value)}")
     for key in ("size", "cycles", "use"):
         if key not in values:
-            raise TargetError(f"{where}: memory.{name} needs {key}, {_KEYS[key][1]}")
+            raise TargetError(f"{where}: memory.{name} must have {key}, {_KEYS[key][1]}")
     for key, least, most in (("size", 1, MOST_BYTES), ("cycles", 1, MOST_ACCESS_CYCLES)):
         if not least <= values[key] <= most:
             given = reprlib.repr(values[key])
@@ -111,14 +111,14 @@ def _memory(name: str, table: Any, where: str) -> Memory:
     region = values.get("region", name.upper())
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", region):
         raise TargetError(
-            f"{where}: memory.{name}.region is a name in a linker script: letters, digits and '_'; "
+            f"{where}: memory.{name}.region must be a name of letters, digits and '_' for a linker script; "
             f"it is {reprlib.repr(region)}"
         )
     prefetch = values.get("prefetch", False)
     if prefetch and (use != ["constants"] or "load" in values):
         raise TargetError(
-            f"{where}: memory.{name}.prefetch is for constants that stay there: use must be constants alone, "
-            f"without load; use is {', '.join(map(str, use))}"
+            f"{where}: memory.{name} with prefetch must have the use constants alone, and no load; "
+            f"use is {', '.join(map(str, use))}"
         )
     return Memory(
         name, values["size"], values["cycles"], tuple(map(str, use)), values.get("load", ""), region, prefetch
@@ -136,10 +136,10 @@ def _check_load(memory: Memory, by_name: Mapping[str, Memory], where: str) -> No
             f"memories are {', '.join(by_name)}"
         )
     if memory.use == ("data",):
-        raise TargetError(f"{key} is for constants and code; its use is data alone: leave load away")
+        raise TargetError(f"{key} applies to constants and code; its use is data alone: remove load")
     if source.load or source.prefetch or "constants" not in source.use:
         raise TargetError(
-            f"{key} must name a memory that keeps constants itself: use has constants, and there is no load; "
+            f"{key} must name a non-volatile memory: use must include constants, without load and prefetch; "
             f"memory.{source.name} is used for {', '.join(source.use)}"
             + (f" and loaded from {source.load}" if source.load else "")
             + (" and prefetched" if source.prefetch else "")

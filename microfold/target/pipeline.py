@@ -1,8 +1,8 @@
-"""Pipelines as data: when instructions of a core read, when they have results, which go together.
+"""Pipeline descriptions: read stages, latencies and dual-issue rules of a core's instructions.
 
-Times are stages of an in-order pipeline, in cycles from the one in which an instruction is issued: it reads
-an operand at its stage, and its result is there at its latency. An instruction waits until no operand comes
-later than it is read.
+Times are stages of an in-order pipeline, in cycles since the issue of the instruction. An instruction reads
+each operand at a certain stage, and its result is available after its latency. It is not issued before all
+operands are available at the stages in which it reads them.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import field
 
 from microfold.support.frozen import frozen
 
-# Each class with the one that it is a kind of: what a pipeline does not say of a class, it says of that one.
+# Instruction classes, each with its parent. A class inherits figures that a pipeline does not define for it.
 CLASSES: dict[str, str] = {
     "alu": "",
     "add": "alu",
     "add_immediate": "add",
     "move": "alu",
     "shift": "alu",
-    "shifted_operand": "alu",  # an operand is shifted on its way
-    "dsp": "alu",  # of several numbers in a register, or saturating
+    "shifted_operand": "alu",  # with an operand that is shifted first
+    "dsp": "alu",  # on several numbers in a register, or saturating
     "extend": "dsp",
     "bit_field": "dsp",
     "multiply": "",
@@ -48,7 +48,7 @@ CLASSES: dict[str, str] = {
     "float_divide": "float",
     "float_root": "float_divide",
     "float_move": "float",
-    "float_constant": "float_move",  # a number that the instruction has
+    "float_constant": "float_move",  # immediate operand
     "float_from_core": "float",
     "float_pair_from_core": "float",
     "core_from_float": "float",
@@ -63,12 +63,12 @@ CLASSES: dict[str, str] = {
     "vector_integer": "vector",
     "vector_narrow": "vector_integer",
     "vector_round_shift": "vector_integer",
-    "vector_extreme": "vector_integer",  # the largest or smallest of its elements, into a register
-    "vector_from_core": "vector_integer",  # all elements alike
-    "vector_move": "vector",  # of a whole vector
+    "vector_extreme": "vector_integer",  # maximum or minimum of all elements, into a register
+    "vector_from_core": "vector_integer",  # broadcast to all elements
+    "vector_move": "vector",  # whole vector
     "vector_predicate": "vector",
     "vector_multiply": "vector",
-    "vector_sum": "vector_multiply",  # of products or elements, into a register
+    "vector_sum": "vector_multiply",  # sum of products or elements, into a register
     "vector_float_add": "vector_multiply",
     "vector_compare": "vector_multiply",
     "lane_from_core": "vector",
@@ -84,26 +84,26 @@ CLASSES: dict[str, str] = {
 
 @frozen
 class Issue:
-    """One class of instructions in a pipeline.
+    """Figures of one instruction class in a pipeline.
 
     Attributes:
         read, accumulate, shifted, address, store: stages at which these operands are read.
-        index: of vectors that are addresses.
-        loaded: the stage at which an operand is read that a load brought; None: as any other.
-        loaded_sum: the same for operands that a product is added to.
-        flags: likewise flags.
-        latency: cycles until there are results, from the last cycle of the issue on.
-        chained: cycles from one issue to the next one whose product is added to this one's result; None: as
-            for any other use of it.
-        early: the latency where all operands are there at stage 0; None: it is the same.
-        early_second: whether that holds for the second of two that are issued together, too.
-        busy: cycles in which nothing else is issued; 0: it joins the instruction before it.
-        words: of a transfer, so many are moved in each of these cycles; 0: `busy` is all.
-        alone: whether nothing is issued beside it.
-        units: what computes it: the first of these that is free.
-        unit_busy: cycles that a unit is taken.
-        holds: cycles in which no instruction of the core is issued behind it, but vectors.
-        source: where these figures are from, where not from the pipeline's source.
+        index: stage at which a vector of addresses is read.
+        loaded: stage at which the result of a load is read; None: like any other operand.
+        loaded_sum: stage at which an accumulator is read that a load has produced; None: like any other.
+        flags: stage at which flags are read.
+        latency: cycles from the last issue cycle until the results are available.
+        chained: cycles between the issues of two multiply-adds, of which the second accumulates onto the
+            result of the first; None: like any other use of the result.
+        early: latency if all operands are available at stage 0; None: the same latency.
+        early_second: whether `early` also holds for the second of two instructions issued together.
+        busy: cycles in which no other instruction is issued; 0: issued together with the one before it.
+        words: words that a transfer moves per cycle; at least `busy` cycles. 0: always `busy`.
+        alone: whether no other instruction is issued in the same cycle.
+        units: alternative execution units; the first free one is used.
+        unit_busy: cycles for which the unit is occupied.
+        holds: cycles from the issue in which only vector instructions are issued.
+        source: source of these figures, if it is not the source of the pipeline.
     """
 
     read: int = 0
@@ -130,21 +130,22 @@ class Issue:
 
 @frozen
 class Pipeline:
-    """The pipeline of a core.
+    """Pipeline of a core.
 
     Attributes:
-        source: the documents, or the measurements.
-        error: percent; how far estimates of whole models may be off.
-        width: instructions that are issued in a cycle.
-        taken: cycles that a taken branch costs more.
-        missed: cycles that a branch costs more which its predictor misses: the less frequent way.
-        issues: by class, with what it inherits, see `CLASSES`.
+        source: documents or measurements of the figures.
+        error: maximum error of estimates for whole models, in percent.
+        width: maximum number of instructions issued per cycle.
+        taken: additional cycles of a taken branch.
+        missed: additional cycles of a mispredicted branch: the less frequent direction.
+        issues: figures by class, including inherited ones, see `CLASSES`.
         never: pairs of classes, the older one first, that are not issued together.
-        apart: pairs of classes, with the cycles behind the older one in which the younger one is not issued.
-        leads: likewise, in which it is not issued as the second one of two.
-        halfwords: whether only two instructions of 16 bits are.
-        one_of: where not empty, one of the two must be of these classes.
-        banks: whether two loads are issued together only from one base, and from odd and even words.
+        apart: pairs of classes, with the cycles after the older one in which the younger one is not issued.
+        leads: pairs of classes, with the cycles after the older one in which the younger one is not issued as
+            the second of two instructions.
+        halfwords: whether only 16-bit instructions are issued together.
+        one_of: classes, one of which must be in each pair that is issued together; empty: any classes.
+        banks: whether two loads are issued together only from the same base, and from odd and even words.
     """
 
     source: str
@@ -162,7 +163,7 @@ class Pipeline:
 
 
 def ancestry(name: str) -> Iterator[str]:
-    """A class and those that it is a kind of, from the nearest one."""
+    """Yield a class and its ancestors, the nearest one first."""
     while name:
         yield name
         name = CLASSES[name]

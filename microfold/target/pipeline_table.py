@@ -1,4 +1,4 @@
-"""A target's table of its pipeline, read."""
+"""Reader of the table ``pipeline`` in a target's file."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any, cast
 from microfold.errors import TargetError
 from microfold.target.pipeline import CLASSES, Issue, Pipeline, ancestry
 
-# No figure of a pipeline comes near.
+# Maximum of all figures, far above real ones.
 MOST = 1000
-# Keys that have no plain values.
+# Keys whose values are tables or lists.
 _LISTS = ("issues", "never", "apart", "leads", "one_of")
 
 
 def read_pipeline(table: Mapping[str, Any], where: str) -> Pipeline:
-    """A `Pipeline` of the table ``pipeline`` in a target's file.
+    """Return the pipeline in a table.
 
     Raises:
-        TargetError: a key or a class is unknown, or a value is of the wrong kind.
+        TargetError: a key or a class is unknown, or a value has the wrong type.
     """
     _check_keys(table, Pipeline, where, "pipeline")
     for key in ("source", "error"):
         if key not in table:
-            raise TargetError(f"{where}: a pipeline needs its {key}; it has {', '.join(table) or 'nothing'}")
+            raise TargetError(f"{where}: a pipeline must have {key}; it has {', '.join(table) or 'nothing'}")
     issues: Any = table.get("issues", {})
     if not isinstance(issues, dict):
         raise TargetError(f"{where}: pipeline.issues must be a table; it is {reprlib.repr(issues)}")
@@ -49,7 +49,6 @@ def read_pipeline(table: Mapping[str, Any], where: str) -> Pipeline:
 
 
 def _issue(name: str, own: Mapping[str, Mapping[str, Any]]) -> Issue:
-    """What a class says, and for the rest what those say that it is a kind of."""
     merged: dict[str, Any] = {}
     for each in reversed([*ancestry(name)]):
         merged |= own.get(each, {})
@@ -59,7 +58,7 @@ def _issue(name: str, own: Mapping[str, Mapping[str, Any]]) -> Issue:
 
 def _pair(pair: Any, where: str) -> tuple[str, str]:
     if not isinstance(pair, list) or len(cast(list[Any], pair)) != 2:
-        raise TargetError(f"{where}: pipeline.never has pairs of classes; one is {reprlib.repr(pair)}")
+        raise TargetError(f"{where}: pipeline.never must have pairs of classes; one is {reprlib.repr(pair)}")
     older, younger = cast(list[Any], pair)
     for name in (older, younger):
         if name != "any":
@@ -68,16 +67,17 @@ def _pair(pair: Any, where: str) -> tuple[str, str]:
 
 
 def _distances(table: Mapping[str, Any], key: str, where: str) -> dict[tuple[str, str], int]:
-    """Cycles by pairs of classes, from lists of three."""
     found: dict[tuple[str, str], int] = {}
     for each in _list(table, key, where):
         if not isinstance(each, list) or len(cast(list[Any], each)) != 3:
             raise TargetError(
-                f"{where}: pipeline.{key} has two classes and cycles; one is {reprlib.repr(each)}"
+                f"{where}: pipeline.{key} must have two classes and cycles; one is {reprlib.repr(each)}"
             )
         older, younger, cycles = cast(list[Any], each)
         if type(cycles) is not int or not 0 < cycles <= MOST:
-            raise TargetError(f"{where}: pipeline.{key} has cycles up to {MOST}; one is {reprlib.repr(each)}")
+            raise TargetError(
+                f"{where}: cycles of pipeline.{key} must be up to {MOST}; one is {reprlib.repr(each)}"
+            )
         pair = (
             _check_class(older, where, f"pipeline.{key}"),
             _check_class(younger, where, f"pipeline.{key}"),
@@ -89,7 +89,7 @@ def _distances(table: Mapping[str, Any], key: str, where: str) -> dict[tuple[str
 def _check_class(name: Any, where: str, what: str) -> str:
     if name not in CLASSES:
         raise TargetError(
-            f"{where}: {what} names a class of instructions; there is no {reprlib.repr(name)}; "
+            f"{where}: {what} must name a class of instructions; unknown {reprlib.repr(name)}; "
             f"classes are {', '.join(CLASSES)}"
         )
     return str(name)
@@ -103,7 +103,7 @@ def _list(table: Mapping[str, Any], key: str, where: str) -> list[Any]:
 
 
 def _check_keys(table: Mapping[str, Any], kind: type, where: str, what: str) -> None:
-    """Every key is a field of the class, and a plain value is of its type."""
+    """Check that every key is a field of the class, and that plain values have its type."""
     known = {field.name: field for field in fields(kind)}
     for key, value in table.items():
         if key not in known:
@@ -114,7 +114,7 @@ def _check_keys(table: Mapping[str, Any], kind: type, where: str, what: str) -> 
 
 
 def _rule(key: str, default: Any) -> tuple[str, Callable[[Any], bool]] | None:
-    """What the value of a key must be, and whether one is; None for what is checked elsewhere."""
+    """Return the rule for the value of a key and its check; None if the value is checked elsewhere."""
     if key == "source":
         return "a printable text", lambda value: isinstance(value, str) and value.isprintable()
     if key == "units":

@@ -1,4 +1,4 @@
-"""Timing of a core's instructions: a documented table, applied to what a simulated core executed."""
+"""Timing table of a core's instructions, applied to the instructions that a simulated core has executed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ class Timing:
     """Cycles of instructions without wait states, from a core's technical reference manual.
 
     Attributes:
-        source: the document.
-        error: percent; how far estimates of whole models may be off. None: not known.
+        source: document of the figures.
+        error: maximum error of estimates for whole models, in percent; None: unknown.
         load, store, store_indexed: single transfers; indexed: the address is the sum of two registers.
-        next_transfer: a single transfer right behind a single load whose result is not its address.
-        multiple: of an instruction that transfers several words, besides one cycle for each.
-        taken: what a branch costs more when it is taken; all jumps are.
+        next_transfer: single transfer right after a single load whose result is not its address.
+        multiple: cycles of a transfer of several words, in addition to one cycle per word.
+        taken: additional cycles of a taken branch; all jumps are taken.
     """
 
     source: str

@@ -1,1 +1,1 @@
-"""Tuning: what kernels take, measured on a simulated core or on the user's board, for later builds to use."""
+"""Tuning: measured cycles of kernels, on a simulated core or on the user's board, for later builds."""

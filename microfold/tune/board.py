@@ -1,4 +1,4 @@
-"""The user's board: its description."""
+"""Description of the user's board."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from microfold.support.toml import read_toml
 
 @frozen
 class Board:
-    """A board, as its user describes it in a TOML file.
+    """Board, described by the user in a TOML file.
 
     Attributes:
-        name: what the database calls it.
-        clock: of the core, Hz.
-        flash, ram: address and bytes of what an image may use.
-        stack: bytes of it.
-        caches: ``warm``: a run before those that count; ``cold``: emptied before each layer.
-        counter: ``dwt`` or ``systick``; ``auto``: the DWT's where there is one that counts, or else SysTick.
-        runs: how often the model runs.
-        output: ``semihosting``, or the function of the board's own files.
-        sources: C files of the board's own, see docs/tuning.md.
-        flags: of the compiler, for these.
-        folder: relative to which they are named.
+        clock: clock of the core, in Hz.
+        flash, ram: address, and size in bytes, of the memory that an image can use.
+        stack: size of the stack, in bytes.
+        caches: ``warm``: a first run is not measured. ``cold``: caches are cleared before each layer.
+        counter: cycle counter, ``dwt`` or ``systick``; ``auto``: DWT if it exists and counts, else SysTick.
+        runs: number of measured runs.
+        output: ``semihosting``; or ``sources``, a function in the board's own files.
+        sources: C files for the board, see docs/tuning.md.
+        flags: compiler flags for these files.
+        folder: folder to which their paths are relative.
     """
 
     name: str
@@ -46,10 +45,10 @@ class Board:
 
 
 def load_board(path: Path) -> Board:
-    """A board's description.
+    """Load the description of a board.
 
     Raises:
-        InputError: the file cannot be read, or says something that no board has.
+        InputError: the file cannot be read, or has an unknown key or invalid value.
     """
     try:
         table = read_toml(path)
@@ -57,10 +56,14 @@ def load_board(path: Path) -> Board:
         raise InputError(f"{path} is not a readable TOML file: {error}") from None
     unknown = sorted(table.keys() - Board.__dataclass_fields__.keys() | table.keys() & {"folder"})
     if unknown:
-        raise InputError(f"{path}: a board has no {', '.join(unknown)}; see docs/tuning.md for what it has")
+        raise InputError(
+            f"{path}: unknown key {', '.join(unknown)}; docs/tuning.md lists the keys of a board"
+        )
     board = decode(Board, table, str(path))
     if not re.fullmatch(r"[A-Za-z0-9._+-]{1,64}", board.name):
-        raise InputError(f"{path}: a name has letters, digits, '.', '_', '+' and '-'; it is {board.name!r}")
+        raise InputError(
+            f"{path}: name must have letters, digits, '.', '_', '+' and '-' only; it is {board.name!r}"
+        )
     for name, region in (("flash", board.flash), ("ram", board.ram)):
         if len(region) != 2 or sum(region) > 1 << 32 or region[1] == 0:
             raise InputError(
@@ -70,7 +73,7 @@ def load_board(path: Path) -> Board:
         if not least <= getattr(board, name) <= most:
             raise InputError(f"{path}: {name} must be in [{least}, {most}]; it is {getattr(board, name)}")
     if board.output == "sources" and not board.sources:
-        raise InputError(f'{path}: output = "sources" needs sources that define microfold_board_write')
+        raise InputError(f'{path}: output = "sources" requires sources that define microfold_board_write')
     for source in board.sources:
         if not Path(path.parent, source).is_file():
             raise InputError(f"{path}: a board's sources must exist; {source!r} does not")

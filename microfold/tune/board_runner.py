@@ -1,4 +1,4 @@
-"""Runs on the user's board: flashes firmware and reads what it prints."""
+"""Runner on the user's board: flashes firmware and reads its output."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from microfold.tune.measure import RunnerError, Times
 from microfold.tune.setting import Setting, code_flags
 
 SECONDS = 120.0
-# What a command has printed, of which errors show the end.
+# Characters at the end of a command's output that errors show.
 _SHOWN = 300
 END = "microfold-tune end"
-# What has closed its streams has so many seconds to say how it ended.
+# Time limit for a command to end after it has closed its output, in seconds.
 _END_SECONDS = 5.0
 
 
 @frozen
 class BoardRunner:
-    """Runs firmware on boards, of which each has a command that is its lane's name.
+    """Runner of firmware on boards. The command of each board is the name of its lane.
 
     Attributes:
-        timeout: seconds that a board may take to be flashed and to answer.
+        timeout: time limit to flash a board and receive its output, in seconds.
     """
 
     board: Board
@@ -49,13 +49,13 @@ class BoardRunner:
 
     def check(self, target: Target, options: Options) -> None:
         if not (target.has("thumb1") or target.has("thumb2")):
-            raise InputError(f"firmware for boards is built for Cortex-M; target {target.name} is none")
+            raise InputError(f"a board requires a Cortex-M target; {target.name} is not one")
         unable = {"--weights blob": options.weights == "blob", "--taps": options.taps}
         if any(unable.values()):
             given = ", ".join(option for option, used in unable.items() if used)
             raise InputError(
-                "boards measure code that has its constants in arrays and no taps; given are "
-                f"{given}: leave them away to tune; builds with them use the figures, too"
+                f"tuning on a board cannot be combined with {given}: remove the options; "
+                "builds with them also use the measurements"
             )
 
     def times(self, program: Program, lane: str) -> Times:
@@ -66,29 +66,31 @@ class BoardRunner:
 
 
 def entry_command(entry: str) -> str:
-    """The command that calls a Python function ``FILE.py:FUNCTION`` or ``MODULE:FUNCTION``."""
+    """Return the command that calls a Python function ``FILE.py:FUNCTION`` or ``MODULE:FUNCTION``."""
     words = [sys.executable, "-m", "microfold.tune.entry", entry]
     return f"{shlex.join(words)} {{elf}}"
 
 
 def check_command(command: str) -> None:
-    """Raises InputError if a command names no image."""
+    """Raise `InputError` if a command has no placeholder for the image."""
     if "{elf}" not in command or not _words(command, Path("image.elf")):
-        raise InputError(f"a runner's command must have {{elf}} for the image; it is {command!r}")
+        raise InputError(f"the command of a runner must have {{elf}} for the image; it is {command!r}")
 
 
 def _words(command: str, elf: Path) -> list[str]:
     try:
         return [word.replace("{elf}", str(elf)) for word in shlex.split(command)]
     except ValueError as error:
-        raise InputError(f"a runner's command must be written as for a shell; {command!r}: {error}") from None
+        raise InputError(f"the command of a runner must have shell syntax; {command!r}: {error}") from None
 
 
 def run_command(command: str, elf: Path, timeout: float) -> str:
-    """What a command prints that flashes an image, both streams; it is ended once the board has said its end.
+    """Run a command that flashes an image, and return its output (both streams).
+
+    The command is killed when the board has printed `END`. All its child processes are also killed.
 
     Raises:
-        RunnerError: it cannot be started, fails or takes too long; nothing that it has started is left.
+        RunnerError: the command cannot be started, fails, or exceeds the time limit.
     """
     try:
         process = subprocess.Popen(
@@ -98,7 +100,7 @@ def run_command(command: str, elf: Path, timeout: float) -> str:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            start_new_session=True,  # a group of its own, to end what it has started
+            start_new_session=True,  # a separate group, to kill child processes
         )
     except OSError as error:
         raise RunnerError(f"its command cannot be started: {error}") from None
@@ -108,22 +110,21 @@ def run_command(command: str, elf: Path, timeout: float) -> str:
         reader.start()
         reader.join(timeout)
         if reader.is_alive():
-            raise RunnerError(f"it must answer within {timeout:g} s; it did not")
+            raise RunnerError(f"the board must answer within {timeout:g} s; it did not")
         text = "".join(lines)
         if END in text:
             return text
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it has closed its streams
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the output is closed
             process.wait(_END_SECONDS)
     finally:
         _end(process)
     if process.returncode != 0:
-        shown = text[-_SHOWN:].strip() or "it has printed nothing"
+        shown = text[-_SHOWN:].strip() or "it printed nothing"
         raise RunnerError(f"its command ended with status {process.returncode}: {shown}")
     return text
 
 
 def _read(process: subprocess.Popen[str], lines: list[str]) -> None:
-    """All lines up to the end."""
     assert process.stdout is not None
     for line in process.stdout:
         lines.append(line)
@@ -132,7 +133,6 @@ def _read(process: subprocess.Popen[str], lines: list[str]) -> None:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Ends a command with all that it has started."""
     if hasattr(os, "killpg"):
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -147,18 +147,18 @@ _BETWEEN = re.compile(r"microfold-tune between (\d+) (\d+)")
 
 
 def read_times(text: str, layers: int, runs: int) -> Times:
-    """The times in what a board has printed, whatever is around them.
+    """Return the times in a board's output, which can contain other text.
 
     Raises:
-        RunnerError: they are not all there, or the counter stood still.
-        RunError: the firmware has run into a fault.
+        RunnerError: times are missing, or the counter did not count.
+        RunError: the firmware has faulted.
     """
     if "microfold-tune fault" in text:
-        raise RunError("the firmware has run into a fault: the stack may be too small, or the target wrong")
+        raise RunError("the firmware has faulted: the stack may be too small, or the target wrong")
     head = _HEAD.search(text)
     if head is None or (int(head[1]), int(head[2])) != (layers, runs):
         raise RunnerError(
-            f"the board must print times of {layers} layers in {runs} runs; it has printed "
+            f"the board must print times of {layers} layers in {runs} runs; it printed "
             f"{text[-_SHOWN:].strip() or 'nothing'}"
         )
     found = {(int(m[1]), int(m[2])): int(m[3]) for m in _LAYER.finditer(text, head.end())}
@@ -168,11 +168,11 @@ def read_times(text: str, layers: int, runs: int) -> Times:
     missing += sum(run not in between for run in range(runs))
     if missing or END not in text:
         raise RunnerError(
-            f"the board must print {(layers + 1) * runs} times and an end; {missing} times are missing"
+            f"the board must print {(layers + 1) * runs} times and an end line; {missing} times are missing"
         )
     if layers and not any(found[key] for keys in wanted for key in keys):
         raise RunnerError(
-            "its counter must count; all times are 0 cycles: set counter in the board's file, "
+            "the counter must count; all times are 0 cycles: set counter in the board's file, "
             'e.g. counter = "systick", or check what the board prints'
         )
     by_layer: Sequence[Sequence[int]] = [[found[key] for key in keys] for keys in wanted]

@@ -1,4 +1,4 @@
-"""What a build takes from a database: the costs of kernels, and choices."""
+"""Use of a database in builds: measured costs of kernels, and tuned choices."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from microfold.tune.identity import program_key
 from microfold.tune.plans import Plan, best_plan
 from microfold.tune.setting import SIMULATED, Setting, code_flags
 
-# Settings that a message lists at most.
+# Maximum number of settings in a message.
 _SHOWN = 6
 
 
 def load_costs(path: Path, target: Target, options: Options, board: str = "") -> MeasuredCosts | None:
-    """What was measured for such a build.
+    """Return the measured costs for a build.
 
     Args:
-        path: of the database.
-        board: where: ``NAME``, ``NAME@HERTZ`` or ``NAME@HERTZ/warm``; empty: the only board that there is, or
-            else the simulated one.
+        board: board of the measurements: ``NAME``, ``NAME@HERTZ`` or ``NAME@HERTZ/warm``; empty: the only
+            board in the database, or the simulated one.
 
     Returns:
-        None if nothing was; `what_applies` tells why.
+        None if nothing was measured for the build; `what_applies` explains why.
 
     Raises:
-        InputError: the database cannot be read, has several boards, or not the one that is named.
+        InputError: the database cannot be read, has several boards, or does not have the named board.
     """
     with Database(path) as database:
         setting = _applying(database, target, options, board)
@@ -43,10 +42,10 @@ def load_costs(path: Path, target: Target, options: Options, board: str = "") ->
 def load_plan(
     path: Path, graph: Graph, target: Target, options: Options, context: PassContext, board: str = ""
 ) -> Plan:
-    """The choices that were measured to be best for a build of this very model; none if it was not tuned.
+    """Return the best measured choices for a build of this model; an empty plan if it was not tuned.
 
     Args:
-        graph: as it was imported.
+        graph: imported graph.
         path, board: as for `load_costs`.
 
     Raises:
@@ -61,29 +60,28 @@ def load_plan(
 
 
 def what_applies(path: Path, target: Target, options: Options) -> str:
-    """For people: that nothing in a database holds for such a build, and what it has."""
+    """Return a message that a database has no measurements for a build, with the settings that it has."""
     with Database(path) as database:
         wanted = _wanted(target, options)
         have = _have(database.settings(), wanted)
-    return f"no record in {path} applies to {_build(wanted)}; {have}: kernels are chosen by estimates"
+    return f"no record in {path} applies to {_build(wanted)}; {have}: kernels are selected by estimates"
 
 
 def _applying(database: Database, target: Target, options: Options, board: str) -> Setting | None:
-    """The setting whose figures a build takes."""
     wanted = _wanted(target, options)
     settings = database.settings()
     found = [each for each in settings if _anywhere(each) == wanted]
     if board and not any(_called(each, board) for each in found):
         have = _have(settings, wanted)
         raise InputError(
-            f"{database.path} must have what was measured on {board} for {_build(wanted)}; {have}: "
-            "measure with `microfold tune`, or leave --board away"
+            f"{database.path} has no measurements from {board} for {_build(wanted)}; {have}: "
+            "run `microfold tune`, or remove --board"
         )
     return _choose(found, board, database.path)
 
 
 def _wanted(target: Target, options: Options) -> Setting:
-    """What decides whether a measurement holds for a build, wherever it was made."""
+    """Return the part of a setting that must match a build, without the board."""
     return Setting(target.name, "", 0, "", code_flags(target, options))
 
 
@@ -103,7 +101,7 @@ def _have(settings: Sequence[Setting], wanted: Setting) -> str:
 
 
 def _told(setting: Setting, wanted: Setting) -> str:
-    """A setting, with what else differs from what is wanted."""
+    """Return a setting in words, with its other differences from the wanted one."""
     text = f"{setting.target}, {setting.level}, {setting.where}"
     if setting.version != wanted.version:
         text += f", measured by microfold {setting.version}, not {wanted.version}"
@@ -123,7 +121,7 @@ def _choose(found: list[Setting], board: str, path: Path) -> Setting | None:
         found = [s for s in found if s.board != SIMULATED] or found
     if len(found) > 1:
         raise InputError(
-            f"a build takes what was measured in one place; {path} has {', '.join(s.where for s in found)}: "
-            "name one with --board"
+            f"a build must use one board; {path} has measurements from {', '.join(s.where for s in found)}: "
+            "choose one with --board"
         )
     return found[0] if found else None

@@ -1,12 +1,12 @@
 """Database of measurements: an SQLite file with a table for each class of `records`.
 
-Records that are added twice are merged: the fewest and the most cycles, and the sum of the runs. So a
-database does not depend on the order in which measurements come in. Records of no cycles, of a counter that
-stood still, are skipped when records are read; later measurements replace them.
+Adding a record twice merges it: minimum and maximum cycles, and the sum of the runs. Therefore a database
+does not depend on the order of the measurements. Records with 0 cycles, from a counter that did not count,
+are skipped when records are read. Later measurements replace them.
 
-A database may come from anywhere. Its schema must be exactly the one that is created here, so no view,
-trigger or expression of somebody else runs. The steps of each statement are limited, linearly in the size of
-the file. Every value is checked against the type of its field when the file is opened.
+A database is not trusted. Its schema must be exactly the one that is created here, so that no foreign view,
+trigger or expression runs. The steps of each statement are limited, linearly in the size of the file. Every
+value is checked against the type of its field when the file is opened.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from microfold.support.frozen import frozen
 from microfold.tune.records import Failure, ProgramRecord, Record
 from microfold.tune.setting import Setting
 
-# Marks a file as ours (SQLite's `application_id`): "mfld".
+# Identifies a database of microfold (SQLite's `application_id`): "mfld".
 APPLICATION = 0x6D666C64
 FORMAT = 2
-# It had the first table only.
+# Format with the first table only.
 _FIRST_FORMAT = 1
-_SECONDS = 10.0  # to wait for another process that writes
-# Steps of SQLite's virtual machine that a statement may take: some for any file, and so many for each byte.
-# A row takes some 60 steps and has at least some 20 bytes; the rest is reserve.
+_SECONDS = 10.0  # time limit to wait for another writing process
+# Maximum steps of SQLite's virtual machine per statement: a constant, plus steps per byte of the file. A row
+# takes about 60 steps and has at least about 20 bytes; the rest is reserve.
 _LEAST_STEPS, _STEPS_PER_BYTE = 1_000_000, 10
 _STEPS_PER_CALL = 10_000  # between two calls of the handler that counts them
 
 
 @frozen
 class _Table:
-    """A table whose rows belong to settings.
+    """Table whose rows belong to settings.
 
     Attributes:
-        key: the names of the fields that tell rows apart.
+        key: names of the fields that identify a row within a setting.
         merge: SQL that merges the other fields when a row is added twice.
         counted: SQL condition that a row must meet to be read.
     """
@@ -70,7 +70,7 @@ class _Table:
 
     @property
     def declaration(self) -> str:
-        """The statement that creates the table, as SQLite keeps it."""
+        """Statement that creates the table, as SQLite stores it."""
         columns = ", ".join(f"{name} {_TYPES.get(name, 'TEXT')} NOT NULL" for name in self.columns)
         return f"CREATE TABLE {self.name} ({columns}, PRIMARY KEY ({self.identity}))"
 
@@ -105,21 +105,20 @@ _TABLES = (_RECORDS, _PROGRAMS, _FAILURES)
 
 
 class Database:
-    """An open database. A context manager.
+    """Open database, a context manager.
 
     Args:
-        path: of the file.
-        create: open it for writing, and make it if there is none. Otherwise it is only read.
+        create: whether to open the file for writing, and to create it if it is missing.
 
     Raises:
-        InputError: there is none, or the file is something else.
+        InputError: the file is missing, or is not a database of microfold.
     """
 
     def __init__(self, path: Path, *, create: bool = False):
         self.path = path
         if not create and not path.is_file():
             raise InputError(
-                f"a database must be a file that `microfold tune` has written; there is none at {path}"
+                f"a database must be a file that `microfold tune` has written; {path} does not exist"
             )
         uri = f"{path.absolute().as_uri()}?mode={'rwc' if create else 'ro'}"
         with self._explained():
@@ -141,7 +140,6 @@ class Database:
 
     @contextlib.contextmanager
     def _explained(self) -> Generator[None]:
-        """Turn errors of SQLite into a sentence."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -151,13 +149,13 @@ class Database:
 
     def _foreign(self, why: str) -> InputError:
         return InputError(
-            f"{self.path} must be a database that `microfold tune` has written; it is not, or it is damaged "
-            f"({why}): name another file, or delete this one and measure again"
+            f"{self.path} is not a `microfold tune` database, or it is damaged "
+            f"({why}): pass another file, or delete it and measure again"
         )
 
     @contextlib.contextmanager
     def _query(self, statement: str, values: Sequence[object] = ()) -> Generator[sqlite3.Cursor]:
-        """Run a statement whose steps are limited; its rows are read in the block."""
+        """Run a statement with a limit of steps, and yield a cursor for its rows."""
         allowed = (_LEAST_STEPS + _STEPS_PER_BYTE * self.path.stat().st_size) // _STEPS_PER_CALL
         calls = itertools.count()
         with self._explained():
@@ -169,7 +167,6 @@ class Database:
                 self._connection.set_progress_handler(None, 0)
 
     def _check(self, create: bool) -> tuple[_Table, ...]:
-        """Check what the file is, and return the tables that it has."""
         with self._query("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL") as rows:
             schema = list(rows)
         application, version = (self._pragma(name) for name in ("application_id", "user_version"))
@@ -179,7 +176,7 @@ class Database:
         if application != APPLICATION:
             raise self._foreign("it has other contents")
         if version not in (_FIRST_FORMAT, FORMAT):
-            raise self._foreign(f"its format is {version}, this version of microfold has {FORMAT}")
+            raise self._foreign(f"its format is {version}; this version of microfold has {FORMAT}")
         tables = _TABLES[:1] if version == _FIRST_FORMAT else _TABLES
         if sorted(schema) != sorted(("table", table.name, table.declaration) for table in tables):
             raise self._foreign("its tables have other columns, or it has more than these tables")
@@ -206,7 +203,7 @@ class Database:
             self._connection.execute(f"PRAGMA user_version = {FORMAT}")
 
     def add(self, setting: Setting, rows: Iterable[Record | ProgramRecord | Failure]) -> None:
-        """Add rows, all or none; they are on the disk when this returns."""
+        """Add all rows, or none after an error. They are on disk when this method returns."""
         rows = list(rows)
         with self._explained(), self._connection:
             for table in _TABLES:
@@ -218,7 +215,7 @@ class Database:
                 )
 
     def _rows(self, table: _Table, setting: Setting, **more: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a setting, in order; `more`: values that other columns must have."""
+        """Return the rows of a setting, in order. `more` has required values of other columns."""
         if table not in self._tables:
             return []
         names = [*_SETTING, *more]
@@ -233,7 +230,7 @@ class Database:
         SQLite keeps values of any type in any column.
 
         Raises:
-            InputError: a value has another type, or a trace is no trace.
+            InputError: a value has the wrong type, or a trace is invalid.
         """
         kinds = [_TYPES.get(name, "TEXT") for name in table.columns]
         checks = [(name, kind, _IS_VALUE[kind]) for name, kind in zip(table.columns, kinds, strict=True)]
@@ -255,34 +252,34 @@ class Database:
         return [Record(*row) for row in self._rows(_RECORDS, setting)]
 
     def programs(self, setting: Setting, program: str) -> list[ProgramRecord]:
-        """Return the records of the programs that are made of one thing, in order."""
+        """Return the records of programs with a `program_key`, in order."""
         return [ProgramRecord(*row) for row in self._rows(_PROGRAMS, setting, program=program)]
 
     def failures(self, setting: Setting, program: str) -> list[Failure]:
-        """Return the failures of such programs, in order."""
+        """Return the failures of programs with a `program_key`, in order."""
         return [Failure(*row) for row in self._rows(_FAILURES, setting, program=program)]
 
     def failed_variants(self, setting: Setting) -> Mapping[tuple[str, str], str]:
-        """Return why kernels failed in some program that were measured in none."""
+        """Return the reasons of failure for kernels that failed, and were never measured successfully."""
         found = [Failure(*row) for row in self._rows(_FAILURES, setting)]
         measured = self.figures(setting)
         variants = {(each.layer, each.variant): each.reason for each in found if each.layer}
         return {key: reason for key, reason in variants.items() if key not in measured}
 
     def costs(self, setting: Setting) -> MeasuredCosts | None:
-        """Return the costs for selection; None: nothing was measured, and nothing has failed."""
+        """Return the costs for selection; None without any measurements or failures."""
         figures, failed = self.figures(setting), self.failed_variants(setting)
         return MeasuredCosts(figures, setting.where, failed) if figures or failed else None
 
     def forget_failures(self, setting: Setting, program: str) -> None:
-        """Delete the failures of such programs."""
+        """Delete the failures of programs with a `program_key`."""
         names = (*_SETTING, "program")
         where = " AND ".join(f"{name} = ?" for name in names)
         with self._explained(), self._connection:
             self._connection.execute(f"DELETE FROM failures WHERE {where}", (*astuple(setting), program))
 
     def settings(self) -> list[Setting]:
-        """Return all settings in which something was measured, in order."""
+        """Return all settings with measurements, in order."""
         names = ", ".join(_SETTING)
         query = " UNION ".join(
             f"SELECT DISTINCT {names} FROM {table.name} WHERE {table.counted}"
@@ -297,9 +294,9 @@ class Database:
         return {(record.layer, record.variant): record.figure for record in self.records(setting)}
 
     def export(self) -> str:
-        """Return the database as text: a part for each table, with the names of the fields in its first line.
+        """Return the database as text, with one part per table.
 
-        Each further line is a row, with tabs between its fields.
+        The first line of a part has the names of the fields. Each other line is a row, separated by tabs.
         """
         settings = self.settings()
         parts: list[str] = []

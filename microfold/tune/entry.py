@@ -1,6 +1,6 @@
-"""``python -m microfold.tune.entry FILE.py:FUNCTION IMAGE``: prints what a function returns of an image.
+"""Entry point of ``python -m microfold.tune.entry FILE.py:FUNCTION IMAGE``, which calls a runner function.
 
-A process of its own, which can be ended where the function hangs.
+It prints the result of the function for an image. The separate process can be killed if the function hangs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from microfold.errors import InputError
 
 
 def find_entry(entry: str) -> Any:
-    """The function ``FILE.py:FUNCTION`` or ``MODULE:FUNCTION``; whatever its import raises."""
+    """Return the function ``FILE.py:FUNCTION`` or ``MODULE:FUNCTION``. Importing it can raise any error."""
     place, _, name = entry.rpartition(":")
     if not place.endswith(".py"):
         return getattr(importlib.import_module(place), name)
@@ -31,9 +31,9 @@ def find_entry(entry: str) -> Any:
 
 
 def check_entry(entry: str) -> None:
-    """Raises InputError if this is no ``FILE.py:FUNCTION`` or ``MODULE:FUNCTION`` that is there.
+    """Raise `InputError` if the text does not name an existing ``FILE.py:FUNCTION`` or ``MODULE:FUNCTION``.
 
-    A file is run by processes of its own only: here it is read.
+    The file is only parsed here. It is executed only in separate processes.
     """
     place, _, name = entry.rpartition(":")
     if not place or not name.isidentifier():
@@ -44,7 +44,7 @@ def check_entry(entry: str) -> None:
         else:
             found = _find_module(place)
             if found is None:
-                raise InputError(f"--runner must name a module that Python finds; there is no {place!r}")
+                raise InputError(f"--runner must name a module that Python finds; it does not find {place!r}")
             source = Path(found.origin or "")
         if source.suffix == ".py" and not _binds(ast.parse(source.read_bytes(), str(source)), name):
             raise InputError(f"--runner must name a function; {source} has no {name!r}")
@@ -55,7 +55,7 @@ def check_entry(entry: str) -> None:
 
 
 def _find_module(name: str) -> ModuleSpec | None:
-    """As the process finds it that calls the function: also in the current folder."""
+    """Find a module like the process that calls the function, which also searches the current folder."""
     sys.path.insert(0, os.getcwd())
     try:
         return importlib.util.find_spec(name)
@@ -64,7 +64,7 @@ def _find_module(name: str) -> ModuleSpec | None:
 
 
 def _binds(module: ast.Module, name: str) -> bool:
-    """Whether a module may give something this name, as far as its text tells."""
+    """Return whether the source of a module may define this name."""
     for node in ast.walk(module):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == name:
             return True
@@ -76,7 +76,7 @@ def _binds(module: ast.Module, name: str) -> bool:
 
 
 def call_entry(entry: str, image: str) -> None:
-    """Prints what the function returns; what it raises ends the process with a line."""
+    """Print the result of the function. If it raises an error, end the process with one line."""
     try:
         print(find_entry(entry)(Path(image)))
     except Exception as error:

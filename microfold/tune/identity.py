@@ -1,4 +1,4 @@
-"""What tells programs apart: names for them that follow from their content."""
+"""Content-based keys of programs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _WITHOUT_CODE = {"license": "MIT"}
 
 
 def program_key(graph: Graph, target: Target, options: Options, context: PassContext) -> str:
-    """A name for all that decides what a build may choose from, whatever the model is called.
+    """Return a key of everything that determines a build's alternatives, except the model's name.
 
-    What the compiler and microfold itself make of it is part of a `Setting`.
+    The compiler and the version of microfold are not in the key, because they are part of a `Setting`.
     """
     passes = [context.opt_level, context.numerics, {*context.disabled_pass}, {*context.required_pass}]
     chosen = replace(options, **_WITHOUT_CODE)
@@ -32,9 +32,9 @@ def program_key(graph: Graph, target: Target, options: Options, context: PassCon
 
 
 def code_digest(program: Program) -> str:
-    """A name for the code of a program and the places of all that it works on, on which its time depends.
+    """Return a key of a program's code and of the locations of its data, which determine its run time.
 
-    Contents of constants are left out: those of one `program_key` are the same.
+    The contents of constants are not included, because they are equal for one `program_key`.
     """
     words = [f"{program.arena.size} {program.parts}"]
     for layer in program.calls:
@@ -52,7 +52,7 @@ def code_digest(program: Program) -> str:
 
 
 def _text(value: object) -> str:
-    """A value as a text, the same in every process: the members of sets have an order."""
+    """Return a value as text that is equal in every process, with the members of sets in sorted order."""
     if is_dataclass(value):
         return _text({field.name: getattr(value, field.name) for field in fields(value)})
     if isinstance(value, Mapping):

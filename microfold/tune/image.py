@@ -1,4 +1,4 @@
-"""The firmware that times the layers of a model on a board."""
+"""Firmware that measures the layers of a model on a board."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FILES = ("tune.h", "startup.c", "counter.c", "main.c", "link.ld")
 
 
 def build_image(program: Program, board: Board, folder: Path) -> Path:
-    """The image of a program for a board, in a folder.
+    """Build the image of a program for a board, in a folder.
 
     Raises:
         ToolError: the compiler is missing or fails, or the program does not fit the board.
@@ -28,7 +28,7 @@ def build_image(program: Program, board: Board, folder: Path) -> Path:
         (folder / "model" / name).write_text(text, encoding="utf-8")
     counter = board.counter
     if counter == "auto" and program.target.has("thumb1"):
-        counter = "systick"  # Armv6-M has no cycle counter to look for
+        counter = "systick"  # Armv6-M has no DWT cycle counter
     values: dict[str, Any] = {
         "sources": sources,
         "prefix": sources.name.upper(),
@@ -55,7 +55,7 @@ def build_image(program: Program, board: Board, folder: Path) -> Path:
         for name in sources.stand_ins
         if name.endswith(".c")
     ]
-    # Code that must not call functions of the model's libraries before the memory is set up.
+    # This code must not call library functions before the memory is initialised.
     own = [
         *flags,
         *_MODEL_FLAGS,
@@ -76,7 +76,6 @@ def build_image(program: Program, board: Board, folder: Path) -> Path:
 
 
 def _of_the_board(board: Board, compiler: str, flags: list[str], folder: Path) -> list[str]:
-    """Its own files, compiled with their folder as include path."""
     found: list[str] = []
     for number, source in enumerate(board.sources):
         path = Path(board.folder, source)

@@ -1,4 +1,4 @@
-"""One measurement, as a worker makes it: compile, build, run."""
+"""Measurement of one program in a worker: compile, build, run."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from microfold.verification.verify import input_sets
 
 
 class RunnerError(MicrofoldError):
-    """What runs the code failed or hung, whatever the code is."""
+    """Error: the runner failed or hung, regardless of the code."""
 
 
 @frozen
 class Times:
-    """What a program took.
+    """Measured times of a program.
 
     Attributes:
-        total: cycles of a whole run, the fewest of all runs.
-        layers: of each layer the cycles in each run: of all calls, without rows that are moved for them.
+        total: minimum cycles of a whole run.
+        layers: cycles of each layer in each run, summed over all calls, without copies of rows.
     """
 
     total: int
@@ -39,21 +39,21 @@ class Times:
 
 
 class Runner(Protocol):
-    """What measures programs."""
+    """Runner that measures programs."""
 
     def setting(self, target: Target, options: Options) -> Setting:
-        """Where and how it measures."""
+        """Return the setting of the measurements."""
         ...
 
     def check(self, target: Target, options: Options) -> None:
-        """Raises a MicrofoldError if it can measure nothing of such code for a target."""
+        """Raise a `MicrofoldError` if the runner cannot measure code with these options for the target."""
         ...
 
     def times(self, program: Program, lane: str) -> Times:
-        """What a program takes.
+        """Return the measured times of a program.
 
         Args:
-            lane: which of several equal boards, see `microfold.tune.board_runner`.
+            lane: one of several equal boards, see `microfold.tune.board_runner`.
 
         Raises:
             RunnerError: the board failed.
@@ -64,7 +64,7 @@ class Runner(Protocol):
 
 @frozen
 class SimulatedRunner:
-    """Cycles by the core's model, of what QEMU executes."""
+    """Runner that applies the core's cycle model to the instructions executed by QEMU."""
 
     def setting(self, target: Target, options: Options) -> Setting:
         return simulated_setting(target, options)
@@ -72,8 +72,8 @@ class SimulatedRunner:
     def check(self, target: Target, options: Options) -> None:
         if target.cycle_model is None or not target.board:
             raise RunnerError(
-                f"a core is simulated with a board of QEMU's and a model of its cycles; {target.name} lacks "
-                "one: measure on a board of yours with --runner-command"
+                f"simulation requires a QEMU board and a cycle model of the core; {target.name} lacks "
+                "one: measure on your own board with --runner-command"
             )
 
     def times(self, program: Program, lane: str) -> Times:
@@ -88,12 +88,13 @@ class SimulatedRunner:
 
 @frozen
 class Job:
-    """A program to measure.
+    """Program to measure.
 
     Attributes:
         forced, trace, costs: as for `Compiled`.
-        kinds: keys of the layers whose variants are forced, by their numbers.
-        code: `Compiled.code` of a program as builds make it, of which whole runs count; empty: it is none.
+        kinds: keys of the layers with forced variants, by layer number.
+        code: `Compiled.code` if whole runs of the program are recorded, because builds can create it; else
+            empty.
     """
 
     subject: Subject
@@ -106,17 +107,16 @@ class Job:
 
 @frozen
 class Outcome:
-    """What became of a job.
+    """Outcome of a job.
 
     Attributes:
-        problem: why there are no times; empty if there are.
-        divisible: with fewer layers forced there may be some.
-        runner_failed: it is not the program's fault.
-        program_failed: it was built, and has failed as it ran.
+        problem: reason why there are no times; empty if the job has succeeded.
+        divisible: whether the job may succeed with fewer forced layers.
+        runner_failed: whether the runner has failed, not the program.
+        program_failed: whether the program was built, but failed when it ran.
         total: cycles of a run.
         ram, flash: see `Compiled`.
-        records: of the layers that can be tuned.
-        version: of the microfold that compiled it.
+        version: version of microfold that compiled the program.
     """
 
     problem: str = ""
@@ -131,7 +131,7 @@ class Outcome:
 
 
 def measure(runner: Runner, job: Job, lane: str) -> Outcome:
-    """Measures a program; what fails is part of the outcome."""
+    """Measure a program. Failures are part of the outcome."""
     compiled = Compiled(job.subject, job.forced, job.costs, job.trace)
     try:
         too_large = compiled.too_large
@@ -141,7 +141,7 @@ def measure(runner: Runner, job: Job, lane: str) -> Outcome:
     except RunnerError as error:
         return Outcome(str(error), runner_failed=True)
     except MicrofoldError as error:
-        # It may be too large for the board.
+        # The program may be too large for the board.
         return Outcome(str(error), divisible=True, program_failed=isinstance(error, RunError))
     return Outcome(
         total=times.total, ram=compiled.ram, flash=compiled.flash, records=_records(compiled, times)
@@ -149,7 +149,7 @@ def measure(runner: Runner, job: Job, lane: str) -> Outcome:
 
 
 def _records(compiled: Compiled, times: Times) -> tuple[Record, ...]:
-    """Of the layers that can be tuned, a call; none of those whose time is 0, which no code takes."""
+    """Return a record per call of each tunable layer, without layers of 0 cycles, which are impossible."""
     found: list[Record] = []
     for layer, cycles in zip(compiled.program.layers, times.layers, strict=True):
         if layer.index in compiled.numbers and min(cycles) > 0:

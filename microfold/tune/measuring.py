@@ -1,4 +1,4 @@
-"""Jobs over lanes: what is measured goes into the database, and so does what failed wherever it ran."""
+"""Execution of jobs in lanes. Measurements and repeated failures are written to the database."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from microfold.tune.setting import Setting
 from microfold.workers.dispatch import Dispatcher, Done
 from microfold.workers.executor import Executor
 
-# Called with how many programs are done, and how many there are so far: measurements lead to further ones.
+# Called with the number of finished programs, and the number of programs so far, which can grow.
 Progress = Callable[[int, int], None]
 
 
 def silent(_done: int, _total: int) -> None:
-    """Progress that nobody sees."""
+    """Ignore the progress."""
 
 
 class Measuring:
-    """Measures jobs of one subject, in one setting.
+    """Measurement of the jobs of one subject, in one setting.
 
-    A failure is kept only if something was measured after it: it is not that of boards or tools, then.
+    A failure is stored only if a later measurement succeeds, which shows that boards and tools still work.
 
     Args:
         program: `Subject.key`.
     Attributes:
-        lanes: those that are not left out.
-        lost: the others, with the reasons.
-        measured: how many programs were.
-        left_out: what could not be measured, and why.
+        lanes: working lanes.
+        lost: reason for each excluded lane.
+        measured: number of measured programs.
+        left_out: jobs that could not be measured, with the reasons.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Measuring:
         self.left_out: list[str] = []
 
     def measure(self, jobs: Sequence[Job]) -> None:
-        """Jobs, and parts of those that are too large.
+        """Measure jobs, and parts of jobs that are too large.
 
         Raises:
             ToolError: no lane is left.
@@ -97,21 +97,20 @@ class Measuring:
         if work.left:
             reasons = "; ".join(f"{lane}: {reason}" for lane, reason in self.lost.items())
             raise ToolError(
-                f"tuning needs a board that works; none is left ({reasons}); {self.measured - before} of "
-                f"{self._total - begun} programs are measured, and kept: mend it and run the command again"
+                f"tuning requires a working board; none is left ({reasons}); {self.measured - before} of "
+                f"{self._total - begun} programs are measured and stored: repair it and run the command again"
             )
 
     def _count(self, *, done: int = 0, total: int = 0) -> None:
-        """Say that more programs are done, or that there are more."""
         self._done += done
         self._total += total
         self._progress(self._done, self._total)
 
     def finish(self) -> None:
-        """Sees whether what was measured before can be measured still, if something has failed since then.
+        """After failures, check that a program that was measured before can still be measured.
 
         Raises:
-            ToolError: it cannot.
+            ToolError: the program can no longer be measured.
         """
         if not self._failures or self._works is None:
             return
@@ -119,8 +118,8 @@ class Measuring:
         self.measure([self._works])
         if self.measured == before:
             raise ToolError(
-                f"tuning needs a board that works; with what was measured before it does not any more, since "
-                f"{failed}: mend it and run the command again, which goes on from what is measured"
+                f"tuning requires a working board; it fails with a program that was measured before, since "
+                f"{failed}: repair it and run the command again, which continues from the measurements"
             )
 
     def _keep(self, job: Job, outcome: Outcome) -> None:
@@ -135,7 +134,7 @@ class Measuring:
         self.measured += 1
 
     def _failure(self, done: Done[Job, Outcome], problem: str) -> list[Failure]:
-        """A job as what is not to be begun again; none if it may work another time, or has no name."""
+        """Return the failure of a job that must not be repeated; empty if a repetition may succeed."""
         job, outcome = done.task, done.result
         failed = done.lanes_failed or done.killed or (outcome is not None and outcome.program_failed)
         if not failed or (len(job.forced) != 1 and not job.code):
@@ -147,7 +146,7 @@ class Measuring:
 
 
 def _judge(done: Done[Job, Outcome]) -> tuple[Outcome | None, list[Job], str]:
-    """What a piece of work has given: an outcome, or smaller jobs, or why there is nothing."""
+    """Return the outcome of a job, or smaller jobs, or the reason why it has failed."""
     outcome, job = done.result, done.task
     problem = done.problem
     if outcome is not None:
@@ -160,12 +159,11 @@ def _judge(done: Done[Job, Outcome]) -> tuple[Outcome | None, list[Job], str]:
             if outcome.divisible and len(job.forced) > 1:
                 return None, _halves(job), ""
     elif done.lanes_failed and len(job.forced) > 1:
-        return None, _halves(job), ""  # one of its kernels may be what boards fail with
+        return None, _halves(job), ""  # one of its kernels may be the cause
     return None, [], f"{_told(job)}: {problem}"
 
 
 def _told(job: Job) -> str:
-    """What is measured by a job, for people."""
     variants = ", ".join(job.forced[number] for number in sorted(job.forced))
     choices = ", ".join(f"{name}: {taken}" for name, taken in sorted(job.trace.items()))
     kernels = "the kernels as measured" if job.costs is not None else "the kernels as estimated"

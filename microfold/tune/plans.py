@@ -1,4 +1,4 @@
-"""Which of a model's choices are worth a measurement, and which of those that are measured a build makes."""
+"""Selection of the choices to measure, and of the measured choices that builds use."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from microfold.tune.space import MOST_OF_BEST
 
 @frozen
 class Plan:
-    """Choices that were measured to be better than those by estimates.
+    """Choices with better measurements than the choices by estimates.
 
     Attributes:
-        cycles: of whole runs, by `identity.code_digest`.
+        trace: the choices.
+        cycles: measured cycles of whole runs, by `identity.code_digest`.
     """
 
     trace: Trace
@@ -25,10 +26,10 @@ class Plan:
 
 
 def alternatives(choices: Iterable[Choice], most: int) -> list[Trace]:
-    """What to measure besides what estimates choose: one other answer each, the likeliest ones first.
+    """Return traces to measure, each with one answer that estimates do not choose, the best estimates first.
 
     Args:
-        most: how many at most.
+        most: maximum number of traces.
     """
     found: list[tuple[float, str, str]] = []
     for choice in choices:
@@ -39,17 +40,17 @@ def alternatives(choices: Iterable[Choice], most: int) -> list[Trace]:
 
 
 def best_plan(records: Sequence[ProgramRecord], options: Options) -> Plan:
-    """What a build does: of all that pays compared with what estimates choose, what takes the fewest cycles.
+    """Return the fastest choices that are profitable compared with those by estimates.
 
     Args:
-        records: of one program.
+        records: records of one program.
     """
     cycles = {record.code: record.cycles for record in records}
     return Plan(next((trace for trace, _ in better(records, options)), {}), cycles)
 
 
 def better(records: Sequence[ProgramRecord], options: Options) -> list[tuple[Trace, ProgramRecord]]:
-    """The traces that pay compared with none, the fastest one first, with what they take at least."""
+    """Return the traces that are profitable compared with the empty one, and their records, fastest first."""
     least = least_of(records)
     plain = least.get(trace_text({}))
     paying = [each for each in least.values() if plain is not None and _pays(plain, each, options)]
@@ -57,7 +58,7 @@ def better(records: Sequence[ProgramRecord], options: Options) -> list[tuple[Tra
 
 
 def least_of(records: Sequence[ProgramRecord]) -> Mapping[str, ProgramRecord]:
-    """Of each trace the program that takes the fewest cycles."""
+    """Return the fastest program of each trace."""
     found: dict[str, ProgramRecord] = {}
     for record in sorted(records, key=lambda each: (each.cycles, each.code)):
         found.setdefault(record.trace, record)
@@ -65,7 +66,6 @@ def least_of(records: Sequence[ProgramRecord]) -> Mapping[str, ProgramRecord]:
 
 
 def _pays(before: ProgramRecord, after: ProgramRecord, options: Options) -> bool:
-    """Whether a program is faster, and better by the objective of the options."""
     if after.cycles >= before.cycles:
         return False
     now, then = (Figures(each.cycles, each.flash, each.ram) for each in (before, after))

@@ -1,4 +1,4 @@
-"""What a database has: what kernels took, what programs took, and what failed."""
+"""Records of a database: times of kernels, times of programs, and failures."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from microfold.support.frozen import frozen
 
 @frozen(order=True)
 class Record:
-    """What the calls of a kernel took.
+    """Measured time of a kernel call.
 
     Attributes:
         layer, variant: keys, see `microfold.kernels.selection.measured`.
-        cycles: the fewest.
-        slowest: the most.
-        runs: how many calls.
-        estimate: cycles that the cost model had said.
+        cycles: minimum cycles.
+        slowest: maximum cycles.
+        runs: number of measurements.
+        estimate: cycles by the cost model.
     """
 
     layer: str
@@ -32,15 +32,15 @@ class Record:
 
 @frozen(order=True)
 class ProgramRecord:
-    """What whole runs of a program took, as a build makes it.
+    """Measured time of whole runs of a program that a build can create.
 
     Attributes:
-        program: of what it is made, see `identity.program_key`.
-        trace: by which choices, see `choices.trace_text`.
+        program: see `identity.program_key`.
+        trace: choices of the program, see `choices.trace_text`.
         code: see `identity.code_digest`.
-        cycles: the fewest.
-        ram: bytes of arena and state.
-        flash: of constants, and of code by estimate.
+        cycles: minimum cycles.
+        ram: size of arena and state, in bytes.
+        flash: size of constants and estimated code, in bytes.
     """
 
     program: str
@@ -53,12 +53,11 @@ class ProgramRecord:
 
 @frozen(order=True)
 class Failure:
-    """What could not be measured because it failed wherever it ran, though other programs did not.
+    """Kernel or program that failed in all lanes, while other programs succeeded.
 
     Attributes:
-        program: in which, see `identity.program_key`.
-        layer, variant: keys as of a `Record`; of a whole program, none and its `identity.code_digest`.
-        reason: what became of it.
+        program: program of the failure, see `identity.program_key`.
+        layer, variant: keys as in a `Record`; for a whole program, an empty text and `identity.code_digest`.
     """
 
     program: str

@@ -1,4 +1,4 @@
-"""What a measurement depends on beside the layer and its kernel."""
+"""Setting of a measurement: everything that it depends on, except the layer and its kernel."""
 
 from __future__ import annotations
 
@@ -7,24 +7,22 @@ from microfold.options import Options
 from microfold.support.frozen import frozen
 from microfold.target import Target
 
-# The board of what the cycle model estimates from executed instructions.
+# Name of the board for cycles by the cycle model.
 SIMULATED = "simulated"
 CACHES = ("warm", "cold")
-# Among the flags: no two layers share a function.
+# Pseudo flag: no two layers share a function.
 _OWN_FUNCTIONS = "own-functions"
 
 
 @frozen(order=True)
 class Setting:
-    """Where and how something was measured.
+    """Setting of measurements.
 
     Attributes:
-        target: its name.
-        board: as its user calls it; `SIMULATED` for the cycle model.
-        clock: of the core, Hz; 0 for the cycle model.
+        board: name of the board; `SIMULATED` for the cycle model.
+        clock: clock of the core, in Hz; 0 for the cycle model.
         caches: ``warm`` or ``cold``.
-        flags: of the compiler, and whether layers share functions.
-        version: of microfold, whose code it is.
+        flags: compiler with its flags, and whether layers share functions.
     """
 
     target: str
@@ -36,14 +34,14 @@ class Setting:
 
     @property
     def where(self) -> str:
-        """For people, and for `--board`."""
+        """Name of the board with clock and caches, as for `--board`."""
         if self.board == SIMULATED:
             return SIMULATED
         return f"{self.board}@{self.clock}/{self.caches}"
 
     @property
     def level(self) -> str:
-        """Of optimisation, as far as it decides how code is compiled; for people."""
+        """Optimisation level, as far as the compiler flags depend on it."""
         words = self.flags.split()
         if _OWN_FUNCTIONS in words:
             return "speed"
@@ -51,12 +49,12 @@ class Setting:
 
 
 def simulated_setting(target: Target, options: Options) -> Setting:
-    """That of the cycle model."""
+    """Return the setting of the cycle model."""
     return Setting(target.name, SIMULATED, 0, "warm", code_flags(target, options))
 
 
 def code_flags(target: Target, options: Options) -> str:
-    """What decides how the same C becomes machine code."""
+    """Return the compiler, its flags and other settings that decide how C is compiled."""
     words = [target.compiler, *target.cpu_flags, options.compiler_flag]
     words += [_OWN_FUNCTIONS] if options.optimize == "speed" else []
     return " ".join(words)

@@ -1,6 +1,6 @@
-"""The space that is tuned: the variants of kernels for each layer, and choices for whole programs.
+"""Search space of tuning: variants of kernels for each layer, and choices for whole programs.
 
-Choices are what `microfold.passes.choices` has of ways to compute a model: they are told apart by whole runs.
+Choices are alternatives of `microfold.passes.choices`. They are compared by whole runs.
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ from microfold.support.frozen import frozen
 from microfold.target import Target
 from microfold.tune.identity import code_digest, program_key
 
-# Of the best estimate: what is estimated to take longer is not measured.
+# Alternatives are measured only up to this multiple of the best estimate.
 MOST_OF_BEST = 3.0
 
 
 @frozen
 class Subject:
-    """A model with all that decides how it is compiled, as plain data that other processes are handed.
+    """Model with all settings of its compilation, as plain data that can be passed to other processes.
 
     Attributes:
-        text: of the imported graph.
         disabled, required: names of passes.
         custom: files of custom operators.
     """
@@ -50,7 +49,7 @@ class Subject:
     custom: tuple[Path, ...] = ()
 
     def context(self, choices: Choices | None = None) -> PassContext:
-        """What passes are told."""
+        """Return the context of the passes."""
         return PassContext(
             opt_level=self.opt_level,
             numerics=self.options.numerics,  # type: ignore[arg-type]  # PassContext checks it
@@ -61,25 +60,25 @@ class Subject:
 
     @property
     def key(self) -> str:
-        """`program_key`."""
+        """Key of the subject's programs, see `program_key`."""
         self.load_custom()
         return program_key(parse(self.text), self.target, self.options, self.context())
 
     def load_custom(self) -> None:
-        """What its custom operators are."""
+        """Register the custom operators."""
         for file in self.custom:
             load(file)
 
 
 @frozen(eq=False)
 class TunedLayer:
-    """A layer whose kernel can be chosen.
+    """Layer with a choice of kernels.
 
     Attributes:
         key: `VariantKeys.layer`.
-        variants: what may compute it, the best estimate first, by `VariantKeys.variant`.
-        chosen: the one that selection takes.
-        runs: its calls in a run.
+        variants: possible variants by `VariantKeys.variant`, the best estimate first.
+        chosen: key of the selected variant.
+        runs: number of calls per run.
     """
 
     layer: LayerContext
@@ -89,20 +88,20 @@ class TunedLayer:
     runs: int = 1
 
     def estimate(self, variant: str) -> float:
-        """Cycles by the cost model."""
+        """Return the cycles of a variant by the cost model."""
         return self.variants[variant].kernel.cycles(self.layer)
 
 
 @dataclass(eq=False)
 class Compiled:
-    """A compilation, with its space.
+    """Compilation of a subject, with its search space.
 
     Attributes:
-        forced: the variants that layers must have, by the layers' numbers: in the graph's order, or if some
-            are computed by rows, in that of the program.
-        trace: the choices that are made whatever estimates say.
-        listing: all choices are listed, whatever time that takes.
-        layers: those that can be tuned, by their numbers.
+        forced: variants that layers must have, by layer number. Layers are numbered in the order of the
+            graph or, if some are streamed, of the program.
+        trace: choices that override the estimates.
+        listing: whether to list all choices, which can take long.
+        layers: tunable layers, by number.
     """
 
     subject: Subject
@@ -119,10 +118,10 @@ class Compiled:
 
     @cached_property
     def program(self) -> Program:
-        """The model with what is forced, and what selection takes elsewhere.
+        """Program with the forced variants, and selected kernels for all other layers.
 
         Raises:
-            MicrofoldError: it cannot be compiled.
+            MicrofoldError: the subject cannot be compiled.
         """
         subject = self.subject
         subject.load_custom()
@@ -144,7 +143,6 @@ class Compiled:
         ]
 
     def _any_variant(self, ranking: Ranking, chosen: Candidate, wanted: str) -> Candidate:
-        """Return the candidate with a variant of any kernel of the layer."""
         for candidate in (chosen, *ranking.candidates):
             for offer in candidate.offers:
                 if self._keys.variant(offer.kernel, ranking.layer) == wanted:
@@ -152,7 +150,6 @@ class Compiled:
         raise KeyError(wanted)
 
     def _variants(self, ranking: Ranking, chosen: Candidate) -> dict[str, Candidate]:
-        """All that selection might take, the best estimate first."""
         layer = ranking.layer
         found = sorted(ranking.variants, key=lambda candidate: candidate.kernel.cycles(layer))
         keyed = {self._keys.variant(candidate.kernel, layer): candidate for candidate in found}
@@ -160,7 +157,7 @@ class Compiled:
 
     @cached_property
     def numbers(self) -> Mapping[int, int]:
-        """The tunable layers' numbers in the order of the rankings, by their indices in the program."""
+        """Number in the order of the rankings for each tunable layer, by its index in the program."""
         layers = self.program.layers  # compiles
         if self.program.stream is not None:
             free = {layer.index: layer.index for layer in layers}
@@ -182,7 +179,7 @@ class Compiled:
 
     @property
     def named(self) -> Mapping[str, TunedLayer]:
-        """The layers that can be tuned, in the program's order, by their names there."""
+        """Tunable layers in the program's order, by their names in the program."""
         numbered = {layer.name: self.numbers.get(layer.index) for layer in self.program.layers}
         return {name: self.layers[number] for name, number in numbered.items() if number is not None}
 
@@ -193,7 +190,7 @@ class Compiled:
             names: layers by number or name, or operators.
 
         Raises:
-            InputError: one of them is neither, or nothing can be tuned of it.
+            InputError: a name is unknown, or has no tunable layers.
         """
         if not names:
             return self.layers
@@ -209,59 +206,59 @@ class Compiled:
             tunable = {self.numbers[i] for i in (program[n].index for n in found) if i in self.numbers}
             numbers |= tunable
             if not tunable:
-                problems.append(f"no other kernel may compute {name!r}")
+                problems.append(f"no other kernel can compute {name!r}")
         if problems:
             raise InputError(f"layers to tune must be among those of the model: {'; '.join(problems)}")
         return {number: self.layers[number] for number in sorted(numbers)}
 
     def taken(self, layer: Layer) -> str:
-        """The variant that computes a layer of the program, which is one of `numbers`."""
+        """Return the variant of a program's layer, which must be in `numbers`."""
         ranking = self.rankings[self.numbers[layer.index]]
         return self._keys.variant(layer.kernel, ranking.layer)
 
     @property
     def choices(self) -> list[Choice]:
-        """Those that there are, if they are listed, or else those of the trace."""
+        """All choices of the compilation with `listing`, else the choices in the trace."""
         _ = self.program  # compiles
         return self._choices.asked
 
     @property
     def answers(self) -> Mapping[str, str]:
-        """What is taken of each choice, by its name."""
+        """Alternative taken, by the name of the choice."""
         _ = self.program  # compiles
         return self._choices.answers
 
     @cached_property
     def code(self) -> str:
-        """`code_digest`."""
+        """Key of the program's code, see `code_digest`."""
         return code_digest(self.program)
 
     @property
     def ram(self) -> int:
-        """Bytes of arena and state."""
+        """Size of arena and state, in bytes."""
         return self.program.arena.size + self.program.state_size
 
     @property
     def flash(self) -> int:
-        """Bytes of constants and code, by estimate."""
+        """Estimated size of constants and code, in bytes."""
         return self.program.flash
 
     @property
     def too_large(self) -> str:
-        """Which budget of the options the program does not fit; empty if it fits all."""
+        """Limit of the options that the program exceeds, in words; empty if it meets all limits."""
         options = self.subject.options
         if options.ram is not None and self.ram > options.ram:
-            return f"arena and state would take {self.ram} bytes of RAM, over {options.ram}"
+            return f"arena and state need {self.ram} bytes of RAM; the limit is {options.ram}"
         if options.flash is not None and self.flash > options.flash:
-            return f"constants and code would take {self.flash} bytes of flash, over {options.flash}"
+            return f"constants and code need {self.flash} bytes of flash; the limit is {options.flash}"
         return ""
 
 
 def proposals(layer: TunedLayer, most: int) -> list[str]:
-    """The variants of a layer to measure: what selection takes, then the best estimates.
+    """Return the variants of a layer to measure: the selected one, then the best estimates.
 
     Args:
-        most: how many at most.
+        most: maximum number of variants.
     """
     best = min(layer.estimate(variant) for variant in layer.variants)
     near = [v for v in layer.variants if layer.estimate(v) <= MOST_OF_BEST * best]
@@ -273,12 +270,12 @@ def most_promising(
 ) -> list[tuple[str, str]]:
     """Return the pairs of a layer's and a variant's key to measure, the most promising first.
 
-    The first proposals of all layers come before the second ones; among these, layers that take more of a run
-    come before others.
+    The first proposals of all layers precede the second ones. Among equal positions, layers with a larger
+    share of a run come first.
 
     Args:
-        known: pairs that are measured already.
-        most: variants of a layer at most.
+        known: pairs already measured.
+        most: maximum number of variants per layer.
     """
     pairs: dict[tuple[str, str], tuple[int, float]] = {}
     for layer in layers.values():
@@ -291,13 +288,14 @@ def most_promising(
 
 
 def rounds(layers: Mapping[int, TunedLayer], known: Set[tuple[str, str]], most: int) -> list[dict[int, str]]:
-    """Choices for all layers at once such that everything proposed is measured: as few as possible.
+    """Return as few rounds as possible that together measure all proposed variants.
 
-    Layers of one kind share what is to be measured of it, as far as they have the same variants: constants
-    may decide that. Each round is a forced choice, see `Compiled`.
+    Each round forces a variant for some layers, see `Compiled.forced`. Layers with equal keys share the
+    variants to measure, as far as both have them: variants can depend on constants.
 
     Args:
-        known: pairs of a layer's and a variant's key that are measured already.
+        known: pairs of a layer's and a variant's key already measured.
+        most: maximum number of variants per layer.
     """
     pending: dict[str, list[str]] = {}
     for layer in layers.values():

@@ -1,4 +1,4 @@
-"""What tuning prints for people."""
+"""Printed summary of tuning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _number(value: int | None) -> str:
 
 
 def print_tuning(model: str, found: Sequence[Tuning], database: Path) -> None:
-    """Each layer before and after tuning, then what that means for whole runs."""
+    """Print each layer before and after tuning, followed by the results for whole runs."""
     for tuning in found:
         columns = (Column("layer"), Column("kernel as estimated", rank=1), number("cycles"))
         columns += (Column("kernel as measured"), number("cycles"), number("measured", rank=2))
@@ -43,7 +43,7 @@ def print_tuning(model: str, found: Sequence[Tuning], database: Path) -> None:
         before, after = tuning.total_before, tuning.total_after
         if before is not None and after is not None:
             change = f"{100 * abs(after - before) / max(before, 1):.1f} %"
-            how = "more, for memory that is worth it by the objective" if after > before else "fewer"
+            how = "more, because of the objective's price of memory" if after > before else "fewer"
             _console.print(
                 f"a whole run: {before:,} cycles as estimated, {after:,} as measured ({change} {how})"
             )
@@ -56,15 +56,13 @@ def print_tuning(model: str, found: Sequence[Tuning], database: Path) -> None:
 
 
 def _estimate(tuning: Tuning) -> str:
-    """What the cost model says of the tuned program, and how far that is to be trusted."""
     return (
-        f"the cost model had said {_number(tuning.estimate)} cycles: an estimate, off by "
-        f"{cycles_error(tuning.error)}, besides what its counts are; without wait states, caches and buses"
+        f"estimate of the cost model: {_number(tuning.estimate)} cycles (off by "
+        f"{cycles_error(tuning.error)}, on top of the error of its counts; no wait states, caches and buses)"
     )
 
 
 def _choices(tuning: Tuning) -> Table:
-    """Choices of the whole program: each alternative with the cycles of its runs."""
     columns = (Column("choice"), Column("as estimated"), number("cycles"), Column("as measured"))
     table = Table("whole runs", (*columns, number("cycles"), Column("others", rank=1)))
     for choice in tuning.choices:
@@ -77,7 +75,6 @@ def _choices(tuning: Tuning) -> Table:
 
 
 def _print_comparison(model: str, found: Sequence[Tuning]) -> None:
-    """A row for each level, and which one takes the least time, as far as all were measured."""
     columns = (Column("level"), number("cycles"), Column("which are"), number("constants"), number("RAM"))
     table = Table(f"{model}: a whole run, bytes", columns)
     for tuning in found:
@@ -87,7 +84,9 @@ def _print_comparison(model: str, found: Sequence[Tuning]) -> None:
         table.add(tuning.optimize, _number(cycles), how, f"{tuning.flash:,}", f"{tuning.ram:,}")
     _console.show(table)
     if any(tuning.total_after is None and tuning.estimate is not None for tuning in found):
-        _console.print(f"estimates are off by {cycles_error(found[0].error)}, besides what their counts are")
+        _console.print(
+            f"estimates are off by {cycles_error(found[0].error)}, on top of the error of their counts"
+        )
     known = [(tuning.total_after, tuning.optimize) for tuning in found if tuning.total_after is not None]
     if known:
         cycles, _ = min(known, key=lambda each: each[0])

@@ -1,4 +1,4 @@
-"""Tuning a model: the cost model proposes variants and choices, measurement decides between them."""
+"""Tuning of a model: the cost model proposes variants and choices, and measurements decide."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from microfold.tune.setting import Setting
 from microfold.tune.space import Compiled, Subject, TunedLayer, most_promising, proposals, rounds
 from microfold.workers.executor import Executor
 
-# Variants of a layer that are measured at most, and so many other ways to compute the model.
+# Maximum number of measured variants per layer, and of measured alternatives for the whole model.
 CANDIDATES = 8
-# How often the choice is made anew with what was measured of the last one.
+# Maximum number of iterations of selection by measurements and measurement of the selected program.
 DECISIONS = 4
 
 
 @frozen
 class TunedKernel:
-    """A layer before and after; cycles are measured, and of all its calls in a run.
+    """Layer before and after tuning. Cycles are measured, and summed over all its calls in a run.
 
     Attributes:
-        before: empty if what measurements choose computes other rows at once, with other layers.
-        variants: how many were measured.
+        before, after: variants; `before` is empty if the tuned program streams other layers together.
+        variants: number of measured variants.
     """
 
     name: str
@@ -43,10 +43,10 @@ class TunedKernel:
 
 @frozen
 class TunedChoice:
-    """A choice before and after.
+    """Choice before and after tuning.
 
     Attributes:
-        cycles: of whole runs with each alternative that was measured, all else as estimated but for kernels.
+        cycles: measured cycles of whole runs with each alternative. All other choices are by estimates.
     """
 
     name: str
@@ -57,19 +57,20 @@ class TunedChoice:
 
 @frozen
 class Tuning:
-    """What tuning a model at one level has led to.
+    """Result of tuning a model at one optimisation level.
 
     Attributes:
-        choices: with several alternatives.
-        total_before, total_after: cycles of whole runs, measured: as estimates choose, and as measurements
-            do; None if that failed.
-        ram, flash: bytes of arena and state, and of constants, of the tuned program.
-        estimate: cycles of a whole run of the tuned program, by the cost model, if the target has one.
-        error: percent that this may be off besides what its counts are; None: nobody says.
-        programs: that were measured.
-        left_out: what could not be measured, and why.
-        failed_before: what was not tried, since it had failed in an earlier tuning, and why.
-        boards_lost: those that failed, and why.
+        choices: choices with several alternatives.
+        total_before, total_after: measured cycles of whole runs with the choices by estimates, and by
+            measurements; None if the measurement failed.
+        ram, flash: size of arena and state, and of constants, of the tuned program, in bytes.
+        estimate: estimated cycles of a whole run of the tuned program, if the target has a cycle model.
+        error: maximum error of the cycle model, in percent, on top of the error of its counts; None: not
+            known.
+        programs: number of measured programs.
+        left_out: jobs that could not be measured, with the reasons.
+        failed_before: jobs that were skipped because they had failed in an earlier tuning, with the reasons.
+        boards_lost: reason for each board that has failed.
     """
 
     optimize: str
@@ -89,17 +90,16 @@ class Tuning:
 
 
 class Tuner:
-    """Tunes models on one kind of board.
+    """Tuner of models on one kind of board.
 
     Args:
-        database: what is measured goes there at once, and what is there is not measured again.
-        lanes: of the executor, or boards of the runner.
-        candidates: variants of a layer that are measured at most, and so many other ways.
-        max_trials: variants and other ways that are measured at most, over all layers of all subjects; None:
-            any number. The ways that estimates and measurements choose are measured anyway.
-        layers: names or numbers of the only layers to tune, or operators; then no other ways are measured.
-            None: all layers.
-        retry: what has failed before is measured, too.
+        database: receives all measurements immediately. Its measurements are not repeated.
+        lanes: lanes of the executor, or boards of the runner.
+        candidates: maximum number of variants per layer, and of alternatives, to measure.
+        max_trials: maximum number of variants and alternatives to measure, over all layers of all subjects;
+            None: no limit. Programs selected by estimates and measurements are measured in any case.
+        layers: names, numbers or operators of the layers to tune, without other alternatives; empty: all.
+        retry: whether to repeat measurements that have failed before.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Tuner:
         self._boards_lost: dict[str, str] = {}
 
     def tune(self, subject: Subject) -> Tuning:
-        """Measures what may make a model faster.
+        """Measure variants and alternatives that can make a model faster.
 
         Raises:
             MicrofoldError: the model cannot be compiled.
@@ -164,13 +164,13 @@ class _Trials:
     """Budget of measurements.
 
     Attributes:
-        left: how many more there may be; None: any number.
+        left: remaining number of measurements; None: no limit.
     """
 
     left: int | None
 
     def take(self, wanted: int) -> int:
-        """Take as many as are wanted, or all that are left."""
+        """Deduct and return the wanted number, or the remaining number if it is smaller."""
         if self.left is None:
             return wanted
         taken = min(wanted, self.left)
@@ -180,11 +180,11 @@ class _Trials:
 
 @dataclass(eq=False)
 class _Way:
-    """Choices, with the kernels that are best for them.
+    """Choices for the whole program, with the best kernels for them.
 
     Attributes:
-        before: with the kernels by estimates.
-        after: with those by what is measured.
+        before: compilation with kernels by estimates.
+        after: compilation with kernels by measurements.
     """
 
     trace: Trace
@@ -193,7 +193,7 @@ class _Way:
 
 
 class _Search:
-    """The search for the best of a subject's programs."""
+    """Search for the best program of a subject."""
 
     def __init__(
         self,
@@ -224,14 +224,14 @@ class _Search:
         self._choices: Sequence[Choice] = ()
 
     def run(self) -> None:
-        """Measures what estimates choose, each other alternative by itself, then the best ones together."""
+        """Measure the choices by estimates, each other alternative alone, then the best ones together."""
         base = Compiled(self._subject, listing=True)
-        base.selected(self._only)  # names that are none are refused before anything is measured
+        base.selected(self._only)  # rejects wrong names before the first measurement
         self._choices = base.choices if not self._only else []
         self._best = self._way({}, base)
         self._tune([self._best])
         if not self._records:
-            return  # there is nothing to compare with
+            return  # nothing was measured to compare with
         others = [self._compiled(trace) for trace in alternatives(self._choices, self._candidates)]
         ways = [self._way(other.trace, other) for other in others if other is not None]
         self._tune(ways[: self._trials.take(len(ways))])
@@ -239,13 +239,13 @@ class _Search:
         together = self._compiled(best) if len(best) > 1 else None
         if together is not None:
             self._tune([self._way(best, together)])
-        # As a build makes it with all that is measured by now.
+        # Program of a build with all measurements so far.
         trace = best_plan(self._records, self._subject.options).trace
         self._best = self._ways.get(trace_text(trace)) or self._way(trace, self._with(trace))
         self._tune([self._best])
 
     def result(self, boards_lost: Mapping[str, str]) -> Tuning:
-        """What has come of it."""
+        """Return the result of the search."""
         subject, base, best = self._subject, self._ways[""], self._best
         cycles = best_plan(self._records, subject.options).cycles
         model = subject.target.cycle_model
@@ -268,21 +268,18 @@ class _Search:
 
     @property
     def _records(self) -> list[ProgramRecord]:
-        """What whole programs were found to take."""
         return self._database.programs(self._setting, self._program)
 
     def _way(self, trace: Trace, compiled: Compiled) -> _Way:
-        """A way that is not measured yet."""
         way = _Way(trace, compiled, compiled)
         self._ways[trace_text(trace)] = way
         return way
 
     def _with(self, trace: Trace) -> Compiled:
-        """The model with some choices, and the kernels by estimates."""
         return Compiled(self._subject, trace=trace)
 
     def _compiled(self, trace: Trace) -> Compiled | None:
-        """The model with some choices; None if that does not do, is too large, or has code that is known."""
+        """Return the compilation with certain choices; None if it fails, is too large, or has known code."""
         found = self._with(trace)
         try:
             known = {way.before.code for way in self._ways.values()}
@@ -291,10 +288,10 @@ class _Search:
             return None
 
     def _tune(self, ways: Sequence[_Way]) -> None:
-        """Measures some ways, kernels of those that work, and these with the kernels that are best then."""
+        """Measure programs and their kernels, then the programs with the best kernels by measurements."""
         self._measuring.measure([job for way in ways for job in self._whole(way)])
         works = {record.trace for record in self._records}
-        # Kernels may be what the first way fails with; others then have these, too, or fail as a whole.
+        # If the first program fails, a kernel may be the cause, so its kernels are measured anyway.
         ways = [way for way in ways if not way.trace or trace_text(way.trace) in works]
         jobs: list[Job] = []
         known = {*self._database.figures(self._setting), *self._kernels_tried}
@@ -315,14 +312,14 @@ class _Search:
                 break
             for way in ways:
                 way.after = self._decided(way.trace)
-            # What is measured of kernels that were estimated may change the choice.
+            # Measurements of kernels that had only estimates can change the selection.
             jobs = [job for way in ways for job in self._whole(way)]
             if not jobs:
                 break
             self._measuring.measure(jobs)
 
     def _whole(self, way: _Way) -> list[Job]:
-        """What measures a way as it is now, unless that is done, or has failed before."""
+        """Return the job that measures a program, unless it is already measured or has failed before."""
         code = way.after.code
         tried = trace_text(way.trace), code
         if tried in self._tried or any((record.trace, record.code) == tried for record in self._records):
@@ -335,17 +332,16 @@ class _Search:
         return [Job(self._subject, {}, way.trace, costs, code=code)]
 
     def _decided(self, trace: Trace) -> Compiled:
-        """What a build makes of the measurements that there are."""
         return Compiled(self._subject, costs=self._costs(), trace=trace)
 
     def _costs(self) -> MeasuredCosts | None:
-        """All that was found out of kernels, if anything was: plain data, for other processes as well."""
+        """Return the measured costs of kernels, if any, as plain data for other processes."""
         return self._database.costs(self._setting)
 
     def _without_failed(
         self, layers: Mapping[int, TunedLayer], known: Set[tuple[str, str]]
     ) -> set[tuple[str, str]]:
-        """What is known, and what was found out to fail."""
+        """Return the known variants and the failed ones, and record the failed proposals."""
         for layer in layers.values():
             for variant in proposals(layer, self._candidates):
                 if (layer.key, variant) in self._failed:
@@ -355,12 +351,12 @@ class _Search:
     def _within_budget(
         self, layers: Mapping[int, TunedLayer], known: set[tuple[str, str]]
     ) -> set[tuple[str, str]]:
-        """Return the variants that are not measured: those known, and those beyond the budget."""
+        """Return the variants not to measure: known ones, and all beyond the budget."""
         wanted = most_promising(layers, known, self._candidates)
         return known.union(wanted[self._trials.take(len(wanted)) :])
 
     def _better_alone(self) -> Trace:
-        """Of each choice the other alternative that is better by itself, if one is."""
+        """Return the best alternative of each choice, if it is better by itself."""
         found: dict[str, str] = {}
         for trace, _ in better(self._records, self._subject.options):
             if len(trace) == 1:
@@ -368,7 +364,6 @@ class _Search:
         return found
 
     def _compare(self, before: Compiled, after: Compiled) -> list[TunedKernel]:
-        """All layers that can be tuned."""
         figures = self._database.figures(self._setting)
         was, found = before.named, list[TunedKernel]()
 
@@ -384,7 +379,7 @@ class _Search:
         return found
 
     def _compare_choice(self, choice: Choice, cycles: Mapping[str, int]) -> TunedChoice:
-        """A choice, and what its alternatives take; `cycles`: of programs, by their code."""
+        """Return a choice with the cycles of its alternatives. `cycles` has cycles by program code."""
         found: dict[str, int] = {}
         alone = [way for way in self._ways.values() if len(way.trace) <= 1]
         for compiled in (each for way in alone for each in (way.before, way.after)):

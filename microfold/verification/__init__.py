@@ -1,1 +1,1 @@
-"""Generated code measured, and compared with the reference."""
+"""Measurement of generated code, and its comparison with the reference."""

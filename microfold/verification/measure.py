@@ -1,4 +1,4 @@
-"""Flash and stack of generated C: compiled and linked with the target's own compiler, nothing run."""
+"""Flash and stack of generated C, compiled and linked by the target's compiler, without running it."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from microfold.support.tools import COMPILE_SECONDS, run_tool
 from microfold.target import Target
 from microfold.verification.stack import deepest
 
-# The C libraries that firmware for Arm is linked with; the first one is what flash is counted with.
+# C libraries of firmware for Arm. The first one that links is used to measure flash.
 _C_LIBRARIES = (("--specs=nano.specs",), ())
 _TOOL_SECONDS = 60.0
 
 
 @frozen
 class Measurement:
-    """What compiler and linker make of the generated C, in bytes, at the options' level of optimisation.
+    """Sizes of the compiled and linked code in bytes, at the options' level of optimisation.
 
     Attributes:
-        code: instructions and layer descriptions: what the model's own files take besides the weights.
-        library: functions and constants that the linker takes from the C library, libm and the compiler's own
-            library; None if nothing was linked.
-        padding: what the linker puts between all of these for their alignment; None likewise.
-        stack: an upper bound of what a call of any of the model's functions takes below its caller's stack
-            pointer. Library functions are in it, whether of newlib or newlib-nano; interrupts are not. None
-            if it cannot be told: the code was not linked, or no disassembler was found.
+        code: instructions and layer descriptions in the model's files, without weights.
+        library: functions and constants from the C library, libm and the compiler's library; None if the code
+            was not linked.
+        padding: padding that the linker inserts for alignment; None if the code was not linked.
+        stack: upper bound of the stack of any function of the model, below its caller's stack pointer. It
+            includes library functions of newlib and newlib-nano, but no interrupts. None if it is unknown,
+            because the code was not linked or no disassembler was found.
     """
 
     code: int
@@ -46,16 +46,17 @@ class Measurement:
 
 
 def measure(program: Program, files: Mapping[str, str] | None = None) -> Measurement | None:
-    """Compile and link for the target and look at the result; None if its compiler is not on the PATH.
+    """Compile and link a program for its target, and measure the result.
 
     Args:
-        files: the C files of the program, if they are there already.
+        files: C files of the program, if they are already generated.
 
-    None too if the code calls libraries whose headers the compiler does not find, if the compiler has no C
-    library, or if what the compiler gives is no ELF file.
+    Returns:
+        None if the compiler is not on PATH, has no C library, finds no headers of a library that the code
+        calls, or does not write ELF files.
 
     Raises:
-        ToolError: the compiler refuses the code.
+        ToolError: the compiler rejects the code.
     """
     untapped = program.untapped
     if files is None or untapped is not program:
@@ -71,13 +72,13 @@ def measure(program: Program, files: Mapping[str, str] | None = None) -> Measure
 
 @frozen
 class GroupMeasurement:
-    """The same of several programs that share kernels, linked together.
+    """Sizes of several programs with shared kernels, linked together, in bytes.
 
     Attributes:
         models: code of each program's own files.
-        kernels: code of what they share.
-        library, padding: of all of them, as in `Measurement`.
-        stacks: of each program's functions, as in `Measurement`.
+        kernels: code of the shared files.
+        library, padding: totals for all programs, as in `Measurement`.
+        stacks: stack of each program's functions, as in `Measurement`.
     """
 
     models: tuple[int, ...]
@@ -88,16 +89,16 @@ class GroupMeasurement:
 
     @property
     def stack(self) -> int | None:
-        """Bytes that suffice for all programs, one at a time; None if that of any is not known."""
+        """Stack that is enough for each program, in bytes; None if the stack of any is unknown."""
         known = [stack for stack in self.stacks if stack is not None]
         return max(known) if len(known) == len(self.stacks) else None
 
 
 def measure_group(shared: Shared, build: Build) -> GroupMeasurement | None:
-    """Compile and link programs of one build; results and errors as of `measure`.
+    """Compile and link programs of one build, and measure them; results and errors as for `measure`.
 
     Args:
-        build: their files.
+        build: files of the programs.
     """
     programs = shared.programs
     files = dict(build.files)
@@ -123,7 +124,7 @@ def measure_group(shared: Shared, build: Build) -> GroupMeasurement | None:
 
 @frozen
 class _Found:
-    """Bytes of flash by object file, and as in `GroupMeasurement`."""
+    """Flash in bytes by object file, and the other sizes as in `GroupMeasurement`."""
 
     files: Mapping[str, int]
     library: int | None
@@ -132,10 +133,10 @@ class _Found:
 
 
 def _measure(programs: Sequence[Program], files: Mapping[str, str]) -> _Found | None:
-    """Compile and link C files and look at the result.
+    """Compile and link C files, and measure the result.
 
     Args:
-        programs: whose files they are, for one target with the same options.
+        programs: programs of the files, for one target with the same options.
     """
     unknown = (None,) * len(programs)
     program = programs[0]
@@ -145,7 +146,7 @@ def _measure(programs: Sequence[Program], files: Mapping[str, str]) -> _Found | 
     with scratch_folder() as folder:
         given = {name for each in programs for name in stand_ins(each)}
         sources = sorted(name for name in files if name.endswith(".c") and name not in given)
-        # The firmware's own functions: linked, so that the rest is complete, and not counted.
+        # Functions of the firmware are linked to resolve symbols, but not counted.
         own = sorted(name for name in given if name.endswith("_prefetch.c"))
         linked_objects = _compile(programs, files, [*sources, *own], compiler, folder)
         if linked_objects is None:
@@ -181,10 +182,10 @@ def _measure(programs: Sequence[Program], files: Mapping[str, str]) -> _Found | 
 
 
 def _stack(program: Program, listings: Sequence[str] | None) -> int | None:
-    """Return the bytes that calls of a program's functions take at most, as in `Measurement`.
+    """Return the stack bound of a program's functions, as in `Measurement`.
 
     Args:
-        listings: what objdump prints of each image.
+        listings: output of objdump for each image.
     """
     found = None if listings is None else deepest(listings, _api(program))
     return None if found is None else found + _stacked_arguments(program)
@@ -193,7 +194,7 @@ def _stack(program: Program, listings: Sequence[str] | None) -> int | None:
 def _compile(
     programs: Sequence[Program], files: Mapping[str, str], sources: Sequence[str], compiler: str, folder: Path
 ) -> list[str] | None:
-    """Names of the object files of the sources; None if headers of libraries or of C's are missing."""
+    """Compile sources and return the names of the object files; None if headers of a library are missing."""
     program = programs[0]
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -206,8 +207,8 @@ def _compile(
         missing = [name for name in objects if not (folder / name).is_file()]
         if missing:
             raise ToolError(
-                f"{compiler} must write {missing[0]}; it ended well without; are the flags right: "
-                f"{' '.join(flags)}?"
+                f"{compiler} must write {missing[0]}, but it ended successfully without; check the flags: "
+                f"{' '.join(flags)}"
             )
         return objects
     if any(each.libraries for each in programs) and not program.options.external_flags:
@@ -216,14 +217,14 @@ def _compile(
     if lacks_c_library(target):
         return None
     raise ToolError(
-        f"{target.compiler} refused the generated code; compiler and cpu_flags of {target.name} "
-        f"({' '.join(target.cpu_flags) or 'none'}) must suit its features "
+        f"{target.compiler} rejected the generated code; compiler and cpu_flags of {target.name} "
+        f"({' '.join(target.cpu_flags) or 'none'}) must match its features "
         f"({', '.join(sorted(target.features)) or 'none'}):\n{done.stderr[:4000]}"
     )
 
 
 def lacks_c_library(target: Target) -> bool:
-    """Whether the target's compiler takes the target's flags, but finds no headers of a C library."""
+    """Return whether the target's compiler accepts the target's flags, but has no C library headers."""
     with scratch_folder() as folder:
         (folder / "empty.c").write_text("typedef int nothing;\n", encoding="utf-8")
         (folder / "headers.c").write_text("#include <stdint.h>\n#include <string.h>\n", encoding="utf-8")
@@ -243,7 +244,7 @@ def lacks_c_library(target: Target) -> bool:
 def _link(
     program: Program, api: Sequence[str], compiler: str, folder: Path, objects: Sequence[str]
 ) -> Iterator[Path]:
-    """Images of the model alone with each C library that is there; their maps lie beside them."""
+    """Yield an image of the model with each available C library. The map is in the same folder."""
     for number, library in enumerate(_C_LIBRARIES):
         image = folder / f"image{number}.elf"
         entry, *others = api
@@ -256,7 +257,7 @@ def _link(
 
 
 def _disassemble(compiler: str, images: Sequence[Path], folder: Path) -> list[str] | None:
-    """What objdump of the compiler's binutils prints of each; None if it is missing or fails."""
+    """Return the output of the compiler's objdump for each image; None if objdump is missing or fails."""
     name = "-print-prog-name=objdump"
     asked = run_tool([compiler, name], folder, _TOOL_SECONDS, "asking for objdump")
     tool = shutil.which(asked.stdout.strip()) if asked.returncode == 0 and asked.stdout.strip() else None
@@ -272,7 +273,6 @@ def _disassemble(compiler: str, images: Sequence[Path], folder: Path) -> list[st
 
 
 def _api(program: Program) -> list[str]:
-    """The functions that a firmware calls."""
     functions = ("run", "init", "reset", *(("step",) if program.options.step else ()))
     functions += ("stopped_loops",) if program.may_stop else ()
     names = [f"{program.name}_{function}" for function in functions]
@@ -283,7 +283,7 @@ def _api(program: Program) -> list[str]:
 
 
 def _stacked_arguments(program: Program) -> int:
-    """Bytes of arguments that do not fit into registers (Arm IHI 0042, 6.4)."""
+    """Return the size of the arguments on the stack, in bytes (Arm IHI 0042, 6.4)."""
     if program.options.io != "caller":
         return 0
     beyond = max(

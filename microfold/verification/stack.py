@@ -1,9 +1,9 @@
-"""How deep the stack of linked Thumb code can get: every path through its disassembly is followed.
+"""Stack bound of linked Thumb code, found by following every path through its disassembly.
 
-A bound that holds for every input: each branch is taken both ways, each call goes as deep as what it calls,
-and library functions count like the model's own. The bytes are those below the stack pointer of the caller.
-One thing is relied on: a computed jump inside a function, e.g. of a `switch`, leaves the stack pointer where
-it is.
+The bound holds for every input. Each branch is followed in both directions, and each call adds the depth of
+the called function, including library functions. The depth is in bytes below the caller's stack pointer.
+The analysis assumes that a computed jump inside a function, e.g. of a `switch`, does not change the stack
+pointer.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import NamedTuple
 
-# Depths that one instruction may be found at before it counts as a loop that pushes: compiled code has one,
-# what is reached by computed jumps a few.
+# Maximum number of different depths at one instruction. With more, a loop probably pushes. Compiled code has
+# one depth, and targets of computed jumps a few.
 _MOST_DEPTHS = 64
 _CONDITIONS = "eq|ne|cs|cc|hs|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le|al"
 _HEADING = re.compile(r"^([0-9a-f]+) <(.+)>:$", re.MULTILINE)
-# Address, bytes, the mnemonic up to its first point and the rest of it, operands up to a remark.
+# Address, bytes, the mnemonic up to its first point and its rest, operands up to a comment.
 _LINE = re.compile(
     r"^[ \t]*([0-9a-f]+):\t([0-9a-f ]+)\t(?=\S)([^.\s]*)(\S*)(?:\t([^@;\n]*).*)?$", re.MULTILINE
 )
@@ -27,7 +27,7 @@ _ADDRESS = re.compile(r"\b([0-9a-f]+) <[^>]*>")
 _BRANCH = re.compile(rf"b(?P<condition>{_CONDITIONS})?|cbn?z|le|letp|wls|wlstp")
 _CONDITIONAL = re.compile(rf"(bx|blx|pop|push|ldmia|ldr|mov|add|sub)({_CONDITIONS})")
 _CALL = re.compile(rf"blx?|bl({_CONDITIONS})")
-# What looks at neither stack pointer nor program counter, and is none of these, only goes on.
+# All other instructions that use neither the stack pointer nor the program counter only fall through.
 _TELLING = re.compile(
     rf"{_CALL.pattern}|{_BRANCH.pattern}|bxn?s?|{_CONDITIONAL.pattern}|v?push|v?pop|tb[bh]|undefined|udf|bkpt"
 )
@@ -37,20 +37,20 @@ _MOVES_BASE_SOMEHOW = re.compile(r"\[sp[^\]]*\]!|\[sp\], ")
 _IS_STACK_POINTER = re.compile(r"sp\b")
 _MOVE = re.compile(r"sp,(?: sp,)? (?:#(-?\d+)|(r\d+|ip|sl|fp))")
 _WRITERS = re.compile(r"(mov|mvn|movw|movt|ldr|add|adds|addw|sub|subs|subw|bic|and|orr|rsb|adr|lsl|lsr)")
-# The way Armv6-M jumps into a table that stands behind the call.
+# Calls by which Armv6-M jumps via a table right after the call.
 _TABLE_CALL = re.compile(r"<__gnu_thumb1_case_\w+>")
 
 
 class UnboundedStackError(Exception):
-    """The stack of some code has no bound that can be read off it; the message says where and why."""
+    """Error: no stack bound can be derived from the code. The message states the place and the reason."""
 
 
 class _Instruction(NamedTuple):
-    """One line of a disassembly.
+    """Instruction, from one line of a disassembly.
 
     Attributes:
-        function: the symbol that it stands behind.
-        name: the mnemonic, without width and data type.
+        function: symbol before the instruction.
+        name: mnemonic, without width and data type.
     """
 
     address: int
@@ -61,7 +61,7 @@ class _Instruction(NamedTuple):
 
     @property
     def only_goes_on(self) -> bool:
-        """Plainly: the stack pointer stays, and the next instruction follows."""
+        """Whether the instruction keeps the stack pointer and continues at the next instruction."""
         return not ("sp" in self.operands or "pc" in self.operands or _is_telling(self.name))
 
     @property
@@ -71,13 +71,13 @@ class _Instruction(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """What an instruction does.
+    """Effect of an instruction.
 
     Attributes:
-        depth: bytes that the stack grows by; negative where it shrinks.
-        next: addresses where control can go on in the same frame.
-        call: the address of a function that is called.
-        computed: control can go on anywhere in the function.
+        depth: growth of the stack, in bytes; negative if it shrinks.
+        next: addresses at which control can continue in the same frame.
+        call: address of a called function.
+        computed: whether control can continue anywhere in the function.
     """
 
     depth: int = 0
@@ -87,14 +87,14 @@ class _Step(NamedTuple):
 
 
 def stack_bound(listing: str, functions: Iterable[str]) -> int:
-    """Bytes of stack that any of the functions takes at most, with all that it calls.
+    """Return the maximum stack of several functions with their callees, in bytes.
 
     Args:
-        listing: what ``objdump -d`` prints of a linked image for Cortex-M.
-        functions: names of the functions that are called from outside; those that are not there do not count.
+        listing: output of ``objdump -d`` for a linked Cortex-M image.
+        functions: names of the functions called from outside; missing functions are ignored.
 
     Raises:
-        UnboundedStackError: the code is recursive, calls functions by pointers, moves its stack pointer by
+        UnboundedStackError: the code is recursive, calls functions by pointers, changes its stack pointer by
             numbers that are not in the code, or has instructions that objdump does not know.
     """
     return _Image(listing).bound(functions)
@@ -132,7 +132,7 @@ class _Image:
         return max(map(self._depth_of, entries), default=0)
 
     def _depth_of(self, entry: int) -> int:
-        """Depth of the function that begins here; functions that it calls come first."""
+        """Return the depth of the function at an address, after analysing the functions that it calls."""
         calls: dict[int, dict[int, int]] = {}
         own: dict[int, int] = {}
         open_functions: list[int] = [entry]
@@ -161,10 +161,10 @@ class _Image:
         """Follow every path from an entry to the returns.
 
         Returns:
-            The deepest that the frame gets, and for each function called how deep the frame is there.
+            The maximum depth of the frame, and the depth of the frame at each called function.
         """
         if entry not in self.code:
-            raise UnboundedStackError(f"a function is called at {entry:#x}, where no code is")
+            raise UnboundedStackError(f"a function is called at {entry:#x}, which has no code")
         depths: dict[int, int] = {}
         visits: dict[int, int] = {}
         calls: dict[int, int] = {}
@@ -189,7 +189,7 @@ class _Image:
                 calls[step.call] = max(calls.get(step.call, 0), depth)
             pending += [(each, depth) for each in step.next]
             if step.computed:
-                # To anything that is not reached otherwise: the stack pointer is the same there.
+                # Continue at all instructions that are not reached otherwise, with the same stack pointer.
                 others = [a for a in self._body(instruction.function) if a not in depths]
                 if not others:
                     raise UnboundedStackError(f"{instruction.function} jumps by an address")
@@ -197,7 +197,6 @@ class _Image:
         return deepest, calls
 
     def _body(self, function: str) -> list[int]:
-        """The instructions of a function, without those that fill the space up to the next one."""
         addresses = self.functions[function]
         end = len(addresses)
         while end and self.code[addresses[end - 1]].name == "nop":
@@ -208,14 +207,14 @@ class _Image:
         after = (i.address + i.size,)
         conditional = _CONDITIONAL.fullmatch(i.name)
         name = conditional[1] if conditional else i.name
-        goes_on = after if name != i.name else ()  # behind a conditional return or jump
+        goes_on = after if name != i.name else ()  # after a conditional return or jump
         if _CALL.fullmatch(name):
             if i.target is None:
                 raise UnboundedStackError(f"{i.function} calls a function by its address")
             if _TABLE_CALL.search(i.operands):
                 return _Step(call=i.target, computed=True)
             if i.target not in self.starts and i.target in self.code:
-                # Into a function: GCC's jump over a long way on Armv6-M, or a subroutine of assembly.
+                # Into a function: GCC's long jump on Armv6-M, or a subroutine in assembly.
                 return _Step(next=(i.target, *after))
             return _Step(next=after, call=i.target)
         if name in ("bx", "bxns"):
@@ -238,7 +237,6 @@ class _Image:
         return _Step(grows if not goes_on or grows > 0 else 0, next=after)
 
     def _growth(self, i: _Instruction, name: str) -> int:
-        """By how many bytes the stack grows."""
         operands = i.operands
         if name in ("push", "vpush"):
             return _register_bytes(operands)
@@ -259,7 +257,7 @@ class _Image:
         raise UnboundedStackError(f"{i.function}: {i.name} {operands} moves the stack pointer")
 
     def _constant(self, i: _Instruction, register: str) -> int:
-        """What a register holds: the last write before an instruction must load a constant."""
+        """Return the constant in a register, from the last write before an instruction."""
         addresses = self.functions[i.function]
         for address in reversed(addresses[: addresses.index(i.address)]):
             earlier = self.code[address]
@@ -274,11 +272,10 @@ class _Image:
             if earlier.name in ("mov", "movs", "movw") and plain:
                 return int(plain[1])
             break
-        raise UnboundedStackError(f"{i.function} moves the stack pointer by what {register} holds")
+        raise UnboundedStackError(f"{i.function} moves the stack pointer by the content of {register}")
 
 
 def _size(code: str) -> int:
-    """How many bytes are listed."""
     return len(code.replace(" ", "")) // 2
 
 
@@ -288,7 +285,7 @@ def _is_telling(name: str) -> bool:
 
 
 def _register_bytes(operands: str) -> int:
-    """Bytes of the registers in braces: four each, of ``d8`` eight, of ``q4`` sixteen."""
+    """Return the size of the registers in braces, in bytes: 8 for ``d8``, 16 for ``q4``, else 4."""
     sizes = {"d": 8, "q": 16}
     listed = operands[operands.find("{") + 1 : operands.find("}")]
     total = 0
@@ -300,7 +297,7 @@ def _register_bytes(operands: str) -> int:
 
 
 def deepest(listings: Sequence[str], functions: Sequence[str]) -> int | None:
-    """The bound that holds for all of several images; None if one has none."""
+    """Return the stack bound for several images; None if one of them has no bound."""
     try:
         return max((stack_bound(listing, functions) for listing in listings), default=None)
     except UnboundedStackError:

@@ -1,4 +1,4 @@
-"""Generated C against the reference interpreter, every tensor that the C computes."""
+"""Comparison of all tensors that generated C computes with the reference interpreter."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from microfold.simulate.program import simulator
 from microfold.support.frozen import frozen
 from microfold.verification.window import WindowReference
 
-# Of the largest magnitude in a tensor; of layers that compute in float16, whose kernels may round sums of a
-# few products, it is the other one, of the largest magnitude before clips. So it is of layers that quantise
-# what they computed a step before.
+# Tolerance of float tensors, as a fraction of the largest magnitude in the tensor. HALF_TOLERANCE applies to
+# layers that compute in float16, whose kernels may round sums of a few products; the magnitude is then taken
+# before clips. It also applies to layers that quantise their own results of the previous step.
 FLOAT_TOLERANCE = 1e-5
 HALF_TOLERANCE = 2.0**-8
 
 
 @frozen
 class Difference:
-    """A layer whose result is not the reference's.
+    """Difference between a layer's result and the reference.
 
     Attributes:
-        layer: its index; of a layer that another one runs, the other one's.
+        layer: index of the layer; for an inner layer, the index of the loop or branch.
         call: index of the input set.
-        count: differing elements.
+        count: number of differing elements.
         largest: largest absolute difference.
     """
 
@@ -49,21 +49,21 @@ class Difference:
 
 @frozen
 class Verification:
-    """What a comparison found.
+    """Result of a comparison.
 
     Attributes:
-        exact: all integer tensors equal bit for bit, all float tensors within `FLOAT_TOLERANCE` of the
-            tensor's largest magnitude, those of layers that read float16 within `HALF_TOLERANCE`. So must
-            outputs of the optimised graph and of the imported one agree where layers round coarsely.
-        tensors: compared, over all calls.
-        inputs: input sets.
-        first_difference: None if exact.
-        differences: per layer, in order; empty if exact.
-        deviations: of the optimised graph's outputs from the imported graph's, where relaxed numerics have
-            changed something; otherwise these are compared like layers.
-        unchecked: labels of layers without a reference, e.g. those of an NPU. What follows them is checked on
-            the results that they gave.
-        cut_short: input sets with which a loop was stopped at its limit, in the reference as in the program.
+        exact: whether all integer tensors are equal bit for bit, and all float tensors are equal within
+            `FLOAT_TOLERANCE` of the tensor's largest magnitude, or `HALF_TOLERANCE` for layers that read
+            float16. `HALF_TOLERANCE` also applies to the outputs if some layer rounds coarsely.
+        tensors: number of compared tensors, over all calls.
+        inputs: number of input sets.
+        first_difference: first difference; None if exact.
+        differences: differences per layer, in order; empty if exact.
+        deviations: deviations of the optimised graph's outputs from those of the imported graph, if relaxed
+            numerics have changed something. Otherwise outputs are compared like layers.
+        unchecked: labels of layers without a reference, e.g. on an NPU. Later layers are checked on the
+            results of these layers.
+        cut_short: number of input sets with which a loop was stopped at its limit.
     """
 
     exact: bool
@@ -77,9 +77,9 @@ class Verification:
 
 
 def input_sets(types: Sequence[TensorType], runs: int, seed: int = 0) -> list[tuple[Array, ...]]:
-    """Deterministic input sets: all-minimum, all-maximum, zero, then random over the full range.
+    """Return deterministic input sets: all-minimum, all-maximum, zero, then random over the full range.
 
-    Float inputs get 0, 1, -1 and normal values.
+    Float inputs are 0, 1, -1, then normally distributed.
     """
     generator = np.random.default_rng(seed)
     return [tuple(_input(t, run, generator) for t in types) for run in range(runs)]
@@ -101,13 +101,15 @@ def _input(t: TensorType, run: int, generator: np.random.Generator) -> Array:
 
 
 def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
-    """Run the program, on the host or on its simulated core, and the reference over the same calls.
+    """Run a program, on the host or on its simulated core, and compare it with the reference.
 
-    The calls are made in sequence on one context, so that state is compared too. The optimised graph's
-    outputs are held against those of the graph as imported, every layer's against the optimised graph, and
-    those of layers that others run as they are after the last time. Where layers hand floats on, each layer
-    is checked on what the program gave it to read. Outputs of a program that takes new frames only are also
-    held against the network over its window, in every run.
+    All calls use one context, so that state is also compared. The following tensors are compared:
+
+    - The outputs of the optimised graph with those of the imported graph.
+    - The results of every layer with the optimised graph; of inner layers, the results of their last run.
+    - If runs take only new frames, the outputs of every run with the network over its window.
+
+    If layers read floats that other layers have computed, each layer is checked on the program's own values.
 
     Raises:
         MicrofoldError: a tool is missing or fails.
@@ -140,7 +142,7 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
             return into.setdefault(_names(node), arrays)
 
         def give(node: Node, values: Mapping[Value, Array] = values) -> list[Array]:
-            # Each layer by itself: differences would add up.
+            # Check each layer on the program's values, because differences would accumulate.
             if not isolated or any(value not in values for value in node.outputs):
                 return []
             return [values[value].reshape(value.type.shape) for value in node.outputs]
@@ -151,7 +153,7 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
         cut_short += interpreter.cut_short > stopped
         if isolated and not program.relaxations:
             outputs = rewritten.run(*inputs, missing=take)
-        # What relaxed numerics have changed is measured, not refused.
+        # Changes by relaxed numerics are measured, but are not errors.
         originals = outputs if program.relaxations else _original(imported, inputs, measured, outputs)
         ends = [("the optimised graph against the imported one", originals)]
         if windows is not None and not program.relaxations:
@@ -169,7 +171,7 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
                 tensors += 1
                 array = values[buffer.value].reshape(buffer.type.shape)
                 wanted = expected[buffer.value]
-                if layer.rows is not None:  # those that nothing needs are not computed
+                if layer.rows is not None:  # other rows are not needed, and not computed
                     array, wanted = array[:, layer.rows], wanted[:, layer.rows]
                 own, scale = FLOAT_TOLERANCE, None
                 if isinstance(layer.node.op, HybridLstm | HybridSequenceRnn):
@@ -183,7 +185,7 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
                     found.setdefault(
                         (layer.index, last), Difference(layer.index, layer.label, call, *difference)
                     )
-        # What float16 has changed in one run, the next one reads.
+        # With float16, a later iteration reads the differences of an earlier one.
         for number, (top, layer) in enumerate(inner if not coarse else ()):
             for buffer in layer.outputs:
                 if buffer.value in values and buffer.value in expected:
@@ -207,40 +209,40 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
 
 
 def _hands_floats_on(program: Program) -> bool:
-    """A layer reads floats that another one has computed, or a run before: differences would add up."""
+    """Return whether a layer reads computed floats, for which differences would accumulate."""
     computed = {*program.graph.producers(), *(state.value for state in program.graph.state)}
     read = (value for layer in program.layers for value in layer.node.operands)
     return any(value.type.dtype.is_float and value in computed for value in read)
 
 
 def rounds_coarsely(node: Node, graph: Graph) -> bool:
-    """What is last places of its operands may be far more of its result: it goes over to coarser numbers."""
+    """Return whether a node converts to a coarser type, which magnifies differences of its operands."""
     if reads_halves(node, graph) or isinstance(node.op, DynamicQuantize | HybridLstm | HybridSequenceRnn):
         return True
     return any(rounds_coarsely(inner, body) for body, inner in _run_by(node, graph))
 
 
 def reads_halves(node: Node, graph: Graph) -> bool:
-    """The node of a graph computes in float16, or with what has been rounded to it, or runs such nodes."""
+    """Return whether a node reads float16, or runs nodes that do."""
     if any(value.type.dtype is DType.FLOAT16 for value in node.operands):
         return True
     return any(reads_halves(inner, body) for body, inner in _run_by(node, graph))
 
 
 def _run_by(node: Node, graph: Graph) -> Iterator[tuple[Graph, Node]]:
-    """The nodes that a node of a graph runs, each with its graph."""
     for name in node.op.bodies:
         body = graph.subgraphs[name]
         yield from ((body, inner) for inner in body.nodes)
 
 
 def half_tolerance(node: Node, read: Mapping[Value, Array]) -> tuple[float, float | None]:
-    """Tolerance and scale for `compare` of what such a node computes.
+    """Return tolerance and scale of `compare` for a node that reads float16.
 
-    The scale is the largest magnitude of a result before it is clipped: roundings of sums are parts of it.
+    The scale is the largest magnitude of the result before it is clipped, because roundings of sums are
+    proportional to it.
 
     Args:
-        read: the node's operands.
+        read: operands of the node.
     """
     if not node.epilogue:
         return HALF_TOLERANCE, None
@@ -259,9 +261,9 @@ def _names(node: Node) -> tuple[str, ...]:
 def _original(
     imported: Interpreter, inputs: Sequence[Array], measured: _Measured, outputs: tuple[Array, ...]
 ) -> tuple[Array, ...]:
-    """The imported graph's outputs; nodes without a reference give what the program's own gave.
+    """Return the outputs of the imported graph. Nodes without a reference return the program's values.
 
-    Where these are not the program's, nothing can be compared: the program's outputs.
+    If the program has no such values, nothing can be compared, and the result is the program's outputs.
     """
 
     def replay(node: Node) -> list[Array]:
@@ -278,13 +280,13 @@ def _original(
 def compare(
     actual: Array, expected: Array, tolerance: float = FLOAT_TOLERANCE, scale: float | None = None
 ) -> tuple[int, float] | None:
-    """None if equal (integers) or close (floats), else the number and the largest of the differences.
+    """Return None if arrays are equal (integers) or close (floats), else number and maximum of differences.
 
-    A NaN on one side only is the largest.
+    A NaN on one side only is the largest difference.
 
     Args:
-        tolerance: of floats, as a part of the largest magnitude.
-        scale: that magnitude; None: of what is expected.
+        tolerance: tolerance of floats, as a fraction of the scale.
+        scale: largest magnitude; None: the largest magnitude in `expected`.
     """
     bad, gap = gaps(actual, expected, tolerance, scale)
     return (int(bad.sum()), float(gap[bad].max())) if bad.any() else None
@@ -293,14 +295,14 @@ def compare(
 def gaps(
     actual: Array, expected: Array, tolerance: float = FLOAT_TOLERANCE, scale: float | None = None
 ) -> tuple[Array, Array]:
-    """Which elements differ, and by how much each; arguments as those of `compare`."""
+    """Return which elements differ, and the absolute differences; arguments as for `compare`."""
     if expected.dtype.kind != "f":
         return actual != expected, np.abs(actual.astype(np.int64) - expected.astype(np.int64))
     same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
     finite = np.isfinite(expected)
     if scale is None:
         scale = float(np.abs(expected[finite]).max(initial=0.0))
-    with np.errstate(invalid="ignore"):  # infinities that are the same
+    with np.errstate(invalid="ignore"):  # equal infinities
         gap = np.where(same, 0.0, np.abs(actual.astype(np.float64) - expected.astype(np.float64)))
     return ~(gap <= tolerance * scale), gap
 
@@ -325,19 +327,18 @@ def _run_simulated(program: Program, calls: Sequence[Sequence[Array]]) -> list[d
 
 
 def _by_output(program: Program, arrays: Sequence[Array]) -> dict[Value, Array]:
-    """Outputs as they are in the end: nothing that comes behind their layers may write there."""
+    """Return the outputs at the end of a run, which later layers must not have overwritten."""
     return dict(zip((buffer.value for buffer in program.outputs), arrays, strict=True))
 
 
 def _hands_all_out(program: Program) -> bool:
-    """Whether all that layers compute is output, so that the image without hooks shows it."""
+    """Return whether all results of layers are outputs, so that no hooks are needed."""
     given = {buffer.value for buffer in program.outputs}
     computed = {buffer.value for layer in program.layers for buffer in layer.outputs}
     return computed <= given and not program.inner_layers and program.stream is None
 
 
 def _values(program: Program, tensors: Sequence[Sequence[Array]]) -> dict[Value, Array]:
-    """What layers have computed in one run; of those that compute rows, all of these together."""
     values: dict[Value, Array] = {}
     computed = program.stream.computed if program.stream is not None else range(len(program.layers))
     for each, arrays in zip(computed, tensors, strict=True):
@@ -352,5 +353,4 @@ def _values(program: Program, tensors: Sequence[Sequence[Array]]) -> dict[Value,
 
 
 def _by_value(layer: Layer, arrays: Sequence[Array]) -> dict[Value, Array]:
-    """What a layer has computed; none if it did not run."""
     return {b.value: array for b, array in zip(layer.outputs, arrays, strict=bool(arrays))}

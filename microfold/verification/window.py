@@ -1,4 +1,4 @@
-"""What runs that take new frames only are held against: the network over its whole window."""
+"""Reference for programs whose runs take only new frames: the network over its whole window."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from microfold.transform.requested.sliding.build import zeros
 
 
 class WindowReference:
-    """The network over a window, run over the last frames that were given; before those there were zeros."""
+    """Reference network over the window of the last frames, initially zeros."""
 
     def __init__(self, sliding: Sliding):
         self._sliding = sliding
@@ -21,7 +21,7 @@ class WindowReference:
         self._frames = zeros(frames)
 
     def run(self, new: Array) -> tuple[Array, ...]:
-        """The outputs once these frames have come."""
+        """Append new frames to the window, and return the outputs."""
         axis = self._sliding.axis
         old = np.delete(self._frames, range(self._sliding.step), axis)
         self._frames = np.concatenate([old, new], axis)
@@ -29,5 +29,5 @@ class WindowReference:
 
 
 def runs_to_make(program: Program, runs: int) -> int:
-    """So many, and before them those until windows hold no frames from before the first run."""
+    """Return the number of runs plus the warm-up runs, after which windows have no initial zeros."""
     return runs + (program.sliding.warmup_runs if program.sliding is not None else 0)

@@ -1,1 +1,1 @@
-"""Pieces of work on many processes, here or elsewhere: what is lost is repeated."""
+"""Distribution of tasks to local or remote processes, with retries after failures."""

@@ -1,4 +1,4 @@
-"""Pieces of work over lanes: what is lost or fails is repeated, and a lane that cannot do any is left out."""
+"""Dispatcher of tasks to lanes. It retries failed tasks, and excludes lanes that do not work."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, Generic, TypeVar
 from microfold.support.frozen import frozen
 from microfold.workers.executor import Executor, ExecutorLost, WorkerLost
 
-# How often a piece of work is begun: what kills a worker so often is given up.
+# Maximum number of attempts per task. A task that kills so many workers is given up.
 ATTEMPTS = 3
-# A lane in which so many different pieces of work fail, one after the other, is checked with one that was
-# done already; where none was, it is left out after so many.
+# Different tasks that fail in a row before a lane is checked with a task that has already succeeded, and
+# before it is excluded if no task has succeeded yet.
 STRIKES = 2
 STRIKES_UNCHECKED = 3
 
@@ -24,13 +24,13 @@ _Result = TypeVar("_Result")
 
 @frozen
 class Done(Generic[_Task, _Result]):
-    """A piece of work that has come to an end.
+    """Finished task.
 
     Attributes:
-        result: None if it was given up.
-        problem: why it was given up.
-        lanes_failed: it was because the lanes failed with it, all that there are.
-        killed: it was because it killed workers, as many as there are attempts.
+        result: result of the task; None if it was given up.
+        problem: reason why the task was given up.
+        lanes_failed: whether it was given up because all lanes failed with it.
+        killed: whether it was given up because it killed a worker in every attempt.
     """
 
     task: _Task
@@ -42,13 +42,13 @@ class Done(Generic[_Task, _Result]):
 
 @dataclass(eq=False)
 class _Piece(Generic[_Task]):
-    """A piece of work on its way.
+    """Task that is waiting or running.
 
     Attributes:
-        attempts: how often it was begun in vain.
-        failed_in: lanes that have failed with it.
-        done: some lane has done it.
-        check: it was done before: whether the lane can do anything is what counts.
+        attempts: number of failed attempts.
+        failed_in: lanes that have failed with the task.
+        done: whether some lane has completed the task.
+        check: whether the task has already succeeded, and now only checks the lane.
     """
 
     task: _Task
@@ -59,20 +59,20 @@ class _Piece(Generic[_Task]):
 
 
 class Dispatcher(Generic[_Task, _Result]):
-    """Hands out work.
+    """Dispatcher of tasks to lanes.
 
-    Whether a lane or a piece of work is at fault where one fails with the other, others tell: the work is
-    tried in other lanes, or again if there are none, and given up where all fail with it. A lane that fails
-    with several pieces in a row, or with its last one, gets one that was done already, and is left out if it
-    fails with that, too.
+    If a task fails in a lane, either of them can be the cause. Therefore the task is retried in other lanes,
+    or in the same lane if it is the only one, and given up if all lanes fail with it. A lane that fails with
+    several tasks in a row, or with its last task, is checked with a task that has already succeeded. If it
+    fails again, it is excluded.
 
     Args:
-        function: called with a task and the name of a lane, in a worker.
-        lanes: their names, in each of which there is one piece of work at a time.
-        failed: why a result says that its lane has failed, or an empty text.
-        works: whether a result that is none of those shows that its lane works.
+        function: called in a worker, with a task and the name of a lane.
+        lanes: names of the lanes; each runs one task at a time.
+        failed: returns the reason why a result shows that its lane has failed, or an empty text.
+        works: returns whether any other result shows that its lane works.
     Attributes:
-        lost: the lanes that are left out, with the reasons.
+        lost: reason for each excluded lane.
     """
 
     def __init__(
@@ -90,22 +90,22 @@ class Dispatcher(Generic[_Task, _Result]):
         self._works = works
         self._queue: deque[_Piece[_Task]] = deque()
         self._running: dict[Future[Any], tuple[_Piece[_Task], str]] = {}
-        # Of each lane what has failed there since something was done.
+        # Tasks that have failed in each lane since its last success.
         self._strikes: dict[str, set[_Piece[_Task]]] = {lane: set() for lane in lanes}
         self._known_good: _Task | None = None
         self.lost: dict[str, str] = {}
 
     def add(self, tasks: Iterable[_Task]) -> None:
-        """Work to be done, also while `results` gives some."""
+        """Add tasks. They can also be added while `results` is running."""
         self._queue.extend(_Piece(task) for task in tasks)
 
     def results(self) -> Generator[Done[_Task, _Result]]:
-        """Whatever is done, in the order in which it gets done.
+        """Yield finished tasks, in the order of completion.
 
-        It ends when there is no work, or no lane is left to do it: then `left` tells how much there is.
+        The generator ends when no tasks are left, or no lanes. In the latter case `left` is not 0.
 
         Raises:
-            ExecutorLost: nothing can be done any more.
+            ExecutorLost: the executor cannot run any tasks.
         """
         while True:
             for _ in range(len(self._idle)):
@@ -127,16 +127,15 @@ class Dispatcher(Generic[_Task, _Result]):
 
     @property
     def left(self) -> int:
-        """Pieces of work that are not done."""
+        """Number of waiting tasks."""
         return len(self._queue)
 
     @property
     def _lanes(self) -> set[str]:
-        """Those that are not left out."""
         return self._strikes.keys() - self.lost.keys()
 
     def _next(self, lane: str) -> _Piece[_Task] | None:
-        """The first piece of work that a lane may do: not what only others have not failed with yet."""
+        """Return the first task for a lane. A task that has failed here waits for the other lanes."""
         for piece in self._queue:
             if lane not in piece.failed_in or self._lanes <= piece.failed_in:
                 self._queue.remove(piece)
@@ -144,7 +143,7 @@ class Dispatcher(Generic[_Task, _Result]):
         return None
 
     def _check_suspects(self) -> None:
-        """At the end: lanes whose last piece of work another one has done."""
+        """Check the lanes whose failed tasks other lanes have completed, when no tasks are left."""
         for lane in list(self._idle):
             if self._known_good is not None and any(piece.done for piece in self._strikes[lane]):
                 self._idle.remove(lane)

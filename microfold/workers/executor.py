@@ -1,4 +1,4 @@
-"""Where work is done: in processes of this machine, or by the workers of a Dask scheduler."""
+"""Executors of tasks: processes of this machine, or the workers of a Dask scheduler."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ from typing import Any, Protocol
 from microfold.errors import InputError, ToolError
 from microfold.support.signals import raise_on_signals
 
-# A worker that is told to end gets so many seconds to clean up.
+# Time limit for a worker to clean up after it is told to end, in seconds.
 _SECONDS = 5.0
 _CONNECT_SECONDS = 20
 _GONE_SECONDS = 0.5
-# How often a scheduler is looked at.
+# Interval between checks of the scheduler, in seconds.
 _WATCH_SECONDS = 1.0
 _ADDRESS = re.compile(r"(?:[a-z]+://)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})/?")
 
 
 class WorkerLost(Exception):
-    """The worker that did something is gone; the work may be repeated."""
+    """Error: the worker of a task has died. The task can be repeated."""
 
 
 class ExecutorLost(ToolError):
-    """Nobody is there any more to do anything."""
+    """Error: no workers are left to run tasks."""
 
 
 class Executor(Protocol):
-    """Does work in lanes: one piece at a time in each."""
+    """Executor of tasks in lanes. Each lane runs one task at a time."""
 
     @property
     def lanes(self) -> int:
-        """How many there may be at once."""
+        """Maximum number of lanes at a time."""
         ...
 
     def submit(self, lane: str, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Begins a piece of work; `WorkerLost` is the future's exception if it cannot be finished."""
+        """Start a task. If its worker dies, the exception of the future is `WorkerLost`."""
         ...
 
     def close(self) -> None:
-        """Gives up what is not done."""
+        """Cancel all unfinished tasks."""
         ...
 
 
 class LocalExecutor:
-    """A process for each lane, started when first used, and again after it has died.
+    """Executor with one process per lane, started at the first use, and again after it has died.
 
     Args:
-        workers: how many; 0: as many as there are cores.
+        workers: number of lanes; 0: one per core.
     """
 
     def __init__(self, workers: int = 0):
@@ -75,7 +75,7 @@ class LocalExecutor:
         except (EOFError, OSError):
             worker.close()
             del self._workers[lane]
-            raise WorkerLost("the process that did it has died") from None
+            raise WorkerLost("the worker process has died") from None
 
     def close(self) -> None:
         for worker in list(self._workers.values()):
@@ -84,7 +84,7 @@ class LocalExecutor:
 
 
 class _Worker:
-    """A process that does one piece of work after the other."""
+    """Process that runs one task after the other."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -111,7 +111,7 @@ class _Worker:
 
 
 def _serve(connection: Connection) -> None:
-    """A worker's life: it ends with the process that has started it, or by a signal, its files removed."""
+    """Run the tasks of a worker until its parent process ends or a signal arrives, then clean up."""
     try:
         raise_on_signals()
         while True:
@@ -126,14 +126,14 @@ def _serve(connection: Connection) -> None:
 
 
 class DaskExecutor:
-    """The workers of a Dask scheduler, which repeats what a lost one did.
+    """Executor on the workers of a Dask scheduler, which itself repeats the tasks of lost workers.
 
     Args:
-        address: of the scheduler, e.g. ``tcp://10.0.0.1:8786``.
+        address: address of the scheduler, e.g. ``tcp://10.0.0.1:8786``.
 
     Raises:
         ToolError: `dask.distributed` is not installed.
-        InputError: it is no address, there is no scheduler, or it has no workers.
+        InputError: the address is invalid, or it has no scheduler with workers.
     """
 
     def __init__(self, address: str):
@@ -157,7 +157,7 @@ class DaskExecutor:
         def done(future: Any) -> None:
             error = future.exception() if not future.cancelled() else None
             if future.cancelled() or type(error).__name__ in ("KilledWorker", "CancelledError"):
-                self._set(outer, error=WorkerLost(str(error or "the scheduler has given it up")))
+                self._set(outer, error=WorkerLost(str(error or "the scheduler has cancelled it")))
             elif error is not None:
                 self._set(outer, error=error)
             else:
@@ -167,9 +167,8 @@ class DaskExecutor:
         return outer
 
     def _set(self, outer: Future[Any], result: Any = None, error: BaseException | None = None) -> None:
-        """Ends a piece of work, unless it has ended."""
         if self._closed.is_set() or self._lost():
-            error = ExecutorLost(f"the scheduler {self._address} cannot be reached any more")
+            error = ExecutorLost(f"the scheduler {self._address} can no longer be reached")
         with contextlib.suppress(KeyError, InvalidStateError):
             self._open.remove(outer)
             if error is not None:
@@ -181,7 +180,7 @@ class DaskExecutor:
         return self._client.status != "running"
 
     def _watch(self) -> None:
-        """Ends all work once the scheduler is gone: the client would wait for it to come back."""
+        """End all tasks when the scheduler is lost. The client itself would wait for it to come back."""
         while not self._closed.wait(_WATCH_SECONDS):
             if self._lost():
                 for outer in list(self._open):
@@ -189,13 +188,13 @@ class DaskExecutor:
 
     def close(self) -> None:
         self._closed.set()
-        # From a scheduler that is gone, the client would wait for an answer.
+        # The client would wait for an answer from a lost scheduler.
         with contextlib.suppress(OSError, TimeoutError):
             self._client.close(timeout=_GONE_SECONDS if self._lost() else _SECONDS)
 
 
 def check_scheduler(address: str) -> None:
-    """Raises InputError if this is no address of a scheduler."""
+    """Raise `InputError` if the text is not a valid address of a scheduler."""
     found = _ADDRESS.fullmatch(address)
     if found is None or int(found["port"]) > 65535:
         raise InputError(
@@ -205,19 +204,18 @@ def check_scheduler(address: str) -> None:
 
 
 def _connect(address: str) -> Any:
-    """A client of a scheduler."""
     try:
         from distributed import Client  # type: ignore[reportMissingImports]
     except ImportError:
         raise ToolError(
-            "--scheduler needs dask.distributed, which is not installed: install microfold[scheduler]"
+            "--scheduler requires dask.distributed, which is not installed: install microfold[scheduler]"
         ) from None
     found = _ADDRESS.fullmatch(address)
     assert found is not None  # checked
-    # What goes wrong is said once, as an error of ours.
+    # Problems are reported once, as `MicrofoldError`.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
-        # First of all whether anybody is there: clients keep trying.
+        # Check the connection first, because clients retry for long.
         with socket.create_connection((found["host"].strip("[]"), int(found["port"])), _CONNECT_SECONDS):
             pass
         return Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
@@ -226,5 +224,5 @@ def _connect(address: str) -> Any:
 
 
 def open_executor(workers: int, scheduler: str) -> Executor:
-    """Processes of this machine, or, with an address, a scheduler's workers; errors as `DaskExecutor`."""
+    """Return a `LocalExecutor`, or a `DaskExecutor` if `scheduler` is an address; it raises its errors."""
     return DaskExecutor(scheduler) if scheduler else LocalExecutor(workers)

@@ -1,9 +1,9 @@
 "use strict";
-// What the page has without this: titles of drawings as the browser shows them, links to the rows of the table.
+// Without this script, browsers show titles of drawings as usual, and links lead to rows of the table.
 (() => {
   document.documentElement.classList.add("js");
 
-  // Titles of marks, shown at once and where the pointer is.
+  // Show titles of marks at once, next to the pointer.
   const tip = document.createElement("div");
   tip.className = "tip";
   tip.hidden = true;
@@ -25,7 +25,7 @@
     tip.style.top = `${Math.max(y, 8)}px`;
   });
 
-  // A layer that is clicked is marked wherever it is drawn; a second click takes the marks away.
+  // Mark a clicked layer wherever it is drawn; a second click removes the marks.
   let selected = "";
   const select = (layer) => {
     selected = layer === selected ? "" : layer;
@@ -39,7 +39,7 @@
     if (mark !== null && mark.dataset.layers !== "") select(mark.dataset.layers.split(" ")[0]);
   });
 
-  // Tables are sorted by the column whose title is clicked: numbers from the largest on.
+  // Sort tables by the column whose title is clicked: numbers in descending order first.
   for (const button of document.querySelectorAll("table.sortable th button")) {
     button.addEventListener("click", () => {
       const head = button.closest("th");

@@ -1,4 +1,4 @@
-/* Reset and faults of the simulated boards; no interrupt is ever enabled. */
+/* Reset and faults of the simulated boards. No interrupt is enabled. */
 #include <stdint.h>
 
 #include "simulate.h"
@@ -16,7 +16,7 @@
 #define CCR_LOB (1u << 19)
 #define CPACR_CP10_CP11_FULL (0xFu << 20)
 
-extern const uint8_t data_load[]; /* at any address: behind constants of any size */
+extern const uint8_t data_load[]; /* at any address, because it follows constants of any size */
 extern uint8_t data_start[];
 extern uint8_t data_end[];
 extern uint32_t bss_start[];
@@ -31,7 +31,10 @@ void reset_handler(void)
 {
     uint32_t ccr = SCB_CCR | CCR_DIV_0_TRP;
 #if !defined(__ARM_FEATURE_UNALIGNED)
-    /* The compiler was told that unaligned accesses fault: on Armv6-M all do, on the later core it runs on they must. */
+    /*
+     * The compiler was told that unaligned accesses fault. On Armv6-M, all of them fault; on the
+     * later core that runs this code, they must also fault.
+     */
     ccr |= CCR_UNALIGN_TRP;
 #endif
 #if defined(__ARM_FEATURE_MVE)
@@ -67,7 +70,7 @@ static void write_field(const char *label, uint32_t value)
     semihosting_print(digits);
 }
 
-/* frame: what the core stacked on exception entry: r0-r3, r12, lr, pc, xpsr. */
+/* frame: registers that the core pushed on exception entry: r0-r3, r12, lr, pc, xpsr. */
 __attribute__((used)) void report_fault(const uint32_t *frame)
 {
     if (frame < stack_bottom || frame >= stack_top) {
@@ -92,7 +95,10 @@ __attribute__((used)) void report_fault(const uint32_t *frame)
 
 __attribute__((naked)) void fault_handler(void)
 {
-    /* The old stack may be used up; the report does not return, so it may start from the top again. */
+    /*
+     * The old stack may be exhausted. The report does not return, so it can use the stack from the
+     * top again.
+     */
     __asm__ volatile("mov r0, sp\n\t"
                      "ldr r1, =stack_top\n\t"
                      "mov sp, r1\n\t"
@@ -106,7 +112,7 @@ typedef union {
     void (*handler)(void);
 } vector;
 
-/* Only the 16 system vectors: nothing enables an external interrupt. */
+/* Only the 16 system vectors, because no external interrupt is enabled. */
 __attribute__((section(".vectors"), used)) static const vector vectors[16] = {
     {.stack = stack_top},         {.handler = reset_handler}, {.handler = fault_handler},
     {.handler = fault_handler},   {.handler = fault_handler}, {.handler = fault_handler},

@@ -1,18 +1,19 @@
 /*
- * A QEMU plugin that counts how often each block of instructions ran, layer by layer. Arguments:
+ * QEMU plugin that counts how often each block of instructions runs, layer by layer. Arguments:
  *
- *   run=ADDRESS     counting begins when this address is executed
- *   stop=FROM-TO    counting ends when control comes into this range of addresses
- *   mark=ADDRESS    executed behind each layer
- *   skip=FROM-TO    not counted (may be given several times)
- *   edges=1         also count which block ran before which
- *   out=PATH        where the counts go
+ *   run=ADDRESS     counting starts when this address is executed
+ *   stop=FROM-TO    counting stops when control enters this range of addresses
+ *   mark=ADDRESS    executed after each layer
+ *   skip=FROM-TO    not counted (can be given several times)
+ *   edges=1         also count pairs of consecutive blocks
+ *   out=PATH        file for the counts
  *
- * Lines of the result: "layer address bytes instructions count entered"; `entered` is how often control came
- * to the block otherwise than from the instruction right before it. Behind those of a layer, where edges count:
- * "layer from bytes to bytes count edge", blocks by address and bytes. Each run of the model ends with a line "end".
+ * Lines of the result: "layer address bytes instructions count entered". `entered` is the number of
+ * times that control reached the block other than from the instruction directly before it. With
+ * edges=1, the lines of a layer are followed by "layer from bytes to bytes count edge": blocks by
+ * address and bytes. Each run of the model ends with a line "end".
  *
- * The declarations stand for qemu-plugin.h, which distributions do not ship
+ * The declarations replace qemu-plugin.h, which distributions do not ship
  * (https://www.qemu.org/docs/master/devel/tcg-plugins.html).
  */
 #include <inttypes.h>
@@ -79,7 +80,10 @@ static bool within(const range *where, uint64_t address)
     return address >= where->from && address < where->to;
 }
 
-/* Whether a block stands right behind another one. QEMU counts half of an instruction that crosses two pages. */
+/*
+ * Returns whether a block directly follows another one. QEMU counts half of an instruction that
+ * crosses two pages.
+ */
 static bool follows(const block *next, const block *before)
 {
     const uint64_t end = before->address + before->bytes;

@@ -144,7 +144,7 @@ def test_ir_prints_text() -> None:
     # Its RELU clamps at the type's own lowest value.
     assert "clip(" not in succeed("ir", CNN, "--after", "fuse_ops")
     assert "clip" in succeed("ir", CNN, "--explain", "canonicalize_ops")
-    assert "there is no pass 'nope'" in refuse("ir", CNN, "--after", "nope")
+    assert "unknown pass 'nope'" in refuse("ir", CNN, "--after", "nope")
 
 
 def test_help_is_fast() -> None:

@@ -95,7 +95,7 @@ def test_so_do_options(records: Path) -> None:
     options = ("--optimize", "size", "--labels", records.parent / "ten names.txt", "--target", "host")
     succeed("diff", model_of(records), records, *options)
     error = refuse("diff", model_of(records), records, "--target", "host")
-    assert "must be of digits.tflite with these options" in error
+    assert "must be from digits.tflite with these options" in error
     assert "`microfold build digits.tflite --target host --optimize=size" in error
     assert refuse_as_json("diff", model_of(records), records, "--target", "host")["error"] in error
 
@@ -157,9 +157,9 @@ def test_a_fault_is_told_and_ends_with_1(device: Path, records: Path) -> None:
 
 def test_dumps_of_other_models_are_refused(records: Path) -> None:
     error = refuse("diff", OTHER, records)
-    assert "must be of sine.tflite, whose SHA-256 is" in error
-    assert "it is of build 0x" in error and "of digits.tflite, SHA-256" in error
-    assert "give the model that was compiled" in error
+    assert "must be from sine.tflite, whose SHA-256 is" in error
+    assert "it is from build 0x" in error and "of digits.tflite, SHA-256" in error
+    assert "pass the model that was compiled" in error
 
 
 def test_what_is_damaged_is_said_whatever_it_is(records: Path) -> None:
@@ -177,17 +177,17 @@ def test_what_is_no_dump_is_refused(tmp_path: Path) -> None:
     for name, content in {"empty": b"", "log": b"hello\n" * 100, "magic": b"MFTP" * 30}.items():
         (tmp_path / name).write_bytes(content)
         error = refuse("diff", MODEL, tmp_path / name)
-        assert "must have whole records of a build with --taps" in error and "has none" in error
-        assert "write all bytes that the tap function gets" in error
+        assert "must contain complete records of a build with --taps" in error and "has no records" in error
+        assert "forward all bytes of the tap function" in error
     assert "cannot read" in refuse("diff", MODEL, tmp_path / "missing")
-    assert "give either DUMP or --port" in refuse("diff", MODEL)
+    assert "requires either DUMP or --port" in refuse("diff", MODEL)
 
 
 def test_without_the_beginning_of_a_run_options_are_needed(records: Path) -> None:
     data = records.read_bytes()
     records.write_bytes(data[50 : data.find(b"MFTP\x01\x00", 50)])
     error = refuse("diff", model_of(records), records)
-    assert "must have the first record of a run" in error and "give --target" in error
+    assert "must contain the first record of a run" in error and "pass --target" in error
     options = ("--optimize", "size", "--labels", records.parent / "ten names.txt")
     assert "run 0: 22 tensors" in succeed("diff", model_of(records), records, *options)
 
@@ -195,7 +195,7 @@ def test_without_the_beginning_of_a_run_options_are_needed(records: Path) -> Non
 def test_a_build_that_cannot_be_made_again(records: Path) -> None:
     (records.parent / "ten names.txt").write_text("\n".join("klmnopqrst"), encoding="utf-8")
     error = refuse("diff", model_of(records), records)
-    assert "must be of a build that can be made again" in error and "same labels" in error
+    assert "the build of this trace cannot be reproduced" in error and "same labels" in error
 
 
 def test_one_of_several_builds_of_a_model(records: Path) -> None:
@@ -205,7 +205,7 @@ def test_one_of_several_builds_of_a_model(records: Path) -> None:
     others = [replace(record, build=7) for record in (*parser.feed(data), *parser.finish())]
     records.write_bytes(data + b"".join(map(encode, others)))
     error = refuse("diff", model_of(records), records)
-    assert "one build of digits.tflite is compared at a time" in error and "build 0x00000007u" in error
+    assert "one build of digits.tflite can be compared at a time" in error and "build 0x00000007u" in error
     options = ("--optimize", "size", "--labels", records.parent / "ten names.txt")
     said = succeed("diff", model_of(records), records, *options)
     assert f"{len(others)} records of build 0x00000007u are left to another comparison" in said
@@ -216,7 +216,7 @@ def test_one_of_several_builds_of_a_model(records: Path) -> None:
     ["", "rm -rf /", "microfold build x --help", "microfold build x --no-such-option", "microfold build 'x"],
 )
 def test_commands_of_a_dump_that_are_none(command: str) -> None:
-    with pytest.raises(InputError, match="must name the command line of its build"):
+    with pytest.raises(InputError, match="must contain the `microfold build` command of its build"):
         parse_command(command)
 
 
@@ -239,7 +239,7 @@ def test_ports_that_cannot_be_opened(tmp_path: Path) -> None:
     need_modules("serial")
     for port in (tmp_path / "none", tmp_path, "nonsense://x"):
         error = refuse("diff", MODEL, "--port", port)
-        assert "a port must be one that can be read at 115200 baud" in error
+        assert "a port must be readable at 115200 baud" in error
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are POSIX's")

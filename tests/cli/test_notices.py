@@ -48,7 +48,7 @@ def test_the_target_that_is_taken_is_said(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (said,) = microfold(*command).err.splitlines()
-    assert f"no --target is given: {taken} is taken" in said and "`microfold targets`" in said
+    assert f"no --target given: using {taken}" in said and "`microfold targets`" in said
     if command[0] == "build":
         assert microfold(*command, "-t", taken).err == ""
         assert microfold(*command, "--json").err == ""
@@ -56,10 +56,10 @@ def test_the_target_that_is_taken_is_said(
 
 def test_a_name_that_is_not_taken_as_it_is(tmp_path: Path) -> None:
     command = ("build", SINE, "-t", "host", "-o", tmp_path)
-    assert "names in C begin with m_int, not 'int'" in microfold(*command, "--name", "int").err
+    assert "C names start with m_int, not 'int'" in microfold(*command, "--name", "int").err
     assert microfold(*command, "--name", "kws").err == microfold(*command).err == ""
     two = ("build", SINE, SINE, "-t", "host", "-o", tmp_path, "--name", "My-Models")
-    assert "names in C begin with my_models" in microfold(*two).err
+    assert "C names start with my_models" in microfold(*two).err
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_sizes(text: str, size: int) -> None:
 def test_what_is_no_size(text: str, tmp_path: Path) -> None:
     command = ("build", SINE, "-t", "host", "-o", tmp_path / "out", "--ram", text)
     message = refuse_as_json(*command)["error"]
-    assert "a size is a whole number of bytes, or of K, KB or KiB" in message and repr(text) in message
+    assert "a size must be a whole number of bytes, or of K, KB or KiB" in message and repr(text) in message
     assert not (tmp_path / "out").exists()
 
 
@@ -109,11 +109,11 @@ def test_other_outputs_need_a_name(
     command: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "standard output ('-'); give it a name" in refuse_as_json(*command, "-o", "-")["error"]
+    assert "standard output ('-'); pass a name" in refuse_as_json(*command, "-o", "-")["error"]
     assert not list(tmp_path.iterdir())
 
 
 def test_shapes_of_inputs_are_those_of_the_file(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((1, 1), np.float64))
     text = refuse("run", SINE, "--input", tmp_path / "x.npy")
-    assert "several stacked along a new first axis: [N,1,1]; it holds float64[1, 1]" in text
+    assert "several stacked along a new first axis: [N,1,1]; got float64[1, 1]" in text

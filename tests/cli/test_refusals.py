@@ -22,20 +22,20 @@ BAD_COMMANDS = [
     (["build", CNN, "-o", CNN], "it is not a folder"),
     (["build", CNN, "-o", "a" * 300], "File name too long"),
     (["build", CNN, "-o", "/" + "a/" * 2500], "File name too long"),
-    (["build", CNN, "--flash", "0"], "the smallest kernels take"),
+    (["build", CNN, "--flash", "0"], "the smallest kernels need"),
     (["build", CNN, "--ram", "0"], "arena and state must fit 0 bytes of RAM"),
-    (["kernels", CNN, "--ram", "9"], "the leanest kernel"),
+    (["kernels", CNN, "--ram", "9"], "the kernel of least memory"),
     (["build", CNN, "--external-flags", "'unclosed"], "No closing quotation"),
     (["build", CNN, "--external-flags", "a\0"], "external_flags must be printable"),
-    (["build", CNN, "--kernel", "softmax=nope"], "no kernel of softmax has this name; possible are"),
+    (["build", CNN, "--kernel", "softmax=nope"], "no kernel of softmax has this name; possible:"),
     (["build", CNN, "--external", "nope"], "known are cmsis-nn"),
     (["build", CNN, "--input-shape", "x=99999999999999999999"], "NAME=1,49,10,1"),
-    (["kernels", CNN, "--flash", "0"], "the smallest kernels take"),
-    (["opt", CNN, "-o", ""], "needs a file's name"),
+    (["kernels", CNN, "--flash", "0"], "the smallest kernels need"),
+    (["opt", CNN, "-o", ""], "must have a file name"),
     (["opt", CNN, "-o", CNN.parent], "is a folder"),
     (["opt", CNN, "--dump-ir", CNN], "it is not a folder"),
     (["opt", CNN, "--passes", ""], "expected a word"),
-    (["bench", CNN, "-t", "host"], "target host names none"),
+    (["bench", CNN, "-t", "host"], "target with a board; host has none"),
     (["run", CNN, "--input", "/dev/zero"], "it is a device"),
     (["run", CNN, "--input", CNN], "not a readable .npy file"),
 ]
@@ -50,15 +50,15 @@ def test_commands(arguments: list[object], message: str) -> None:
 
 
 TARGETS = [
-    ("", "needs a list of features"),
+    ("", "must have a list of features"),
     ("features = 3", "must be a list of strings; it is 3"),
-    ("features = " + "[" * 9000, "too deep in each other"),
+    ("features = " + "[" * 9000, "nested too deeply"),
     ('features = [["dsp"]]', "must be a list of strings"),
-    ('features = ["thumb1", "dsp"]', "thumb1 is a core without any other feature"),
-    ('features = ["fpu", "thumb1"]', "thumb1 is a core without any other feature"),
+    ('features = ["thumb1", "dsp"]', "thumb1 (Armv6-M) must be the only feature"),
+    ('features = ["fpu", "thumb1"]', "thumb1 (Armv6-M) must be the only feature"),
     ('features = []\nname = "*/ \\n#error"', "name must be printable"),
-    ('features = []\nname = "a*/"', "a name has up to 64 letters"),
-    ('features = []\nname = ""', "a name has up to 64 letters"),
+    ('features = []\nname = "a*/"', "a name must have 1 to 64 letters"),
+    ('features = []\nname = ""', "a name must have 1 to 64 letters"),
     ('features = []\ncpu_flags = ["a\\u0000b"]', "cpu_flags must be printable"),
     ('features = []\ndescription = "a\\nb"', "description must be printable"),
     ('features = []\ncompiler = ""', "compiler must name an executable"),
@@ -67,7 +67,7 @@ TARGETS = [
     ('features = []\n[timing]\nsource = "x"\nalu = 99999999999999999999', "0 to 1000"),
     ('features = []\n[timing]\nsource = "x"\nload = inf', "it is inf"),
     ('features = []\n[timing]\nsource = "x"\n[timing.branches]\ntaken = 3', "unknown key timing.branches"),
-    ("features = []\n#" + "x" * (1 << 20), "may have 1,048,576 bytes"),
+    ("features = []\n#" + "x" * (1 << 20), "the limit is 1,048,576 bytes"),
 ]
 
 
@@ -85,7 +85,7 @@ def test_a_target_whose_flags_select_no_core(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     path.write_text('features = ["dsp"]')
     error = refuse("build", CNN, "-t", path, "-o", tmp_path / "out")
-    assert "cpu_flags of own (none) must suit its features (dsp, thumb2)" in error
+    assert "cpu_flags of own (none) must match its features (dsp, thumb2)" in error
     assert not (tmp_path / "out").exists()
     path.write_text('features = ["dsp"]\ncompiler = "missing-gcc"')
     assert microfold("build", CNN, "-t", path, "-o", tmp_path / "out").status == 0
@@ -115,10 +115,10 @@ def npy(shape: str, descr: str = "'|i1'", fortran: bool = False, data: bytes = b
 
 
 ARRAYS = [
-    (npy("(1099511627776, 1, 8, 8, 1)"), "70,368,744,177,664 bytes; 64 follow"),
-    (npy(f"({'9' * 30}, 1, 8, 8, 1)"), "64 follow"),
-    (npy("(1, 8, 8, 1)", data=bytes(63)), "64 bytes; 63 follow"),
-    (npy("(1, 8, 8, 1)", data=bytes(65)), "64 bytes; 65 follow"),
+    (npy("(1099511627776, 1, 8, 8, 1)"), "70,368,744,177,664 bytes; got 64"),
+    (npy(f"({'9' * 30}, 1, 8, 8, 1)"), "got 64"),
+    (npy("(1, 8, 8, 1)", data=bytes(63)), "64 bytes; got 63"),
+    (npy("(1, 8, 8, 1)", data=bytes(65)), "64 bytes; got 65"),
     (npy("(0, 1, 8, 8, 1)", data=b""), "must hold int8[1,8,8,1], or several stacked"),
     (npy("(8, 8)"), "must hold int8[1,8,8,1]"),
     (npy("()"), "must hold int8[1,8,8,1]"),
@@ -158,8 +158,8 @@ def test_arrays_of_other_orders_are_read(tmp_path: Path) -> None:
     ("compiler", "message"),
     [
         ("gcc -m32 'unclosed", "No closing quotation"),
-        ("/nonexistent", "not on the PATH"),
-        ("/tmp", "not on the PATH"),
+        ("/nonexistent", "not on PATH"),
+        ("/tmp", "not on PATH"),
         ("false", "false failed (1)"),
         ("true", "true must make code for this machine"),
     ],
@@ -176,7 +176,7 @@ def test_a_defect_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     monkeypatch.setattr("microfold.report.inspection.inspect_model", broken)
     result = microfold("inspect", CNN)
     assert result.status == 3
-    assert "a defect of microfold, please report it" in result.err
+    assert "internal error in microfold" in result.err
     assert "RuntimeError" in result.err
     assert "Traceback" not in result.err
     monkeypatch.setenv("MICROFOLD_TRACEBACK", "1")
@@ -185,7 +185,7 @@ def test_a_defect_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 QEMU = {
-    "exit 0": "must write results.bin, but it ended well without",
+    "exit 0": "must write results.bin, but it ended successfully without",
     "kill -9 $$": "ended with status -9",
     "echo rubbish > results.bin": "the simulation must write",
 }

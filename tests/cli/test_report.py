@@ -61,7 +61,7 @@ def test_a_page_of_a_stored_report(tmp_path: Path) -> None:
     printed = json.loads(succeed("report", stored, "-o", tmp_path / "again.html", "--json"))
     assert printed == json.loads(stored.read_text(encoding="utf-8"))
     for option in (["-t", "cortex-m4"], ["--optimize", "size"], ["--what-if"], ["--numerics", "relaxed"]):
-        assert "whose options are what they are" in refuse("report", stored, *option)
+        assert "--what-if and --tradeoffs require a model" in refuse("report", stored, *option)
 
 
 def test_other_builds_and_profiles(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_what_if(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([SINE, "-o", ""], "needs a file's name"),
+        ([SINE, "-o", ""], "must have a file name"),
         ([SINE, "-o", SINE.parent], "is a folder"),
         ([SINE, "--compare", SINE], "must be JSON"),
         ([SINE, "--compare", "missing.json"], "cannot read missing.json"),

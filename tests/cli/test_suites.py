@@ -51,23 +51,23 @@ def test_all_models_targets_and_levels_in_order(folder: Path, tmp_path: Path) ->
 
 def test_what_is_asked_for_must_make_sense(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "needs models" in refuse("verify", "--suite", tmp_path / "empty")
+    assert "must contain .tflite models" in refuse("verify", "--suite", tmp_path / "empty")
     assert "not a folder" in refuse("bench", "--every-model", "--suite", CNN)
-    assert "levels are" in refuse("verify", "--suite", folder, "--levels", "fast")
-    assert "its own models" in refuse("verify", CNN, "--suite", folder)
-    assert "needs a model" in refuse("verify")
+    assert "--levels may contain" in refuse("verify", "--suite", folder, "--levels", "fast")
+    assert "--suite cannot be combined with" in refuse("verify", CNN, "--suite", folder)
+    assert "requires a model" in refuse("verify")
     for target in (",", " , "):
         for command in ("verify", "bench"):
-            assert "--target must have at least one" in refuse(
+            assert "--target must list at least one" in refuse(
                 command, "--suite", folder, "-t", target, *["--every-model"] * (command == "bench")
             )
-    assert "--levels must have at least one" in refuse("verify", "--suite", folder, "--levels", ",")
+    assert "--levels must list at least one" in refuse("verify", "--suite", folder, "--levels", ",")
     assert "nosuch" in refuse("verify", "--suite", folder, "-t", "host,nosuch")
-    assert "--levels must come with --suite" in refuse("bench", CNN, "--levels", "speed")
-    assert "--levels, --cache must come with" in refuse(
+    assert "--levels can only be used with --suite" in refuse("bench", CNN, "--levels", "speed")
+    assert "--levels, --cache can only be used with" in refuse(
         "verify", CNN, "--levels", "size", "--cache", tmp_path
     )
-    assert "--every-model must come with" in refuse("bench", CNN, "--every-model")
+    assert "--every-model requires" in refuse("bench", CNN, "--every-model")
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def test_models_of_one_name_are_told_apart_and_problems_are_named(folder: Path) 
     result = microfold(*words)
     assert "less/a.tflite" in result.out and "more/a.tflite" in result.out
     assert "\nbroken  " in result.out
-    assert result.err == "microfold: left out of the suite, whose models are .tflite: more/b.mf\n"
+    assert result.err == "microfold: a suite uses only .tflite models; skipped: more/b.mf\n"
     reports = json.loads(microfold(*words, "--json").out)
     assert [(report["model"], report["file"]) for report in reports] == [
         ("broken", "broken.tflite"), ("a", "less/a.tflite"), ("a", "more/a.tflite"),

@@ -99,7 +99,7 @@ def test_compilers_take_it(compiler: str, single_file: bool, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("align", [4, 24, 128])
 def test_other_alignments_are_refused(align: int) -> None:
-    with pytest.raises(InputError, match=f"align must be one of 8, 16, 32, 64; it is {align}"):
+    with pytest.raises(InputError, match=f"align must be one of 8, 16, 32, 64; got {align}"):
         Options(align=align)
 
 

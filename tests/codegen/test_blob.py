@@ -184,7 +184,7 @@ def test_the_header_is_as_it_is_described() -> None:
 
 @pytest.mark.parametrize("other", [{"single_file": True}, {"weights_section": ".x"}, {"place": ("a=.x",)}])
 def test_options_that_place_constants_are_refused(other: dict[str, object]) -> None:
-    with pytest.raises(InputError, match="weights in a blob are placed by the firmware: leave"):
+    with pytest.raises(InputError, match="weights=blob cannot be combined with single_file"):
         Options(weights="blob", **other)  # type: ignore[reportArgumentType]
 
 

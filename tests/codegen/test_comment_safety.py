@@ -46,7 +46,7 @@ SAFE = {
     "model.regions.context.name", 'model.regions.context.section("data")',
     "model.regions.arenas[loop.index0].name", 'model.regions.arenas[loop.index0].section("data")',
     # Parts of the arena are called arena, arena_2 …
-    "part", "', ahead of its first row' if model.pushes",
+    "part", "', before its first row' if model.pushes",
     # Names of files and of builds are identifiers.
     "file", "model.shared.name",
     # Numbers of frames and runs.

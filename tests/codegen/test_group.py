@@ -192,10 +192,10 @@ def test_the_same_bytes_each_time() -> None:
 
 def test_names_are_apart() -> None:
     one, two = pair(HOST)
-    with pytest.raises(InputError, match="must have different names; one is that of several"):
+    with pytest.raises(InputError, match="must have different names; several are named one"):
         emit_group(Shared("both", (one, replace(two, name="one"))))
     for name in ("both", "both_kernels", "both_take"):
-        with pytest.raises(InputError, match=f"no model's name may begin .*; {name} does, with both"):
+        with pytest.raises(InputError, match=f"no model's name may start with .*, both; {name} does"):
             emit_group(Shared("both", (one, replace(two, name=name))))
 
 
@@ -232,7 +232,7 @@ def test_what_would_live_from_run_to_run_is_found() -> None:
         (replace(program, outputs=tuple(map(elsewhere, program.outputs))), "the caller"),
         (replace(program, state=(replace(slot, next=elsewhere(slot.next)),)), "the end of the run"),
     ):
-        with pytest.raises(GraphError, match=f"{who} reads .* before anything has written it"):
+        with pytest.raises(GraphError, match=f"{who} reads .* before the run has written it"):
             check_one_run(replace(wrong, arena=arena))
 
 
@@ -297,11 +297,11 @@ def test_how_one_of_them_is_run(io: str, line: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("--taps",), "--taps are compared with one model"),
-        (("--memory", "context"), "--memory context gives each model an arena of its own"),
-        (("--weights", "blob"), "would have to know of kernels"),
-        (("--place", "a=.b"), "--place names a layer of one model"),
-        (("--signature", "x"), "--signature is of one model"),
+        (("--taps",), "--taps applies to a single model"),
+        (("--memory", "context"), "--memory context uses one arena for each model"),
+        (("--weights", "blob"), "does not support kernels that several models share"),
+        (("--place", "a=.b"), "--place applies to a layer of a single model"),
+        (("--signature", "x"), "--signature applies to a single model"),
     ],
 )
 def test_options_of_one_model_are_refused(given: tuple[str, ...], message: str, tmp_path: Path) -> None:

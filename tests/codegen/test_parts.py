@@ -136,16 +136,16 @@ def test_limits(name: str, optimize: str) -> None:
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="for targets that name several memories for data; host names 0"):
+    with pytest.raises(InputError, match="a target with several memories for data; host has 0"):
         compile_graph(graphs.chain(), HOST, PARTS)
-    with pytest.raises(InputError, match="without loops and conditions"):
+    with pytest.raises(InputError, match="does not support loops and conditions"):
         compile_graph(loops.bounded(), having(64), PARTS)
-    with pytest.raises(InputError, match="windows of rows lie in one arena"):
+    with pytest.raises(InputError, match="line buffers require a single arena"):
         Options(memory="parts", io="rows")
-    with pytest.raises(InputError, match="by rows, windows of rows lie in one arena, not in parts of it"):
+    with pytest.raises(InputError, match="by rows, line buffers require a single arena, not several parts"):
         compile_file(MODELS["digits"], having(512), replace(PARTS, ram=8))
     text = refuse("build", MODELS["digits"], MODELS["cnn_int8"], "--memory", "parts", "-o", tmp_path)
-    assert "--memory parts is of one model" in text
+    assert "--memory parts applies to a single model" in text
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang", "arm-none-eabi-gcc"])

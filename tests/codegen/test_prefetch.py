@@ -177,7 +177,7 @@ def test_room_that_there_is_not() -> None:
     plain = digits(HOST).arena.size
     assert needed > plain
     assert digits(having(RAM, QSPI), Options(ram=needed)).arena.size <= needed
-    with pytest.raises(InputError, match="with room for the constants that are prefetched, they have"):
+    with pytest.raises(InputError, match="with room for prefetched constants, they need"):
         digits(having(RAM, QSPI), Options(ram=plain))
     with pytest.raises(InputError, match="the context must fit into one memory"):
         digits(having(replace(RAM, size=needed - 8), QSPI))
@@ -192,7 +192,7 @@ def test_rows_do_not_prefetch() -> None:
         for memories in ((RAM, QSPI), (RAM, QSPI, SMALL)):
             with pytest.raises(InputError) as refused:
                 digits(having(*memories), options)
-            text = f"with layers by rows, nothing is prefetched: leave {way} away, or prefetch of qspi"
+            text = f"with layers by rows, nothing is prefetched: remove {way}, or prefetch of qspi"
             assert text in str(refused.value) and "qspi 1048576" not in str(refused.value)
     with pytest.raises(InputError) as refused:
         digits(having(replace(RAM, size=8), QSPI, ROM), Options(io="rows"))
@@ -203,8 +203,8 @@ def test_rows_do_not_prefetch() -> None:
     ("table", "message"),
     [
         ({"prefetch": 1}, "prefetch must be true or false"),
-        ({"prefetch": True, "use": ["data", "constants"]}, "use must be constants alone"),
-        ({"prefetch": True, "load": "rom"}, "use must be constants alone, without load"),
+        ({"prefetch": True, "use": ["data", "constants"]}, "must have the use constants alone"),
+        ({"prefetch": True, "load": "rom"}, "must have the use constants alone, and no load"),
         ({"size": True}, "size must be a number of bytes"),
     ],
 )
@@ -213,7 +213,7 @@ def test_targets_that_are_refused(table: dict[str, object], message: str) -> Non
     with pytest.raises(TargetError, match=message):
         read_memories({"rom": rom, "qspi": rom | table}, "board.toml")
     loaded = {"size": 9, "cycles": 1, "use": ["constants"], "load": "qspi"}
-    with pytest.raises(TargetError, match="must name a memory that keeps constants itself"):
+    with pytest.raises(TargetError, match="must name a non-volatile memory"):
         read_memories({"fast": loaded, "qspi": rom | {"prefetch": True}}, "board.toml")
 
 

@@ -60,12 +60,15 @@ def test_code_of_a_layer_is_not_part_of_the_run_function(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"place": ("four=.x",)}, r"there is no 'four'; layers are one, two, three"),
-        ({"place_code": ("One=.x",)}, r"there is no 'One'; layers are one, two, three"),
-        ({"place": ("one",)}, r"a placement is LAYER=SECTION, e\.g\. conv1=\.qspi; it is 'one'"),
-        ({"place": ("one=a b",)}, r"a section name has letters.*'a b'"),
-        ({"place": ("one=",)}, r"a section name has letters.*''"),
-        ({"place": ("one=.x", "one=.y")}, r"must give a layer one section; it gives one several"),
+        ({"place": ("four=.x",)}, r"unknown layer 'four'; layers: one, two, three"),
+        ({"place_code": ("One=.x",)}, r"unknown layer 'One'; layers: one, two, three"),
+        (
+            {"place": ("one",)},
+            r"a placement must have the form LAYER=SECTION, e\.g\. conv1=\.qspi; got 'one'",
+        ),
+        ({"place": ("one=a b",)}, r"a section name may have letters.*'a b'"),
+        ({"place": ("one=",)}, r"a section name may have letters.*''"),
+        ({"place": ("one=.x", "one=.y")}, r"must name one section per layer; it names several for one"),
     ],
 )
 def test_what_cannot_be_placed(options: dict[str, Any], message: str) -> None:
@@ -82,9 +85,7 @@ def test_layers_that_share_a_kernel_are_in_one_section() -> None:
     )
     both = [f"{one.name}=.x", f"{other.name}=.x"]
     compile_graph(graph, target.load("host"), Options(place_code=tuple(both)))
-    with pytest.raises(
-        InputError, match=f"share their kernel .*; {one.name} is to be in .x, {other.name} in .y"
-    ):
+    with pytest.raises(InputError, match=f"share their kernel .*; {one.name} is in .x, {other.name} in .y"):
         compile_graph(graph, target.load("host"), Options(place_code=(both[0], f"{other.name}=.y")))
 
 

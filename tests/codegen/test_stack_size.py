@@ -30,8 +30,8 @@ def stated(header: str) -> tuple[int | None, str]:
 @pytest.mark.parametrize(
     ("core", "options", "size", "says"),
     [
-        ("cortex-m4", {}, 224, "read off the machine code"),
-        ("cortex-m4", {"weights": "blob"}, 224, "read off the machine code"),
+        ("cortex-m4", {}, 224, "computed from the machine code"),
+        ("cortex-m4", {"weights": "blob"}, 224, "computed from the machine code"),
         ("cortex-m4", {"taps": True}, STACK_BOUND, "_tap_write"),
         ("host", {}, None, ""),
     ],

@@ -114,28 +114,45 @@ def _names() -> list[str]:
     return ["digits", *(name.removesuffix("_int8") for name in _TINY)]
 
 
-def readme_instructions(figures: Figures) -> str:
-    """One run of each model on each core."""
+def compared_with_tflm(figures: Figures) -> str:
+    """Return the table of the README: our figures and those of TFLM, one inference on a Cortex-M4."""
+    (tflm,) = (peer for peer in load_peers() if peer.name.startswith("TFLM"))
+    kinds = {
+        "instructions": "instructions",
+        "RAM: arena, bytes": "arena",
+        "flash: code, bytes": "code",
+    }
+    head = ["", "", *(name.removesuffix("_int8") for name in _TINY)]
+    lines = [_row(*head), f"|---|---|{'---:|' * len(_TINY)}"]
+    for label, kind in kinds.items():
+        theirs = [tflm.figure(kind, "cortex-m4", model) or 0 for model in _TINY]
+        ours = [figures(f"{model} --target cortex-m4", kind) for model in _TINY]
+        lines += [_row(label, tflm.name, *theirs), _row("", "**microfold**", *ours)]
+    return "\n".join(lines)
+
+
+def instructions_per_core(figures: Figures) -> str:
+    """Return the table of instructions: one run of each model on each core."""
     rows: list[list[object]] = []
     for core in ("m0plus", "m3", "m4", "m4 speed", "m7", "m33", "m55"):
         core, _, level = core.partition(" ")
         options = f" --target cortex-{core}{_SPEED if level else ''}"
         label = f"cortex-{core}{', `--optimize speed`' if level else ''}"
         rows.append([label, *(figures(model + options, "instructions") for model in ("digits", *_TINY))])
-    return _table(["instructions for one run", *_names()], rows)
+    return _table(["instructions of one run", *_names()], rows)
 
 
-def readme_cycles(figures: Figures) -> str:
-    """Cycles of what is executed."""
+def cycles_per_core(figures: Figures) -> str:
+    """Return the table of cycles, estimated from the executed instructions."""
     rows = [
         [core, error, *(figures(f"{model} --target {core}", "cycles") for model in ("digits", *_TINY))]
         for core, error in (("cortex-m4", "5 %"), ("cortex-m7", "30 %"), ("cortex-m55", "20 %"))
     ]
-    return _table(["estimated cycles", "may be off by", *_names()], rows)
+    return _table(["estimated cycles", "error up to", *_names()], rows)
 
 
-def readme_bytes(figures: Figures) -> str:
-    """Sizes on one core."""
+def bytes_on_one_core(figures: Figures) -> str:
+    """Return the table of sizes on a Cortex-M4."""
     kinds = {
         "RAM: arena": "arena",
         "RAM: stack": "stack",
@@ -254,9 +271,10 @@ def limits(figures: Figures) -> str:
 
 # Page, name of the table in it, and what renders it.
 TABLES: Sequence[tuple[str, str, Callable[[Figures], str]]] = (
-    ("README.md", "instructions", readme_instructions),
-    ("README.md", "cycles", readme_cycles),
-    ("README.md", "bytes", readme_bytes),
+    ("README.md", "compared", compared_with_tflm),
+    ("docs/figures.md", "instructions", instructions_per_core),
+    ("docs/figures.md", "cycles", cycles_per_core),
+    ("docs/figures.md", "bytes", bytes_on_one_core),
     ("docs/benchmarks.md", "suite", benchmarks),
     ("docs/sliding.md", "sww", sliding),
     ("docs/rows.md", "inputs", rows_of_inputs),

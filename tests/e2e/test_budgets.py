@@ -157,8 +157,8 @@ def test_what_refusals_say() -> None:
     ram, flash = _allowed(model, core, ram=8), _allowed(model, core, flash=8)
     free = _program(model, core)
     short = (
-        (ram - 8, free.flash, r"must fit \d+ bytes of RAM; .*the flash alone would do"),
-        (_ram(free), flash - 8, r"must fit \d+ bytes of flash; .*the RAM alone would do"),
+        (ram - 8, free.flash, r"must fit \d+ bytes of RAM; .*the flash limit alone can be met"),
+        (_ram(free), flash - 8, r"must fit \d+ bytes of flash; .*the RAM limit alone can be met"),
         (
             ram - 8,
             flash - 8,
@@ -178,7 +178,7 @@ def test_another_io_is_named_where_it_fits() -> None:
     for allowed, named in ((needed(refused.value) - 8, True), (8, False)):
         refusal = _within("digits", "cortex-m4", Options(ram=allowed))
         assert isinstance(refusal, BudgetError)
-        assert ({"io": "caller"} in refusal.remedies) == named == ("or take io=caller" in str(refusal))
+        assert ({"io": "caller"} in refusal.remedies) == named == ("or use io=caller" in str(refusal))
         assert str(refusal).count("must fit") == 1
 
 

@@ -206,7 +206,7 @@ def test_stopped_loops_on_the_host_and_in_the_api() -> None:
     header = emit(program)["unbounded.h"]
     assert "uint32_t unbounded_stopped_loops(const unbounded_context *context);" in header
     assert "stopped" not in emit(compile_graph(loops.bounded(), target.load("host")))["bounded.h"]
-    with pytest.raises(InputError, match=r"max_iterations must be in \[1, 2147483647\]; it is 0"):
+    with pytest.raises(InputError, match=r"max_iterations must be in \[1, 2147483647\]; got 0"):
         Options(max_iterations=0)
 
 
@@ -315,5 +315,5 @@ def test_selection_and_placement_reach_into_loops() -> None:
     placed = emit(compile_file(path, core, Options(place=(f"{inner.name}=.tcm",))))
     assert '".tcm"' in placed["lstm_f32_weights.c"]
     (loop, *_) = fast.layers
-    with pytest.raises(InputError, match="a placement names a layer"):
+    with pytest.raises(InputError, match="a placement names an unknown layer"):
         compile_file(path, core, Options(place=(f"{loop.name}=.tcm",)))

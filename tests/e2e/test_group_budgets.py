@@ -107,7 +107,7 @@ def test_room(unit: int) -> None:
 def test_ram() -> None:
     """From the least that a refusal names up: limits are kept, and more RAM takes no more time."""
     allowed, text = least(ram=400)
-    assert "dscnn_bn_int8 decides" in text and "states of 40" in text
+    assert "dscnn_bn_int8 needs the most" in text and "states of 40" in text
     for short in (allowed - 1, allowed - 60, 8):
         assert least(ram=short)[0] == allowed
     sweep("ram", ram, allowed, ram(build()))
@@ -214,5 +214,5 @@ def test_the_command_line(tmp_path: Path) -> None:
     header = (tmp_path / "cnn_int8.h").read_text(encoding="utf-8")
     assert "--flash=7000 --ram=800" in " ".join(header.replace("\n *", " ").split())
     text = refuse(*arguments, "--ram", 100)
-    assert "must fit 100 bytes of RAM; cnn_int8 decides: the state takes 0" in text
+    assert "must fit 100 bytes of RAM; cnn_int8 needs the most: the state needs 0" in text
     assert "allow " in text

@@ -312,7 +312,7 @@ def test_rows_within_a_run_where_only_they_fit_the_ram(core: str) -> None:
         assert (built.stream is None) == (ram == whole.arena.size)
         result = verify(built, input_sets([b.type for b in built.inputs], 4))
         assert result.exact, result.first_difference
-    with pytest.raises(InputError, match=r"arena found has .* computed by rows, the smallest .*: allow"):
+    with pytest.raises(InputError, match=r"arena found needs .* computed by rows, the smallest .*: allow"):
         compile_graph(graph, target.load(core), Options(io="caller", ram=40))
 
 
@@ -331,7 +331,7 @@ def test_rows_of_an_input_in_the_arena(core: str) -> None:
         assert (built.stream is None) == (limit == whole.arena.size)
         result = verify(built, input_sets([b.type for b in built.inputs], 4))
         assert result.exact, result.first_difference
-    with pytest.raises(InputError, match=r"arena found has .* computed by rows, the smallest .*: allow"):
+    with pytest.raises(InputError, match=r"arena found needs .* computed by rows, the smallest .*: allow"):
         compile_graph(graph, target.load(core), Options(ram=40))
 
 
@@ -485,13 +485,13 @@ int main(void)
 
 
 def test_options_that_need_whole_tensors() -> None:
-    with pytest.raises(InputError, match="leave step away"):
+    with pytest.raises(InputError, match="io=rows cannot be combined with step: "):
         Options(io="rows", step=True)
-    with pytest.raises(InputError, match="which taps copy, are never there: leave taps away"):
+    with pytest.raises(InputError, match="which taps copy, are never in memory; remove"):
         Options(io="rows", taps=True)
     graph = Nets(0).tall()
     steps, taps = Options(ram=3000, step=True), Options(ram=3000, taps=True)
-    for options, reason in ((steps, "no moment for its step"), (taps, "are never there")):
+    for options, reason in ((steps, "cannot be one step"), (taps, "are never in memory")):
         with pytest.raises(InputError, match=f"; by rows, .*{reason}.*: allow "):
             compile_graph(graph, target.load("host"), options)
 
@@ -505,12 +505,12 @@ def test_a_model_without_rows_is_refused() -> None:
     graph = Graph("turned", (image,), (node.output,), (node,), {})
     with pytest.raises(UnsupportedModelError, match="first layers must work by rows; transpose %turned") as e:
         compile_graph(graph, target.load("host"), ROWS)
-    assert "take another io" in str(e.value)
+    assert "choose another io" in str(e.value)
 
 
 def test_a_model_that_is_quantised_dynamically_is_refused() -> None:
     path = Path(__file__).resolve().parents[1] / "models" / "made" / "cnn_aeq_dynwi8.tflite"
-    with pytest.raises(UnsupportedModelError, match="of all rows \\(the model is quantised dynamically\\)"):
+    with pytest.raises(UnsupportedModelError, match="on all rows \\(the model is quantised dynamically\\)"):
         compile_file(path, target.load("host"), ROWS)
 
 

@@ -182,9 +182,9 @@ def test_a_wrong_window_is_seen() -> None:
 
 
 def test_options_that_do_not_go_together() -> None:
-    with pytest.raises(InputError, match="there is nothing to hand in row by row"):
+    with pytest.raises(InputError, match="io=rows cannot be combined with sliding"):
         Options(sliding=1, io="rows")
-    with pytest.raises(InputError, match="give sliding with it"):
+    with pytest.raises(InputError, match="set the axis with sliding"):
         Options(sliding_step=2)
 
 

@@ -165,7 +165,7 @@ def test_what_a_refusal_names_fits() -> None:
     program = compile_graph(graph, target.load("cortex-m4"), Options(io="caller", ram=ram), name="wide")
     assert program.arena.size <= ram
     assert faults(json.loads(to_json(build_report(program, None)))) == []
-    with pytest.raises(InputError, match="computed by rows, the smallest arena found has") as refused:
+    with pytest.raises(InputError, match="computed by rows, the smallest arena found needs") as refused:
         compile_graph(graph, target.load("cortex-m4"), Options(io="arena", ram=8))
     assert needed(refused.value) > ram
 

@@ -61,8 +61,8 @@ def _moved(**offsets: int) -> ModelSpec:
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        (replace(vela.model(), metadata={}), "must have a place in the file's memory plan"),
-        (_moved(extra=-1), "'extra' must have a place in the file's memory plan"),
+        (replace(vela.model(), metadata={}), "must be in the file's memory plan"),
+        (_moved(extra=-1), "'extra' must be in the file's memory plan"),
         (_moved(first=264), "at multiples of 16"),
         (vela.with_operator(vela.model(), custom_options=b"\x02\x04\x01"), "its options must be"),
         (vela.with_operator(vela.model(), inputs=(0, 4, 5, 6, 1, 2)), "its command stream must be constant"),

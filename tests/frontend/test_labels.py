@@ -53,8 +53,8 @@ def test_texts() -> None:
         (b"a\nb\xff", "byte 3 of x.txt is 255: save it as UTF-8"),
         (b"a\n\x1b[2J", "line 2 of x.txt is '\\x1b[2J'"),
         (b"a\nb\0", "line 2 of x.txt"),
-        (b"a\n" + b"b" * 257, "a label may have 256 bytes; line 2 of x.txt has 257"),
-        (b"a\n" * 100_001, "there may be 100,000 labels; x.txt has 100,001"),
+        (b"a\n" + b"b" * 257, "a label can have 256 bytes; line 2 of x.txt has 257"),
+        (b"a\n" * 100_001, "the maximum is 100,000 labels; x.txt has 100,001"),
     ],
 )
 def test_texts_that_are_no_labels(content: bytes, message: str) -> None:
@@ -82,7 +82,7 @@ def test_labels_that_fit_no_output(tmp_path: Path) -> None:
     path = tmp_path / "l.txt"
     path.write_bytes(text(TEN[:9]))
     message = refuse("build", CNN, "-o", tmp_path / "out", "--labels", path)
-    assert "l.txt has 9 labels, the outputs are int8[1,10]: give a label for each score" in message
+    assert "l.txt has 9 labels, the outputs are int8[1,10]: write one label per line" in message
     assert not (tmp_path / "out").exists()
     assert "9 labels" in refuse_as_json("build", CNN, "--labels", path)["error"]
     assert "cannot read" in refuse("build", CNN, "--labels", tmp_path / "none.txt")
@@ -152,7 +152,7 @@ def test_archives_that_cannot_be_trusted_are_ignored(kind: str, tmp_path: Path) 
     assert program.labels_ignored.isprintable() and program.labels_ignored
     if kind == "bomb":
         said = succeed("build", path, "-o", tmp_path)
-        assert "labels of the model are ignored: files of labels may have 4,194,304 bytes" in said
+        assert "labels of the model are ignored: files of labels must have at most 4,194,304 bytes" in said
 
 
 def test_damaged_archives() -> None:
@@ -175,7 +175,9 @@ def test_the_time_of_an_archive_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     """The room for all files together, not for each of them."""
     monkeypatch.setattr(labels, "MAX_BYTES", 100)
     assert labels_of_model(with_files({"label1.txt": b"a" * 60, "label2.txt": b"b" * 40})).files
-    assert "in all" in labels_of_model(with_files({"label1.txt": b"a" * 60, "label2.txt": b"b" * 41})).ignored
+    assert (
+        "in total" in labels_of_model(with_files({"label1.txt": b"a" * 60, "label2.txt": b"b" * 41})).ignored
+    )
 
 
 def test_a_model_without_an_archive() -> None:

@@ -266,5 +266,5 @@ def test_legacy_weights_of_floats_are_refused() -> None:
     w.operator(
         "FULLY_CONNECTED", [w.input((1, 4), "f4"), weights], w.tensor((1, 2), "f4"), "FullyConnectedOptions"
     )
-    with pytest.raises(UnsupportedModelError, match="weights of uint8 need activations of uint8"):
+    with pytest.raises(UnsupportedModelError, match="uint8 weights require uint8 activations"):
         import_model(w.pack())

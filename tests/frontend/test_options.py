@@ -61,7 +61,7 @@ def test_every_enumeration_of_every_operator() -> None:
         ("maxpool3same_int8", "MAX_POOL_2D", "FilterHeight", (-3, 0), "filter sizes must be positive"),
         ("avgpool2_int8", "AVERAGE_POOL_2D", "FilterWidth", (-3, 0), "filter sizes must be positive"),
         ("dw_m2s2_int8", "DEPTHWISE_CONV_2D", "DepthMultiplier", (-1, 1, 3), "depth_multiplier must be 0 or"),
-        ("sslice_int8", "STRIDED_SLICE", "BeginMask", (-1, 1 << 4), "masks must have a bit for each of 4"),
+        ("sslice_int8", "STRIDED_SLICE", "BeginMask", (-1, 1 << 4), "at most a bit for each of 4"),
         ("s2d_f32", "SPACE_TO_DEPTH", "BlockSize", (-1, 0, 3, 1 << 20), "block"),
         ("softmax_f32", "SOFTMAX", "Beta", (0.0, -1.0, float("inf"), float("nan")), "beta must be"),
         ("leaky_relu_f32", "LEAKY_RELU", "Alpha", (float("inf"), float("nan")), "alpha must be a finite"),

@@ -47,7 +47,7 @@ CASES: list[tuple[Build, str]] = [
     ),
     (
         case("EMBEDDING_LOOKUP", lambda w: [given(w, 2, dtype="i4"), known(w, [[1, 2]], dtype="i2")]),
-        "a table of int16 gives the same",
+        "the result must have the type of the table",
     ),
     (
         case("WHERE", lambda w: [given(w, 4, dtype="?")]),
@@ -56,7 +56,7 @@ CASES: list[tuple[Build, str]] = [
     (case("WHERE", lambda w: [known(w, [0, 0])]), "its result has no elements"),
     (
         case("ZEROS_LIKE", lambda w: [given(w, 4, dtype="i4")]),
-        "its result must be int32 as its input is; it is float32",
+        "its result must be int32 like its input; it is float32",
     ),
     (
         case("UNIQUE", lambda w: [known(w, 4, 5)], "UniqueOptions"),
@@ -101,7 +101,7 @@ CASES: list[tuple[Build, str]] = [
     ),
     (
         case("SEGMENT_SUM", lambda w: [given(w, 3, 2), known(w, 0, 2, 2)]),
-        r"segment ids must begin with 0, and go up by 1 or not at all; they are \[0, 2, 2\]",
+        r"segment ids must begin with 0, and increase by 0 or 1; they are \[0, 2, 2\]",
     ),
     (
         case("SEGMENT_SUM", lambda w: [given(w, 3, 2), given(w, 3, dtype="i4")]),

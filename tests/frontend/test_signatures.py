@@ -38,7 +38,7 @@ def test_the_subgraph_of_a_signature(signature: str | None, gives: float) -> Non
 
 
 def test_an_error_lists_the_names() -> None:
-    with pytest.raises(InputError, match="no signature 'third'; its signatures are 'half', 'double'"):
+    with pytest.raises(InputError, match="no signature 'third'; available: 'half', 'double'"):
         import_model(two_signatures(), signature="third")
 
 
@@ -59,7 +59,7 @@ def test_commands_take_it(command: str, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     words[words.index("double")] = "third"
     done = CliRunner().invoke(application(), words)
-    assert "no signature 'third'; its signatures are 'half', 'double'" in str(done.exception)
+    assert "no signature 'third'; available: 'half', 'double'" in str(done.exception)
 
 
 def test_from_python(tmp_path: Path) -> None:

@@ -84,12 +84,12 @@ def test_several_outputs_are_a_tuple() -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ([], "the model takes 1 inputs; 0 given"),
-        ([np.zeros((1, 8, 8, 1), np.int8)] * 2, "the model takes 1 inputs; 2 given"),
-        ([np.zeros((8, 8), np.int8)], r"must be int8\[1,8,8,1\]; given int8\[8, 8\]"),
-        ([np.zeros((1, 8, 8, 1), np.uint8)], r"must be int8\[1,8,8,1\]; given uint8\[1, 8, 8, 1\]"),
-        ([np.zeros((1, 8, 8, 1))], r"must be int8\[1,8,8,1\]; given float64"),
-        ([[1, 2, 3]], r"must be int8\[1,8,8,1\]; given int64\[3\]"),
+        ([], "the model has 1 inputs; got 0"),
+        ([np.zeros((1, 8, 8, 1), np.int8)] * 2, "the model has 1 inputs; got 2"),
+        ([np.zeros((8, 8), np.int8)], r"must be int8\[1,8,8,1\]; got int8\[8, 8\]"),
+        ([np.zeros((1, 8, 8, 1), np.uint8)], r"must be int8\[1,8,8,1\]; got uint8\[1, 8, 8, 1\]"),
+        ([np.zeros((1, 8, 8, 1))], r"must be int8\[1,8,8,1\]; got float64"),
+        ([[1, 2, 3]], r"must be int8\[1,8,8,1\]; got int64\[3\]"),
     ],
 )
 def test_wrong_inputs_are_refused(cnn: Session, arrays: list[Array], message: str) -> None:
@@ -163,7 +163,7 @@ def test_real_numbers(cnn: Session) -> None:
     (port,) = cnn.inputs
     assert port.scale is not None and port.zero_point is not None
     real = np.array([-1.0, 0.0, 0.3, 1.0, 7.0]) * np.ones((8, 1))
-    with pytest.raises(InputError, match=r"shape \[1, 8, 8, 1\]; given \[8, 5\]"):
+    with pytest.raises(InputError, match=r"shape \[1, 8, 8, 1\]; got \[8, 5\]"):
         port.quantize(real)
     assert set(port.quantize(-1.0).reshape(-1)) == {-128} and set(port.quantize(7.0).reshape(-1)) == {127}
     values = np.random.default_rng(1).uniform(0, 1, port.shape)
@@ -255,7 +255,7 @@ def test_no_files_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imag
 
 def test_a_missing_compiler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler -O1")
-    with pytest.raises(ToolError, match="'no-such-compiler' is not on the PATH"):
+    with pytest.raises(ToolError, match="'no-such-compiler' is not on PATH"):
         microfold.compile(CNN)
 
 

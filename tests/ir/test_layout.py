@@ -42,9 +42,9 @@ def test_a_plain_change_is_a_transpose() -> None:
     ("layout", "reason"),
     [
         ("nhwc", "not the outer one|upper-case"),
-        ("NHW4", "a layout is a row of axes"),
+        ("NHW4", "a layout is a sequence of axes"),
         ("NCHW1c", "2 or more"),
-        ("", "a layout is a row of axes"),
+        ("", "a layout is a sequence of axes"),
         ("NHWCC", "names each axis once"),
         ("NHW4c", "the inner part of axis C, but not the outer one"),
         ("NHC", "an image has the axes N, H, W and C"),

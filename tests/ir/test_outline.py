@@ -65,7 +65,7 @@ graph @g(%x: float32[2]) -> (%d, %a) {
 
 def test_what_is_refused() -> None:
     graph = parse(DIAMOND)
-    with pytest.raises(GraphError, match="regions must be convex; of f one is not"):
+    with pytest.raises(GraphError, match="regions must be convex; one of f is not"):
         outline(graph, [region(graph, 0, 1, 3)])
     with pytest.raises(GraphError, match="regions must be disjoint"):
         outline(graph, [region(graph, 0, 1), region(graph, 1)])

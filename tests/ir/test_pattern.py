@@ -92,7 +92,7 @@ def test_optional_operands() -> None:
     assert found.get("b") is None
     assert found.array("b") is None
     assert str(refused(is_op(FullyConnected)(wildcard(), wildcard(), wildcard()), "nobias")) == (
-        "operand bias of fully_connected %nobias must be there; it is absent"
+        "operand bias of fully_connected %nobias must be present; it is absent"
     )
     assert str(refused(is_op(FullyConnected)(wildcard(), wildcard()), "dense")) == (
         "fully_connected %dense must have at most 2 operands; it has 3"
@@ -129,7 +129,7 @@ def test_one_name_is_one_value() -> None:
     assert fits(is_op(Mul).in_any_order(x, is_op("logistic")(x)), "silu")["x"] is GRAPH.inputs[0]
     reason = str(refused(is_op(Add)(x, x), "sum"))
     assert reason == (
-        "operand second of add %sum must be what 'x' stands for elsewhere; "
+        "operand second of add %sum must be the value bound to 'x' elsewhere; "
         "%dense: float32[1,2] is not %c: float32[1]"
     )
 
@@ -299,7 +299,7 @@ def test_all_ways_lead_to_one_parent() -> None:
     assert [node.outputs[0].name for node in found.nodes] == ["p", "a", "b", "c", "y"]
     assert found["x"].name == "x" and found["parent"].name == "p"
     other = match(pattern, ENDS["u"], DIAMOND)
-    assert isinstance(other, Refusal) and "must come from the parent on all ways; %z" in str(other)
+    assert isinstance(other, Refusal) and "must come from the parent on all paths; %z" in str(other)
     two = match(is_op(Mul).dominates(is_op("tanh", Mul), is_op(Add)), ENDS["u"], DIAMOND)
     assert isinstance(two, Refusal) and "must come from one parent; there are" in str(two)
 
@@ -323,7 +323,7 @@ def test_only_used_by() -> None:
     assert isinstance(found, Refusal)
     assert str(found) == "%a must be read by add only; sub %c reads %a: float32[4]"
     found = match(wildcard().only_used_by(Mul), ENDS["y"], DIAMOND)
-    assert isinstance(found, Refusal) and "what leaves the graph reads" in str(found)
+    assert isinstance(found, Refusal) and "a graph output or next state reads" in str(found)
     with pytest.raises(InputError, match="unknown operator"):
         wildcard().only_used_by("nonsense")
 

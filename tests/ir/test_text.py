@@ -151,7 +151,7 @@ def test_elided_data() -> None:
     assert len(text) < 250
     back = parse(text, constants=digests(graph))
     assert to_text(back) == to_text(graph)
-    with pytest.raises(TextFormError, match="is elided; hand it in"):
+    with pytest.raises(TextFormError, match="is elided; pass it"):
         parse(text)
     swapped = dict(zip(digests(graph), reversed(digests(graph).values()), strict=True))
     with pytest.raises(TextFormError, match="expected int32"):
@@ -252,7 +252,7 @@ HEAD = "graph @g(%x: int8[2] q(0.5, 0)) -> (%x) {\n"
         ),
         (
             "%y: int8[2] q(0.5, 0) = clip(%x, %x) {minimum=0, maximum=1}",
-            ":2:1: clip takes 1 operands; 2 given",
+            ":2:1: clip has 1 operands; got 2",
         ),
         (
             "%y: int8[2] q(0.5, 0) = clip(none) {minimum=0, maximum=1}",
@@ -264,11 +264,17 @@ HEAD = "graph @g(%x: int8[2] q(0.5, 0)) -> (%x) {\n"
         ("%y: int8[-2] = add(%x, %x)", ":2:9: extents must not be negative"),
         ("%y: int8[2.5] = add(%x, %x)", ":2:10: expected an integer; found '2.5'"),
         ("%y: int8[1,2] q(0.5, 0) = reshape(%x) {shape=(1, 2.0)}", "expected an integer; found '2.0'"),
-        ("%y: int8[2] q(0.5, 0) = pad(%x) {padding=((0, 0, 0),), fill=0}", "padding takes 2 elements"),
-        ("%y: int8[2] q(0.5, 0) = pad(%x) {padding=((0,),), fill=0}", "padding takes 2 elements here; 1 are"),
+        ("%y: int8[2] q(0.5, 0) = pad(%x) {padding=((0, 0, 0),), fill=0}", "padding has 2 elements"),
+        (
+            "%y: int8[2] q(0.5, 0) = pad(%x) {padding=((0,),), fill=0}",
+            "padding must have 2 elements here; got 1",
+        ),
         ("%k = constant int8[2] [1]", ":2:23: expected 2 elements of int8[2]; found 1"),
-        ("%k = constant int8[2] [1, 200]", ":2:27: '200' is no int8: expected an integer in [-128, 127]"),
-        ("%k = constant bool[1] [1]", "'1' is no bool: expected true or false"),
+        (
+            "%k = constant int8[2] [1, 200]",
+            ":2:27: '200' is not a valid int8: expected an integer in [-128, 127]",
+        ),
+        ("%k = constant bool[1] [1]", "'1' is not a valid bool: expected true or false"),
         ("%k = constant int8[2] 1", ":2:23: expected data: [elements] or dense<…>; found '1'"),
         ("%k = constant int8[2] dense<AQ==>", "expected 2 bytes of int8[2]; found 1"),
         ("%k = constant int8[2] dense<A>", "not base64"),
@@ -290,7 +296,7 @@ def test_errors_say_where_and_what(body: str, message: str) -> None:
 
 def test_subgraphs_do_not_exhaust_the_stack() -> None:
     text = "graph @g() -> () { subgraph @s = " * 3000
-    with pytest.raises(TextFormError, match="subgraphs may stand in each other 32 deep"):
+    with pytest.raises(TextFormError, match="subgraphs can be nested at most 32 deep"):
         parse(text)
 
 

@@ -250,9 +250,9 @@ def test_reasons() -> None:
     x = graphs.int8_input("x", (1, 5, 2, 1))
     pool = make_node(MaxPool2D((1, 1), (1, 1), graphs.NO_PADDING), [x], ["out"], [Step(Softmax(1.0, UNIT))])
     layer = layer_of(Graph("net", (x,), pool.outputs, (pool,)))
-    assert layer_band(layer, (0, 1)) == "its epilogue has softmax, which needs more than the element at hand"
+    assert layer_band(layer, (0, 1)) == "its epilogue has softmax, which needs more than one input element"
     layer = layer_of(graphs.one_node_graph(Concatenate(1), [x, x], {}))
-    assert layer_band(layer, (0, 1)) == "it puts rows behind each other"
+    assert layer_band(layer, (0, 1)) == "it concatenates along the rows"
 
 
 def test_rows_that_would_not_be_aligned() -> None:
@@ -261,7 +261,7 @@ def test_rows_that_would_not_be_aligned() -> None:
     part = _band(layer_of(graphs.one_node_graph(pool, [graphs.int8_input("x", (1, 5, 3, 4))], {})), (1, 2))
     assert unsupported_rows(words, part) is None
     part = _band(layer_of(graphs.one_node_graph(pool, [graphs.int8_input("x", (1, 5, 4, 3))], {})), (1, 2))
-    expected = "rows must start at multiples of 4 bytes; those of %model/layer/out have 9"
+    expected = "rows must be multiples of 4 bytes; rows of %model/layer/out have 9 bytes"
     assert unsupported_rows(words, part) == expected
 
 
@@ -289,4 +289,4 @@ def test_no_bands_of_sums_with_another_tensor() -> None:
     residual = graphs.int8_input("residual", node.output.type.shape)
     total = make_node(node.op, node.inputs, ["total"], [Step(Add(graphs.int8_element()), (residual,))])
     layer = LayerContext(total, graph.constants, target.load("host"))
-    assert layer_band(layer, (0, 1)) == "its epilogue has add, which needs more than the element at hand"
+    assert layer_band(layer, (0, 1)) == "its epilogue has add, which needs more than one input element"

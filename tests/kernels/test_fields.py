@@ -17,7 +17,7 @@ def test_names_are_fields_without_comments() -> None:
 
 def test_comments_of_a_function() -> None:
     assert describe(FIELDS, count="rows") == (Field("count", "rows"), Field("step", "bytes"))
-    with pytest.raises(ValueError, match="declared fields; rows are none"):
+    with pytest.raises(ValueError, match="declared fields; not declared: rows"):
         describe(FIELDS, rows="of pixels")
 
 

@@ -147,7 +147,7 @@ def test_a_program_for_other_solvers(tmp_path: Path) -> None:
     succeed("kernels", model, "-t", "cortex-m4", "--objective", BALANCED, "--ram", "4K", "--dump-model", file)
     assert "layer0_s8_conv2d__dsp_4x2" in file.read_text()
     for path, options, why in (
-        (file, ("--io", "rows"), "kernels of whole tensors"),
+        (file, ("--io", "rows"), "dump_model requires whole tensors"),
         (tmp_path / "choice.txt", ("--objective", FASTEST), "a .lp or .mps file"),
         (tmp_path / "nowhere" / "choice.lp", ("--objective", FASTEST), "No such file"),
     ):

@@ -75,9 +75,9 @@ def test_measured_choices_come_first() -> None:
 
 
 def test_rows_that_are_refused() -> None:
-    with pytest.raises(InputError, match="with io=rows, rows=never asks for whole tensors"):
+    with pytest.raises(InputError, match="with rows=never: rows=never requires whole tensors"):
         Options(io="rows", rows="never")
-    with pytest.raises(InputError, match="by rows, rows=never asks for whole tensors"):
+    with pytest.raises(InputError, match="by rows, rows=never requires whole tensors"):
         build(MADE / "dscnn_bn_int8.tflite", Options(rows="never", ram=512))
 
 

@@ -113,7 +113,7 @@ def test_random_networks(first: int) -> None:
     ("line", "reason"),
     [
         ("%y: float32[1,8,4,2] = transpose(%a) {permutation=(0, 2, 1, 3)}", "no rule"),
-        ("%y: float32[1,4,16,2] = concatenate(%a, %x) {axis=2}", "columns behind each other"),
+        ("%y: float32[1,4,16,2] = concatenate(%a, %x) {axis=2}", "concatenates along the columns"),
     ],
 )
 def test_refused(line: str, reason: str) -> None:

@@ -100,13 +100,13 @@ def test_what_is_broadcast_over_columns_is_read_whole() -> None:
 @pytest.mark.parametrize(
     ("op", "operands", "columns", "reason"),
     [
-        (Concatenate(2), [_image(1, 4, 4, 2), _image(1, 4, 4, 2)], (0, 2), "columns behind each other"),
-        (PAD, [_image(1, 4, 3, 1)], (4, 5), "nothing but padding"),
+        (Concatenate(2), [_image(1, 4, 4, 2), _image(1, 4, 4, 2)], (0, 2), "concatenates along the columns"),
+        (PAD, [_image(1, 4, 3, 1)], (4, 5), "only padding"),
         (
             Conv2D((1, 1), (1, 1), ((0, 0), (4, 0)), F32),
             [_image(1, 4, 4, 1), _image(1, 2, 2, 1)],
             (0, 2),
-            "nothing but padding",
+            "only padding",
         ),
         (StridedSlice((0, 0, 0, 0), (1, 2, 2, 1), (1, 1, 1, 1)), [_image(1, 4, 4, 1)], (0, 1), "no rule"),
         (Add(F32), [_image(2, 4, 4, 1), _image(2, 4, 4, 1)], (0, 1), "must be an image"),
@@ -115,7 +115,7 @@ def test_what_is_broadcast_over_columns_is_read_whole() -> None:
             Concatenate(3),
             [TensorType(DType.INT8, (1, 2, 2, 2), Quant((1.0, 2.0), (0, 0), 2))] * 2,
             (0, 1),
-            "scales run along the columns",
+            "scales of an operand vary along its columns",
         ),
     ],
 )

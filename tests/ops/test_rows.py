@@ -130,18 +130,18 @@ SCALED_ROWS = TensorType(DType.INT8, (1, 4, 2, 2), Quant((1.0, 2.0, 3.0, 4.0), (
 @pytest.mark.parametrize(
     ("op", "operands", "reason"),
     [
-        (CONV, [_image(2, 8, 9, 2), _image(3, 3, 3, 2)], "rows are those of one image; its result has 2"),
+        (CONV, [_image(2, 8, 9, 2), _image(3, 3, 3, 2)], "rows must be those of one image; its result has 2"),
         (Add(F32), [_image(4, 4), _image(4, 4)], "its result must be an image"),
         (Mean((2, 3), False, F32), [_image(1, 4, 8, 4)], "its result must be an image"),
-        (ReduceMax((0, 1), True), [_image(1, 4, 8, 4)], "it takes all rows together"),
-        (Concatenate(1), [_image(1, 2, 2, 1), _image(1, 3, 2, 1)], "it puts rows behind each other"),
-        (Transpose((0, 2, 1, 3)), [_image(1, 4, 4, 2)], "it makes rows of another axis"),
+        (ReduceMax((0, 1), True), [_image(1, 4, 8, 4)], "it reduces all rows together"),
+        (Concatenate(1), [_image(1, 2, 2, 1), _image(1, 3, 2, 1)], "it concatenates along the rows"),
+        (Transpose((0, 2, 1, 3)), [_image(1, 4, 4, 2)], "its rows come from another axis"),
         (Cumsum(1, False, False), [_image(1, 4, 4, 2)], "it computes along the rows"),
         (LayerNorm(1, 0.1), [_image(1, 4, 4, 2), *2 * [_image(4, 4, 2)]], "it computes along the rows"),
-        (Dequantize(), [SCALED_ROWS], "scales run along the rows"),
+        (Dequantize(), [SCALED_ROWS], "scales of an operand vary along its rows"),
         (StridedSlice((1, 0, 0, 0), (1, 4, 3, 1), (1,) * 4), [_image(2, 4, 3, 1)], "it reads float32[2,4"),
         (AVERAGE, [_image(1, 4, 4, 1)], "average fewer rows"),
-        (ResizeNearestNeighbor((2, 3), False, False), [_image(1, 4, 3, 1)], "resized by themselves"),
+        (ResizeNearestNeighbor((2, 3), False, False), [_image(1, 4, 3, 1)], "resized separately"),
         (replace(CONV, layout="NCHW"), [_image(1, 2, 8, 9), _image(3, 3, 3, 2)], "its layout is NCHW"),
         (BatchMatmul(False, False, F32), [_image(1, 2, 4, 4), _image(1, 2, 4, 4)], "not compute images"),
     ],
@@ -153,5 +153,5 @@ def test_reasons(op: Op, operands: list[TensorType], reason: str) -> None:
 
 
 def test_rows_must_be_there() -> None:
-    with pytest.raises(ValueError, match=r"rows must lie in \[0, 8\); they are 7 to 9"):
+    with pytest.raises(ValueError, match=r"rows must be in \[0, 8\); they are 7 to 9"):
         band(MaxPool2D((1, 1), (1, 1), ((0, 0), (0, 0))), [_image(1, 8, 8, 1)], (7, 9))

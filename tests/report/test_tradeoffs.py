@@ -65,4 +65,4 @@ def test_page(tmp_path: Path) -> None:
 
 
 def test_levels_and_budgets_are_its_own() -> None:
-    assert "leave them away" in refuse("tradeoffs", CNN, "--ram", "9000")
+    assert "remove them" in refuse("tradeoffs", CNN, "--ram", "9000")

@@ -248,9 +248,9 @@ def test_model_larger_than_the_board_has_a_hint(cortex_m4: Core):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ((), "has 1 inputs; call 0 gives 0"),
-        ((INPUT[:5],), "32 elements of int8; call 0 gives 5"),
-        ((INPUT.astype(np.int16),), "gives 32 of int16"),
+        ((), "has 1 inputs; call 0 has 0"),
+        ((INPUT[:5],), "32 elements of int8; call 0 has 5"),
+        ((INPUT.astype(np.int16),), "has 32 of int16"),
     ],
 )
 def test_inputs_that_do_not_fit(call: tuple, message: str):
@@ -261,10 +261,10 @@ def test_inputs_that_do_not_fit(call: tuple, message: str):
 @pytest.mark.parametrize(
     ("kept", "message"),
     [
-        ((), "needs arm-none-eabi-gcc, which is not on PATH; install the package gcc-arm-none-eabi"),
+        ((), "requires arm-none-eabi-gcc, which is not on PATH: install the package gcc-arm-none-eabi"),
         (
             ("arm-none-eabi-gcc",),
-            "needs qemu-system-arm, which is not on PATH; install the package qemu-system-arm",
+            "requires qemu-system-arm, which is not on PATH: install the package qemu-system-arm",
         ),
     ],
 )
@@ -280,5 +280,5 @@ def test_missing_tool_is_named(
 
 
 def test_unknown_board():
-    with pytest.raises(TargetError, match="its board is 'mps2'"):
+    with pytest.raises(TargetError, match="it is 'mps2'"):
         find("mps2")

@@ -96,7 +96,7 @@ def test_library_in_arm_code_is_refused(simulation_tools: None, tmp_path: Path) 
     flags = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=soft", "-Wl,-n")
     found = compile_object(ARM_COMPILER, flags, tmp_path, "a.c")
     link(ARM_COMPILER, flags, tmp_path, [found], "a.ld", "a.elf")
-    with pytest.raises(ToolError, match="libraries for Thumb instructions"):
+    with pytest.raises(ToolError, match="libraries must consist of Thumb instructions"):
         link(ARM_COMPILER, ("-mfloat-abi=hard", *flags), tmp_path, [found], "a.ld", "a.elf")
 
 

@@ -33,9 +33,9 @@ def test_a_simulated_core(tmp_path: Path) -> None:
 
 def test_what_is_asked_for_must_make_sense(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
-    assert "needs a model" in refuse("tune", "--database", path)
-    assert "either a model or --export" in refuse("tune", CNN, "--export", "--database", path)
-    assert "there is none" in refuse("tune", "--export", "--database", path)
-    assert "a model of its cycles" in refuse("tune", CNN, "-t", "host", "--database", path)
+    assert "requires a model" in refuse("tune", "--database", path)
+    assert "either the model or --export" in refuse("tune", CNN, "--export", "--database", path)
+    assert "does not exist" in refuse("tune", "--export", "--database", path)
+    assert "a cycle model of the core" in refuse("tune", CNN, "-t", "host", "--database", path)
     path.write_bytes(b"nothing" * 1000)
-    assert "delete this one" in refuse("tune", CNN, "--database", path)
+    assert "delete it and measure again" in refuse("tune", CNN, "--database", path)

@@ -95,7 +95,7 @@ def test_a_scheduler_that_is_lost_ends_the_work(tmp_path: Path) -> None:
         results = work.results()
         assert next(results).result is not None
         os.killpg(process.pid, signal.SIGKILL)
-        with pytest.raises(ExecutorLost, match="cannot be reached any more"):
+        with pytest.raises(ExecutorLost, match="can no longer be reached"):
             list(results)
         executor.close()
     finally:

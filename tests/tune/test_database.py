@@ -127,10 +127,10 @@ def test_boards_are_told_apart(tmp_path: Path) -> None:
     assert build(path).measured_on == "nucleo@80000000/warm"  # rather than the simulated one
     assert build(path, board="simulated").measured_on == "simulated"
     store(path, replace(BOARD, clock=4_000_000), keys[0])
-    with pytest.raises(InputError, match=r"nucleo@4000000/warm.*name one with --board"):
+    with pytest.raises(InputError, match=r"nucleo@4000000/warm.*choose one with --board"):
         build(path)
     assert build(path, board="nucleo@80000000").layers[0].measured_cycles == 100
-    with pytest.raises(InputError, match=r"measured on disco for a build for cortex-m4, balanced"):
+    with pytest.raises(InputError, match=r"measurements from disco for a build for cortex-m4, balanced"):
         build(path, board="disco")
 
 
@@ -146,7 +146,7 @@ def test_what_is_no_database(tmp_path: Path) -> None:
         message = refuse("build", CNN, "-t", "cortex-m4", "-o", tmp_path, "--database", path)
         assert str(path) in message
         assert len(message.splitlines()) == 1
-    assert "there is none" in refuse("kernels", CNN, "--database", tmp_path / "none.db")
+    assert "does not exist" in refuse("kernels", CNN, "--database", tmp_path / "none.db")
     assert "--database" in refuse("kernels", CNN, "--board", "nucleo")
 
 
@@ -257,7 +257,7 @@ def test_a_database_that_does_not_apply_is_not_passed_over(
         assert result.status == 0
         assert result.err == (
             f"microfold: no record in {path} applies to a build for {build}; it has some for cortex-m4, "
-            "balanced, nucleo@80000000/warm: kernels are chosen by estimates\n"
+            "balanced, nucleo@80000000/warm: kernels are selected by estimates\n"
         )
     assert microfold("kernels", CNN, "-t", "cortex-m4", "--database", path).err == ""
 

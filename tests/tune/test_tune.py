@@ -240,9 +240,9 @@ def test_budgets_hold_throughout(tmp_path: Path) -> None:
         # The same layer by rows has other kinds.
         known = [each.variant for each in database.records(setting) if each.layer == layer.key]
     assert {*known} == {variant for variant, size in sizes.items() if size <= budget}
-    too_large = {v: f"arena and state would take {n} bytes of RAM, over {budget}" for v, n in sizes.items()}
+    too_large = {v: f"arena and state need {n} bytes of RAM; the limit is {budget}" for v, n in sizes.items()}
     assert {f"{v}: {too_large[v]}" for v, size in sizes.items() if size > budget} <= {*tuning.left_out}
-    assert all("bytes of RAM, over" in reason for reason in tuning.left_out)
+    assert all("bytes of RAM; the limit is" in reason for reason in tuning.left_out)
 
 
 def test_the_most_promising_come_first() -> None:
@@ -279,7 +279,7 @@ def test_only_some_layers(tmp_path: Path) -> None:
     others = [(layer.key, layer.chosen) for layer in compiled.layers.values() if layer.key not in tuned]
     assert {pair for pair in known if pair[0] not in tuned} >= {*others}
     assert len(known) > len(compiled.layers)
-    with pytest.raises(InputError, match="there is no layer or operator 'nope'; layers are conv2d_1, "):
+    with pytest.raises(InputError, match="unknown layer or operator 'nope'; layers: conv2d_1, "):
         tune(tmp_path / "b.db", of, layers=("nope",))
 
 

@@ -90,8 +90,8 @@ def test_calls_add_up_where_they_are() -> None:
         ({"f": "blx r3\nbx lr"}, "calls a function by its address"),
         ({"f": "bx r3"}, "goes to a function by its address"),
         ({"f": "ldr.w pc, [r3]"}, "jumps by an address"),
-        ({"f": "bl 0 <f-0x8000>\nbx lr"}, "where no code is"),
-        ({"f": "sub sp, sp, r3\nbx lr"}, "by what r3 holds"),
+        ({"f": "bl 0 <f-0x8000>\nbx lr"}, "which has no code"),
+        ({"f": "sub sp, sp, r3\nbx lr"}, "by the content of r3"),
         ({"f": "mov sp, r7\nbx lr"}, "moves the stack pointer"),
         ({"f": "push {r4}\nb.n 8000 <f>"}, "in a loop"),
     ],
@@ -199,8 +199,8 @@ def test_without_a_disassembler_there_is_no_bound(tmp_path: Path, monkeypatch: p
 
 def test_what_no_compiler_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for script, message in (
-        ("exit 0", "ended well without"),
-        ("echo no >&2; exit 1", "must suit its features"),
+        ("exit 0", "ended successfully without"),
+        ("echo no >&2; exit 1", "must match its features"),
     ):
         (tmp_path / ARM_COMPILER).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / ARM_COMPILER).chmod(0o755)

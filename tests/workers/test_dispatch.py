@@ -100,7 +100,7 @@ def test_processes_do_the_work_and_their_deaths_are_repeated(tmp_path: Path) -> 
         found = {done.task: done for done in dying.results()}
         assert found[1].result == 1
         assert found[13].result is None
-        assert found[13].problem == "the process that did it has died, 3 times"
+        assert found[13].problem == "the worker process has died, 3 times"
 
         wrong = Dispatcher(executor, failing, ["a"])
         wrong.add([7])

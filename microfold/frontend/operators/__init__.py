@@ -1,4 +1,4 @@
-"""One short function per TFLite operator; importing the package registers them all."""
+"""Importer functions, one per TFLite operator. Importing the package registers all of them."""
 
 from importlib import import_module
 from pkgutil import walk_packages

@@ -1,4 +1,4 @@
-"""BATCH_MATMUL."""
+"""Importer of BATCH_MATMUL."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def batch_matmul(context: OperatorContext) -> None:
 
 
 def _widened(context: OperatorContext, value: Value) -> Value:
-    """The same numbers in int16."""
+    """Return an int8 value as int16, with the same integers."""
     element = ElementType(DType.INT16, value.type.quant)
     array = context.known(1)
     if array is not None:
@@ -49,7 +49,7 @@ def _widened(context: OperatorContext, value: Value) -> Value:
 
 
 def _by_columns(context: OperatorContext, adj_x: bool, adj_y: bool) -> None:
-    """Times one matrix that has a scale for each column: a fully connected layer."""
+    """Import a product with a constant matrix that has one scale per column, as a fully connected layer."""
     rows, turned = _layer_operands(context, adj_x, adj_y)
     second = context.input(1).type
     assert second.quant is not None
@@ -64,7 +64,7 @@ def _by_columns(context: OperatorContext, adj_x: bool, adj_y: bool) -> None:
 
 
 def _hybrid(context: OperatorContext, adj_x: bool, adj_y: bool, *, asymmetric: bool) -> None:
-    """Rows of float32, each quantised by itself, times one matrix of int8: a fully connected layer."""
+    """Import a product of float32 rows, quantised separately at run time, and a constant int8 matrix."""
     second = context.input(1)
     if second.type.quant is None or second.type.quant.axis is not None:
         raise Unsupported("its int8 operand must have one scale", "quantise it per tensor")
@@ -76,7 +76,7 @@ def _hybrid(context: OperatorContext, adj_x: bool, adj_y: bool, *, asymmetric: b
 
 
 def _layer_operands(context: OperatorContext, adj_x: bool, adj_y: bool) -> tuple[Value, Value]:
-    """The first operand, in rows, and the second one, a constant, as weights of a fully connected layer."""
+    """Return the first operand in rows, and the constant second one as weights of a fully connected layer."""
     first, second = context.input(0), context.input(1)
     matrix = context.constant(1, "weights")
     if matrix.ndim < 2 or math.prod(matrix.shape[:-2]) != 1:
@@ -103,14 +103,12 @@ def _flat(context: OperatorContext, rows: Value) -> Value:
 
 
 def _finish_layer(context: OperatorContext, product: Value, rows: Value) -> None:
-    """A layer's rows, in the batches of the operands."""
     leading = np.broadcast_shapes(rows.type.shape[:-2], context.input(1).type.shape[:-2])
     shape = (*leading, rows.type.shape[-2], product.type.shape[-1])
     context.finish(*context.emit(Reshape(shape), product))
 
 
 def _swapped(context: OperatorContext, x: Value) -> Value:
-    """The value with its last two axes exchanged."""
     rank = x.type.rank
     (result,) = context.emit(
         Transpose((*range(rank - 2), rank - 1, rank - 2)), x, names=[f"{x.name}_transposed"]

@@ -1,7 +1,7 @@
-"""TFLM's custom operator CIRCULAR_BUFFER: what a streaming network remembers of its last inputs.
+"""Importer of TFLM's custom operator CIRCULAR_BUFFER, which stores the last inputs of a streaming network.
 
-Facts about it: https://github.com/tensorflow/tflite-micro/blob/main/tensorflow/lite/micro/kernels/circular_buffer_common.cc
-and circular_buffer.cc beside it.
+Source: https://github.com/tensorflow/tflite-micro/blob/main/tensorflow/lite/micro/kernels/circular_buffer_common.cc
+and circular_buffer.cc in the same folder.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _INT32 = TensorType(DType.INT32, ())
 
 @imports("CUSTOM CIRCULAR_BUFFER")
 def circular_buffer(context: OperatorContext) -> None:
-    """The buffer moves by a slot in every call that gets here, and takes the input in as its newest one.
+    """Shift the buffer by one slot in every run that reaches it, and store the input in the newest slot.
 
-    What follows it is to run once in `cycles_max` calls only. It is computed in every call; but what it keeps
-    for the next one changes in those calls only.
+    In TFLM, later operators run only once in `cycles_max` runs. Here they run every time, but their state
+    changes only in those runs.
     """
     x, result = context.input(0), context.declared_type()
     fits = x.type.rank == result.rank == 4 and x.type.shape == (1, 1, *result.shape[2:])
     if not fits or result.shape[0] != 1 or x.type.element != result.element or x.type.dtype is not DType.INT8:
         raise Unsupported(
-            f"needs int8 [1,1,W,C] in [1,N,W,C], quantised alike; they are {x.type} and {result}"
+            f"it must be int8 [1,1,W,C] in [1,N,W,C], quantised alike; they are {x.type} and {result}"
         )
     if len(context.raw.outputs) != 1:
         raise Unsupported(f"it must have 1 output; it has {len(context.raw.outputs)}")
@@ -55,7 +55,7 @@ def circular_buffer(context: OperatorContext) -> None:
 
 
 def _run_once_in(context: OperatorContext, cycles: int) -> None:
-    """From here on, state changes in every `cycles`-th call only of those that get here."""
+    """Let later operators change their state only in every `cycles`-th run that reaches this point."""
     name, scope = context.name(), context.scope
     counter = context.state(f"{name}_calls", _INT32)
     one, zero, last = (
@@ -73,14 +73,14 @@ def _run_once_in(context: OperatorContext, cycles: int) -> None:
 
 
 def _cycles(context: OperatorContext, result: TensorType) -> int:
-    """How often what follows runs: once in so many calls."""
+    """Return n if later operators run once in n runs."""
     data = context.raw.custom_options()
     cycles = _first_integer(data) if data else 0
     if cycles > MAX_INTEGER:
         raise Unsupported(f"cycles_max must be at most {MAX_INTEGER}; it is {cycles}")
     if cycles > 0:
         return cycles
-    # Left open, it is what the streaming networks have that TFLM was made for.
+    # If the file leaves it open, TFLM uses rules made for certain streaming networks.
     scope = context.scope
     scope.open_cycles += 1
     _, slots, width, channels = result.shape
@@ -91,11 +91,11 @@ def _cycles(context: OperatorContext, result: TensorType) -> int:
 
 
 def _first_integer(data: bytes) -> int:
-    """The first value of a flexbuffer's map: options are read by their place in it."""
+    """Return the first value of a flexbuffer map. TFLM reads these options by position."""
     try:
         root: Any = flexbuffers.GetRoot(bytearray(data))
         return int(root.AsMap.Values[0].AsInt)
     except Exception as error:
         raise Unsupported(
-            f"its options must be a flexbuffer's map with cycles_max; they are {data!r}"
+            f"its options must be a flexbuffer map with cycles_max; they are {data!r}"
         ) from error

@@ -1,4 +1,4 @@
-"""CONV_3D and CONV_3D_TRANSPOSE of float32: convolutions of images with the channels of several slices."""
+"""Importers of float32 CONV_3D and CONV_3D_TRANSPOSE, as 2-D convolutions over stacked depth slices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from microfold.ops.window import Pair, same_padding
 
 @imports("CONV_3D")
 def conv_3d(context: OperatorContext) -> None:
-    """Of each depth of the result, the slices under its window, side by side along the channels."""
+    """For each output depth, concatenate the slices in its window along the channels."""
     options = context.required_options("Conv3DOptions")
     x, filters = _volume(context, 0), _filters(context, 1)
     depth, *window = filters.shape[:3]
@@ -49,12 +49,12 @@ def conv_3d(context: OperatorContext) -> None:
 
 @imports("CONV_3D_TRANSPOSE")
 def conv_3d_transpose(context: OperatorContext) -> None:
-    """Along the depth, a convolution by the turned filter, of slices with zeros between them."""
+    """Along the depth, convolve with the reversed filter, over slices with zeros between them."""
     options = context.required_options("Conv3DOptions")
     shape, filters, x = context.result_shape(0, "output shape"), _filters(context, 1), _volume(context, 2)
     depth, *window = filters.shape[:3]
     if len(shape) != 5 or filters.shape[4] != x.type.shape[4]:
-        raise Unsupported(f"shape {list(shape)}, filter {list(filters.shape)} and {x.type} do not fit")
+        raise Unsupported(f"shape {list(shape)}, filter {list(filters.shape)} and {x.type} do not match")
     if any(
         int(n) != 1 for n in (options.DilationDFactor(), options.DilationHFactor(), options.DilationWFactor())
     ):
@@ -80,7 +80,7 @@ def conv_3d_transpose(context: OperatorContext) -> None:
 def _volume(context: OperatorContext, index: int) -> Value:
     x = context.input(index)
     if x.type.rank != 5 or x.type.dtype is not DType.FLOAT32:
-        raise Unsupported(f"needs float32 [N,D,H,W,C]; its input is {x.type}")
+        raise Unsupported(f"its input must be float32 [N,D,H,W,C]; it is {x.type}")
     return x
 
 
@@ -92,7 +92,6 @@ def _filters(context: OperatorContext, index: int) -> Array:
 
 
 def _padded(context: OperatorContext, x: Value, pair: Pair) -> Value:
-    """Slices of zeros in front and behind."""
     if pair == (0, 0):
         return x
     padding = ((0, 0), pair, (0, 0), (0, 0), (0, 0))
@@ -100,7 +99,6 @@ def _padded(context: OperatorContext, x: Value, pair: Pair) -> Value:
 
 
 def _spread(context: OperatorContext, x: Value, step: int) -> Value:
-    """Slices of zeros between the slices, `step` from one to the next; some behind the last one."""
     if step == 1:
         return x
     batch, depth, *rest = x.type.shape
@@ -112,7 +110,7 @@ def _spread(context: OperatorContext, x: Value, step: int) -> Value:
 
 
 def _stacked(context: OperatorContext, x: Value, starts: list[int], step: int, count: int) -> Value:
-    """Images [N * count, H, W, starts * C]: of each result's depth, the slices from these starts on."""
+    """Return images [N * count, H, W, starts * C]: for each output depth, the slices in its window."""
     name = context.name()
     batch, _, height, width, channels = x.type.shape
     size, strides = (batch, count, height, width, channels), (1, step, 1, 1, 1)
@@ -134,7 +132,7 @@ def _finish(
     depth: int,
     options: Any,
 ) -> None:
-    """The convolution of the images, as slices again."""
+    """Convolve the images, and reshape the result to slices."""
     name = context.name()
     filters = context.add_constant(np.ascontiguousarray(weights), f"{name}_filters")
     (result,) = context.emit(op, image, filters, bias, names=[f"{name}_convolved"])

@@ -1,4 +1,4 @@
-"""Convolutions: CONV_2D, DEPTHWISE_CONV_2D, TRANSPOSE_CONV."""
+"""Importers of CONV_2D, DEPTHWISE_CONV_2D and TRANSPOSE_CONV."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ def conv_2d(context: OperatorContext) -> None:
 
 @imports("DEPTHWISE_CONV_2D")
 def depthwise_conv_2d(context: OperatorContext) -> None:
-    """The shapes decide on the depth multiplier, as in LiteRT. TFLM takes the file's field, which must agree
-    where it says anything: it is 0 at times."""
+    """Derive the depth multiplier from the shapes, as LiteRT does.
+
+    TFLM reads it from the file. That field must be equal or 0, which some files have.
+    """
     options = context.required_options("DepthwiseConv2DOptions")
     multiplier = int(options.DepthMultiplier())
     shapes = (context.input(0).type, context.input(1).type)
@@ -79,9 +81,10 @@ def _hybrid(
     x: Value,
     weights: Value,
 ) -> Value:
-    """The result of a convolution that quantises its images, each by itself.
+    """Return the result of a convolution that quantises each image separately at run time.
 
-    LiteRT does not ask the file whether that is asymmetric: it is, but where all filters have one scale.
+    LiteRT ignores the file's field for asymmetric quantisation. The quantisation is symmetric only for a
+    CONV_2D without groups whose filters all have the same scale.
     """
     if op is DepthwiseConv2D:
         values, steps = quantized(context, x, asymmetric=True)
@@ -107,7 +110,7 @@ def transpose_conv(context: OperatorContext) -> None:
     strides = strides_of(options)
     offset = (0, 0)
     if options.Padding() != tflite.Padding.VALID:
-        # What the forward convolution of the output would be padded by before.
+        # Padding before the image in the forward convolution of the output.
         vertical, horizontal = (
             same_padding(shape[1 + i], weights.type.shape[1 + i], strides[i])[0] for i in range(2)
         )
@@ -120,17 +123,17 @@ def transpose_conv(context: OperatorContext) -> None:
     bias = with_bias_type(context, context.optional(3), x, weights.type.shape[0], options)
     (result,) = context.emit(op, x, weights, bias)
     if result.type.shape != shape:
-        raise Unsupported(f"its result is {result.type}; the output shape says {list(shape)}")
+        raise Unsupported(f"its result must match the output shape, {list(shape)}; it is {result.type}")
     context.finish_activated(result, int(options.FusedActivationFunction()))
 
 
 def _hybrid_transposed(
     context: OperatorContext, shape: tuple[Pair, Pair, Pair], x: Value, weights: Value
 ) -> Value:
-    """A convolution by mirrored filters, of an image with zeros between its pixels.
+    """Return the result as a convolution with mirrored filters, over an image with zeros between its pixels.
 
     Args:
-        shape: strides, what is left out in front, and the extents of the result.
+        shape: strides, rows and columns cropped at the start, and the extents of the result.
     """
     strides, offset, size = shape
     array = context.constant(1, "filter")[:, ::-1, ::-1]

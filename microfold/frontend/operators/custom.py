@@ -1,4 +1,4 @@
-"""Custom operators."""
+"""Importer of the custom operator ethos-u."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from microfold.ir.types import DType, TensorType
 from microfold.ops.external.ethos_u import EthosU
 
 _ETHOS_U = "CUSTOM ethos-u"
-# What Vela writes: the number 1 as a flexbuffer.
+# Options that Vela writes: the number 1 as a flexbuffer.
 _ETHOS_U_OPTIONS = b"\x01\x04\x01"
-# Weights (there may be none), arena and fast scratch; then follow the inputs proper.
+# Indices of weights (optional), arena, fast scratch, and the first of the model's inputs.
 _WEIGHTS, _ARENA, _FAST, _FIRST = 1, 2, 3, 4
 
 
 @imports(_ETHOS_U, scratch=(_WEIGHTS, _ARENA, _FAST))
 def ethos_u(context: OperatorContext) -> None:
-    """What Vela has compiled for an Ethos-U.
+    """Import a command stream that Vela has compiled for an Ethos-U.
 
-    The order of the inputs:
+    Order of the inputs:
     https://github.com/tensorflow/tflite-micro/blob/main/tensorflow/lite/micro/kernels/ethos_u/ethosu.cc
     """
     if context.raw.custom_options() != _ETHOS_U_OPTIONS:
@@ -62,10 +62,10 @@ def _size(tensor: RawTensor) -> int:
 
 
 def _offset(tensor: RawTensor, arena: RawTensor) -> int:
-    """Where the command stream looks for a tensor: bytes from the start of its arena."""
+    """Return the offset of a tensor from the start of the command stream's arena, in bytes."""
     if tensor.arena_offset is None or arena.arena_offset is None:
         raise Unsupported(
-            f"{tensor.name!r} must have a place in the file's memory plan (metadata OfflineMemoryAllocation)",
-            "give the file as Vela has written it",
+            f"{tensor.name!r} must be in the file's memory plan (metadata OfflineMemoryAllocation)",
+            "pass the file as Vela has written it",
         )
     return tensor.arena_offset - arena.arena_offset

@@ -1,4 +1,4 @@
-"""TFLM's custom operator that decompresses constants: they are decoded when the model is compiled."""
+"""Importer of TFLM_DECODE, TFLM's custom operator that decompresses constants, at compile time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from microfold.ir.types import Array, ElementType
 
 @imports("CUSTOM TFLM_DECODE")
 def decode(context: OperatorContext) -> None:
-    """For each output two constants: what is encoded, and what tells how to read it."""
+    """Decode the constants of all outputs. Each output has two inputs: encoded data and ancillary data."""
     outputs = context.raw.outputs
     if context.input_count != 2 * len(outputs):
         raise Unsupported(f"it must have two inputs for each output; it has {context.input_count}")

@@ -1,6 +1,6 @@
-"""The custom operator that ends detectors of the SSD kind.
+"""Importer of TFLite_Detection_PostProcess, the last operator of SSD detectors.
 
-Facts about it: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/kernels/detection_postprocess.cc
+Source: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/kernels/detection_postprocess.cc
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from microfold.ir.types import DType
 from microfold.ops.detection_postprocess import DetectionPostprocess
 from microfold.ops.elementwise.conversions.dequantize import Dequantize
 
-# What the references take where the options do not say.
+# Default in the references.
 _PER_CLASS = 100
 
 _INTEGERS = ("num_classes", "max_detections", "max_classes_per_detection")
@@ -25,9 +25,9 @@ _REALS = ("nms_score_threshold", "nms_iou_threshold", "y_scale", "x_scale", "h_s
 
 @imports("CUSTOM TFLite_Detection_PostProcess")
 def detection_postprocess(context: OperatorContext) -> None:
-    """Encodings and scores as they are; anchors, which are few bytes, as float32."""
+    """Import the operator. Quantised anchors, which are small, become float32."""
     options = _options(context.raw.custom_options())
-    with np.errstate(over="ignore"):  # the operator refuses what is not finite
+    with np.errstate(over="ignore"):  # the operator rejects infinities
         score, overlap, *scales = (float(np.float32(options[name])) for name in _REALS)
     op = DetectionPostprocess(
         *(int(options[name]) for name in _INTEGERS),
@@ -47,12 +47,11 @@ def detection_postprocess(context: OperatorContext) -> None:
 
 
 def _options(data: bytes) -> dict[str, Any]:
-    """The map of a flexbuffer."""
     try:
         value: Any = flexbuffers.Loads(bytearray(data))
         options = {str(name): field for name, field in value.items() if isinstance(field, bool | int | float)}
     except Exception as error:
-        raise Unsupported(f"its options must be a flexbuffer's map; they are {data[:64]!r}") from error
+        raise Unsupported(f"its options must be a flexbuffer map; they are {data[:64]!r}") from error
     missing = [name for name in (*_INTEGERS, *_REALS) if name not in options]
     if missing:
         raise Unsupported(f"its options must have {', '.join(missing)}; they are {options}")

@@ -1,4 +1,4 @@
-"""FULLY_CONNECTED."""
+"""Importer of FULLY_CONNECTED."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def fully_connected(context: OperatorContext) -> None:
     check_legacy_weights(context)
     legacy = context.raw_type(1) is DType.UINT8
     if legacy and context.raw_type(0) is not DType.UINT8:
-        raise Unsupported(f"weights of uint8 need activations of uint8; they are {x.type}")
+        raise Unsupported(f"uint8 weights require uint8 activations; they are {x.type}")
     if options.WeightsFormat() != tflite.FullyConnectedOptionsWeightsFormat.DEFAULT:
         raise Unsupported("only the default weights format is supported")
     if weights.type.rank != 2:
         raise Unsupported(f"its weights must have rank 2; they are {weights.type}")
     units, depth = weights.type.shape
     if depth == 0 or x.type.size % depth:
-        raise Unsupported(f"the input {x.type} does not divide into rows of {depth}")
+        raise Unsupported(f"the input must divide into rows of {depth} elements; it is {x.type}")
     batch = x.type.size // depth
     if x.type.shape != (batch, depth):
         (x,) = context.emit(Reshape((batch, depth)), x, names=[f"{x.name}_rows"])
@@ -41,8 +41,8 @@ def fully_connected(context: OperatorContext) -> None:
         result = _blockwise(context, x, weights, *blocks)
         if options.FusedActivationFunction() != tflite.ActivationFunctionType.NONE:
             raise Unsupported(
-                "its weights are quantised by blocks, and it has a fused activation, which LiteRT leaves out",
-                "make the activation an operator of its own, or quantise the weights per channel",
+                "its weights are quantised by blocks, and LiteRT then ignores its fused activation",
+                "make the activation a separate operator, or quantise the weights per channel",
             )
     elif is_hybrid(x, weights):
         values, steps = quantized(context, x, asymmetric=bool(options.AsymmetricQuantizeInputs()))
@@ -60,9 +60,9 @@ def fully_connected(context: OperatorContext) -> None:
 
 
 def _blockwise(context: OperatorContext, x: Value, weights: Value, scales: Array, length: int) -> Value:
-    """A layer whose weights have a scale for each block; LiteRT always quantises its rows asymmetrically."""
+    """Emit a layer with block-wise weights. LiteRT always quantises its input rows asymmetrically."""
     if not is_hybrid(x, weights):
-        raise Unsupported(f"block-wise weights need float32 activations; they are {x.type}")
+        raise Unsupported(f"block-wise weights require float32 activations; they are {x.type}")
     values, steps = quantized(context, x, asymmetric=True)
     bias = bias_of(context, 2, weights.type.shape[0])
     factors = context.add_constant(scales, f"{weights.name}_scales")

@@ -1,7 +1,7 @@
-"""Operators whose results are known when the model is compiled: RANK, RANGE, WHERE …
+"""Importers of operators whose results are known at compile time: RANK, RANGE, WHERE …
 
-They depend on shapes or constants. What they would give of values that the model computes has a shape that
-depends on those values, and is refused.
+The results depend on shapes or constants. For computed inputs, the shape of the result would depend on their
+values, so the operators are rejected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from microfold.ops.movement.pad import Pad
 
 
 def _finish_constant(context: OperatorContext, *arrays: Array) -> None:
-    """The outputs are these constants."""
     if any(array.size == 0 for array in arrays):
         raise Unsupported("its result has no elements")
     context.finish(*(context.add_constant(a, context.name(i)) for i, a in enumerate(arrays)))
@@ -33,17 +32,17 @@ def rank(context: OperatorContext) -> None:
 
 @imports("ZEROS_LIKE")
 def zeros_like(context: OperatorContext) -> None:
-    """Zeros as they are stored, whatever the zero point is."""
+    """Return stored zeros, regardless of the zero point."""
     x, out = context.input(0), context.element()
     if x.type.dtype is not out.dtype:
-        raise Unsupported(f"its result must be {x.type.dtype.value} as its input is; it is {out.dtype.value}")
+        raise Unsupported(f"its result must be {x.type.dtype.value} like its input; it is {out.dtype.value}")
     zero = context.add_constant(np.zeros((), out.dtype.numpy), f"{context.name()}_zero", out)
     context.finish(*context.emit(BroadcastTo(x.type.shape), zero))
 
 
 @imports("RANGE")
 def range_(context: OperatorContext) -> None:
-    """Each number is the one before it and the step, in their own type."""
+    """Add the step to the previous number, in the type of the numbers."""
     limits: list[Array] = []
     for index, what in enumerate(("start", "limit", "delta")):
         array = context.constant(index, what)
@@ -67,13 +66,13 @@ def range_(context: OperatorContext) -> None:
 
 
 def _range_length(start: Array, limit: Array, delta: Array) -> int:
-    """Return how many numbers there are before the limit, as LiteRT counts them.
+    """Return the number of elements of a range, computed as in LiteRT.
 
-    The span and the quotient of floats are float32. Integers are counted exactly: their span must fit their
+    For floats, span and quotient are float32. For integers, the count is exact, and the span must fit the
     type.
 
     Raises:
-        Unsupported: delta does not lead from start to limit, or the references' arithmetic overflows.
+        Unsupported: delta does not lead from start to limit, or the arithmetic of the references overflows.
     """
     rule = f"delta must lead from start to limit; they are {delta}, {start} and {limit}"
     if start.dtype.kind == "f":
@@ -93,7 +92,7 @@ def _range_length(start: Array, limit: Array, delta: Array) -> int:
 
 @imports("WHERE")
 def where(context: OperatorContext) -> None:
-    """The positions of what is not zero; their number is the result's shape."""
+    """Return the indices of all non-zero elements [n, rank]."""
     condition = context.constant(0, "condition")
     if condition.ndim == 0:
         raise Unsupported("its condition must have an axis; it is a scalar")
@@ -102,7 +101,7 @@ def where(context: OperatorContext) -> None:
 
 @imports("UNIQUE")
 def unique(context: OperatorContext) -> None:
-    """The distinct elements in the order of their first, and for each element its place among them."""
+    """Return the distinct elements by first occurrence, and the index into them for each element."""
     context.required_options("UniqueOptions")
     x, array = context.input(0), context.constant(0, "input")
     context.require_same_quantization(x)
@@ -120,10 +119,10 @@ def unique(context: OperatorContext) -> None:
 
 @imports("BROADCAST_ARGS")
 def broadcast_args(context: OperatorContext) -> None:
-    """The shape that two shapes broadcast to: along each axis, the one that is not 1.
+    """Return the shape to which two shapes broadcast: along each axis, the extent that is not 1.
 
-    Shapes that the model computes are numbers as others are; whether they broadcast is not checked, where the
-    references end the run with an error.
+    For computed shapes, the generated code does not check whether they broadcast. The references stop the run
+    with an error if they do not.
     """
     first, second = context.input(0), context.input(1)
     for shape in (first, second):
@@ -142,7 +141,6 @@ def broadcast_args(context: OperatorContext) -> None:
 
 
 def _with_ones(context: OperatorContext, shape: Value, length: int) -> Value:
-    """Extents of 1 in front of a shape, until it has so many."""
     before = length - shape.type.size
     if before == 0:
         return shape

@@ -1,4 +1,4 @@
-"""NON_MAX_SUPPRESSION_V4 and NON_MAX_SUPPRESSION_V5."""
+"""Importers of NON_MAX_SUPPRESSION_V4 and NON_MAX_SUPPRESSION_V5."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NUMBERS = ("limit", "overlap_threshold", "score_threshold", "sigma")
 
 @imports("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
 def non_max_suppression(context: OperatorContext) -> None:
-    """Results have as many rows as the constant limit says; where it is computed, as the file declares."""
+    """Import the operator. The constant limit, or else the shape in the file, is the number of rows."""
     soft = context.raw.name.endswith("V5")
     if context.known(2) is None:
         (size,) = context.static_shape("max_output_size", 1)
@@ -31,7 +31,6 @@ def non_max_suppression(context: OperatorContext) -> None:
 
 
 def _number(context: OperatorContext, index: int, what: str) -> Value:
-    """An input that is one number, under the shape of a scalar."""
     value = context.input(index)
     if value.type.size != 1:
         raise Unsupported(f"input {index} must be one number; it is {value.type}")

@@ -1,4 +1,4 @@
-"""Softmax and norms: SOFTMAX, LOG_SOFTMAX, L2_NORMALIZATION, LOCAL_RESPONSE_NORMALIZATION."""
+"""Importers of SOFTMAX, LOG_SOFTMAX, L2_NORMALIZATION and LOCAL_RESPONSE_NORMALIZATION."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ def l2_normalization(context: OperatorContext) -> None:
 
 @imports("LOCAL_RESPONSE_NORMALIZATION")
 def local_response_normalization(context: OperatorContext) -> None:
-    """``x * (bias + alpha * sum of the squares of neighbouring channels) ** -beta``.
+    """Compute ``x * (bias + alpha * sum of the squares of neighbouring channels) ** -beta``.
 
-    The sums are those of a convolution along the channels.
+    A convolution along the channels computes the sums.
     """
     options = context.required_options("LocalResponseNormalizationOptions")
     x, name, element = image(context), context.name(), ElementType(DType.FLOAT32)
     radius, shape = int(options.Radius()), image(context).type.shape
     bias, alpha, beta = (float(n) for n in (options.Bias(), options.Alpha(), options.Beta()))
     if x.type.dtype is not DType.FLOAT32:
-        raise Unsupported(f"needs float32; its input is {x.type}")
+        raise Unsupported(f"its input must be float32; it is {x.type}")
     if radius < 0 or not all(map(math.isfinite, (bias, alpha, beta))):
         raise Unsupported(
             "the radius must not be negative, and bias, alpha and beta must be finite; they are "
             f"{radius}, {bias}, {alpha} and {beta}"
         )
-    radius = min(radius, shape[3] - 1)  # no neighbours are further away
+    radius = min(radius, shape[3] - 1)  # the most distant neighbours
     width = 2 * radius + 1
     filters = context.add_constant(np.full((1, 1, width, 1), alpha, np.float32), f"{name}_alpha")
     exponent = context.add_constant(np.array(-beta, np.float32), f"{name}_exponent")

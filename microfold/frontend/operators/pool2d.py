@@ -1,4 +1,4 @@
-"""Pooling: AVERAGE_POOL_2D, MAX_POOL_2D, L2_POOL_2D."""
+"""Importers of AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def max_pool_2d(context: OperatorContext) -> None:
 
 @imports("L2_POOL_2D")
 def l2_pool_2d(context: OperatorContext) -> None:
-    """The root of the mean of the squares."""
+    """Compute the square root of the mean of the squares."""
     x, name, element = image(context), context.name(), ElementType(DType.FLOAT32)
     if x.type.dtype is not DType.FLOAT32:
-        raise Unsupported(f"needs float32; its input is {x.type}")
+        raise Unsupported(f"its input must be float32; it is {x.type}")
     (squares,) = context.emit(Unary("square", element), x, names=[f"{name}_squares"])
     (means,) = context.emit(_pool_of(context, AveragePool2D, squares), squares, names=[f"{name}_means"])
     (result,) = context.emit(Unary("sqrt", element), means)
@@ -43,7 +43,6 @@ def _pool(context: OperatorContext, op: type[AveragePool2D] | type[MaxPool2D]) -
 def _pool_of(
     context: OperatorContext, op: type[AveragePool2D] | type[MaxPool2D], x: Value
 ) -> AveragePool2D | MaxPool2D:
-    """What the options say of a pool over an image."""
     options = context.required_options("Pool2DOptions")
     size = positive("filter sizes", int(options.FilterHeight()), int(options.FilterWidth()))
     strides = strides_of(options)

@@ -1,4 +1,4 @@
-"""Operators that reduce over axes: MEAN, SUM, REDUCE_MAX, TOPK_V2 …"""
+"""Importers of reductions over axes: MEAN, SUM, REDUCE_MAX, TOPK_V2 …"""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def _reduction(context: OperatorContext) -> tuple[Value, tuple[int, ...], bool]:
 
 
 def _axes_by_shape(context: OperatorContext, x: Value, keep_dims: bool) -> tuple[int, ...]:
-    """Axes that the model computes: those that lead to the shape that the file has for the result.
+    """Derive axes that the model computes from the shape of the result in the file.
 
     Raises:
-        Unsupported: others do, too; axes of extent 1 do not count, which nothing is reduced along.
+        Unsupported: the shape does not determine the axes. Axes of extent 1 are ignored, because reducing
+            along them has no effect.
     """
     shape, extents = context.static_shape("axes", len(context.declared_shape())), x.type.shape
     found: list[tuple[int, ...]] = []
@@ -44,8 +45,8 @@ def _axes_by_shape(context: OperatorContext, x: Value, keep_dims: bool) -> tuple
                 found.append(axes)
     if len({tuple(axis for axis in axes if extents[axis] > 1) for axes in found}) != 1:
         raise Unsupported(
-            f"its axes are computed by the model, so that the shape of its result must tell them; "
-            f"{list(shape)} may be what {found} leave of {x.type}",
+            f"its axes are computed by the model, so the shape of its result must determine them; "
+            f"{list(shape)} can result from {found} of {x.type}",
             "export the model with constant axes",
         )
     return found[0]
@@ -59,7 +60,7 @@ def mean(context: OperatorContext) -> None:
 
 @imports("SUM")
 def sum_(context: OperatorContext) -> None:
-    """Of truth values, whether any is true, as in LiteRT."""
+    """Compute sums; for bool, whether any element is true, as in LiteRT."""
     x, axes, keep_dims = _reduction(context)
     if x.type.dtype is DType.BOOL:
         context.finish(*context.emit(ReduceMax(axes, keep_dims), x))
@@ -83,7 +84,7 @@ def reduce_min(context: OperatorContext) -> None:
 
 @imports("REDUCE_PROD")
 def reduce_prod(context: OperatorContext) -> None:
-    """Of truth values, whether all are true, as in LiteRT."""
+    """Compute products; for bool, whether all elements are true, as in LiteRT."""
     x, axes, keep_dims = _reduction(context)
     if x.type.dtype in QUANTIZED:
         context.finish(*context.emit(QuantizedReduceProd(axes, keep_dims, context.element()), x))
@@ -94,14 +95,14 @@ def reduce_prod(context: OperatorContext) -> None:
 
 @imports("REDUCE_ALL")
 def reduce_all(context: OperatorContext) -> None:
-    """The smallest of truth values."""
+    """Compute the minimum of bool elements."""
     x, axes, keep_dims = _of_truth_values(context)
     context.finish(*context.emit(ReduceMin(axes, keep_dims), x))
 
 
 @imports("REDUCE_ANY")
 def reduce_any(context: OperatorContext) -> None:
-    """The largest of truth values."""
+    """Compute the maximum of bool elements."""
     x, axes, keep_dims = _of_truth_values(context)
     context.finish(*context.emit(ReduceMax(axes, keep_dims), x))
 
@@ -157,7 +158,9 @@ def _arg_extremum(context: OperatorContext, op: type[ArgMax] | type[ArgMin]) -> 
     if context.known(1) is None:
         axes = _axes_by_shape(context, x, keep_dims=False)
         if len(axes) != 1:
-            raise Unsupported(f"its axis must be one; the shape of its result tells {list(axes)} of {x.type}")
+            raise Unsupported(
+                f"it must have one axis; from the shape of its result, they are {list(axes)} of {x.type}"
+            )
         (axis,) = axes
     else:
         (axis,) = one(context.integers(1, "axis"), "axis")

@@ -1,4 +1,4 @@
-"""STABLEHLO_REDUCE_WINDOW: windows over any axes, reduced by a function that is a subgraph of the file."""
+"""Importer of STABLEHLO_REDUCE_WINDOW: windows over any axes, reduced by a function in a subgraph."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from microfold.ops.pool2d import MaxPool2D
 
 @imports("STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM")
 def function(context: OperatorContext) -> None:
-    """Of plain numbers: what LiteRT does with scales is not known."""
+    """Import a function of plain numbers. LiteRT does not define it for quantised values."""
     first, second, out = context.input(0), context.input(1), context.element()
     if any(quant is not None for quant in (first.type.quant, second.type.quant, out.quant)):
         raise Unsupported(f"quantised values are not supported; they are {first.type} and {second.type}")
@@ -33,19 +33,19 @@ def function(context: OperatorContext) -> None:
 
 @imports("STABLEHLO_REDUCE_WINDOW")
 def reduce_window(context: OperatorContext) -> None:
-    """One axis after the other, by as many slices as a window has elements there.
+    """Reduce along one axis after the other, with one slice for each element of the window.
 
-    The functions are associative and commutative, but for what floats round. The initial value counts once,
-    and stands for the padding and for what dilation puts between elements.
+    The functions are associative and commutative, except for rounding of floats. The initial value is applied
+    once, and is also the value of padding and of elements inserted by dilation.
     """
     options = context.raw.newer_options("StablehloReduceWindowOptions")
     if options is None or len(context.raw.inputs) != 2:
-        raise Unsupported("needs its options, one operand and its initial value", "export the model again")
+        raise Unsupported("it must have options, an operand and an initial value", "export the model again")
     x, start = context.input(0), context.constant(1, "initial value")
     context.require_same_quantization(x)
     if x.type.quant is not None or start.size != 1 or start.dtype != x.type.dtype.numpy:
         raise Unsupported(
-            f"needs plain numbers and one initial value of their type; they are {x.type} and "
+            f"it must have plain numbers and an initial value of the same type; they are {x.type} and "
             f"{context.input(1).type}"
         )
     window, strides, base, dilations = (
@@ -74,7 +74,6 @@ def reduce_window(context: OperatorContext) -> None:
 
 
 def _neutral(op: Op, dtype: DType) -> float:
-    """What makes no difference to the function."""
     low, high = (-math.inf, math.inf) if dtype.is_float else dtype.range
     return (
         0 if isinstance(op, Add) else 1 if isinstance(op, Mul) else low if isinstance(op, Maximum) else high
@@ -82,7 +81,7 @@ def _neutral(op: Op, dtype: DType) -> float:
 
 
 def _numbers(options: object, field: str, count: int, default: int = 1) -> tuple[int, ...]:
-    """A list of the options, which may be missing."""
+    """Return a list in the options, or the default values if it is missing."""
     length = int(getattr(options, f"{field}Length")())
     if length not in (0, count):
         raise Unsupported(f"{field} must have {count} numbers; it has {length}")
@@ -93,7 +92,6 @@ def _numbers(options: object, field: str, count: int, default: int = 1) -> tuple
 
 
 def _body(context: OperatorContext, index: int, scalars: Sequence[Value]) -> Op:
-    """The function of two elements that a window is reduced by."""
     graph = context.scope.enter(index, scalars).graph
     node = graph.nodes[0] if len(graph.nodes) == 1 else None
     if (
@@ -114,7 +112,6 @@ def _max_pool(
     strides: tuple[int, ...],
     padding: tuple[tuple[int, int], ...],
 ) -> MaxPool2D | None:
-    """The pool that it is, if it is one of images."""
     if not isinstance(op, Maximum) or x.type.dtype is not DType.FLOAT32 or start != -math.inf:
         return None
     outer = x.type.rank == 4 and all((window[k], strides[k], *padding[k]) == (1, 1, 0, 0) for k in (0, 3))
@@ -124,12 +121,14 @@ def _max_pool(
 
 
 def _along(context: OperatorContext, op: Op, x: Value, axis: int, window: tuple[int, int, int]) -> Value:
-    """Windows along one axis: of so many elements, from so many to the next, so far apart."""
+    """Reduce windows along one axis. `window` is the size, the stride and the dilation."""
     count, stride, dilation = window
     reach = (count - 1) * dilation + 1
     shape, name = x.type.shape, f"{context.name()}_axis{axis}"
     if shape[axis] < reach:
-        raise Unsupported(f"windows must fit; along axis {axis} they reach over {reach} of {shape[axis]}")
+        raise Unsupported(
+            f"windows must fit the input; along axis {axis} they span {reach} of {shape[axis]} elements"
+        )
     if (count, stride) == (1, 1):
         return x
     size = (*shape[:axis], (shape[axis] - reach) // stride + 1, *shape[axis + 1 :])

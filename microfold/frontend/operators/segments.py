@@ -1,4 +1,4 @@
-"""Reductions of slices that have the same number: SEGMENT_SUM, UNSORTED_SEGMENT_SUM …"""
+"""Importers of reductions of slices with equal segment ids: SEGMENT_SUM, UNSORTED_SEGMENT_SUM …"""
 
 from __future__ import annotations
 
@@ -25,21 +25,19 @@ from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 
 def _require_plain(x: Value) -> None:
     if x.type.dtype not in (DType.INT32, DType.FLOAT32):
-        raise Unsupported(f"needs int32 or float32; its input is {x.type}")
+        raise Unsupported(f"its input must be int32 or float32; it is {x.type}")
 
 
 @imports("SEGMENT_SUM")
 def segment_sum(context: OperatorContext) -> None:
-    """Sums of neighbouring slices."""
+    """Compute the sums of adjacent slices with equal ids."""
     x, name = context.input(0), context.name()
     segments = context.integers(1, "segment ids")
     _require_plain(x)
     if x.type.rank < 1 or not segments or len(segments) != x.type.shape[0]:
-        raise Unsupported(f"needs a segment id for each slice of {x.type}; there are {len(segments)}")
+        raise Unsupported(f"each slice of {x.type} must have a segment id; it has {len(segments)} ids")
     if segments[0] != 0 or not all(b - a in (0, 1) for a, b in pairwise(segments)):
-        raise Unsupported(
-            f"segment ids must begin with 0, and go up by 1 or not at all; they are {list(segments)}"
-        )
+        raise Unsupported(f"segment ids must begin with 0, and increase by 0 or 1; they are {list(segments)}")
     rest = x.type.shape[1:]
     parts: list[Value] = []
     for segment in range(segments[-1] + 1):
@@ -52,7 +50,7 @@ def segment_sum(context: OperatorContext) -> None:
 
 @imports("UNSORTED_SEGMENT_SUM")
 def unsorted_segment_sum(context: OperatorContext) -> None:
-    """Slices with a number below 0 are left out."""
+    """Compute the sums of slices with equal ids. Slices with a negative id are ignored."""
     x, segments, count, rest = _unsorted(context)
     (positions,) = context.emit(
         Reshape((*segments.type.shape, 1)), segments, names=[f"{context.name()}_positions"]
@@ -60,7 +58,7 @@ def unsorted_segment_sum(context: OperatorContext) -> None:
     context.finish(*context.emit(ScatterNd((count, *rest)), positions, x))
 
 
-# What reduces the slices of a segment, and the result where there are none.
+# Reduction of the slices of a segment, and the result of an empty segment.
 _REDUCTIONS: dict[str, tuple[Callable[[tuple[int, ...], bool], Op], Callable[[DType], float]]] = {
     "UNSORTED_SEGMENT_MAX": (ReduceMax, lambda dtype: _limits(dtype)[0]),
     "UNSORTED_SEGMENT_MIN": (ReduceMin, lambda dtype: _limits(dtype)[1]),
@@ -77,7 +75,7 @@ def _limits(dtype: DType) -> tuple[float, float]:
 
 @imports(*_REDUCTIONS)
 def unsorted_segments(context: OperatorContext) -> None:
-    """The slices of each segment are gathered and reduced."""
+    """Gather and reduce the slices of each segment."""
     x, segments, count, rest = _unsorted(context)
     numbers, name = np.array(context.integers(1, "segment ids")), context.name()
     reduction, empty = _REDUCTIONS[context.raw.name]
@@ -96,7 +94,7 @@ def unsorted_segments(context: OperatorContext) -> None:
 
 
 def _unsorted(context: OperatorContext) -> tuple[Value, Value, int, tuple[int, ...]]:
-    """Values, the number of the segment of each slice, how many segments there are, and a slice's shape."""
+    """Return the values, the segment id of each slice, the number of segments, and a slice's shape."""
     x, segments = context.input(0), context.input(1)
     rank = segments.type.rank
     if context.known(2) is None:
@@ -105,7 +103,7 @@ def _unsorted(context: OperatorContext) -> tuple[Value, Value, int, tuple[int, .
         (count,) = one(context.shape(2, "number of segments"), "number of segments")
     _require_plain(x)
     if rank < 1 or x.type.shape[:rank] != segments.type.shape or not math.prod(segments.type.shape):
-        raise Unsupported(f"needs a segment id for each slice of {x.type}; the ids are {segments.type}")
+        raise Unsupported(f"each slice of {x.type} must have a segment id; the ids are {segments.type}")
     numbers = context.known(1)
     if numbers is not None and int(numbers.max()) >= count:
         raise Unsupported(f"segment ids must be less than {count}; the largest is {int(numbers.max())}")

@@ -1,1 +1,1 @@
-"""Products of two computed matrices."""
+"""Kernels for products of two computed matrices."""

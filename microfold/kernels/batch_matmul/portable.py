@@ -1,4 +1,4 @@
-"""Products of two computed matrices in portable C; also fully connected layers with computed weights."""
+"""Products of two computed matrices in portable C, also for fully connected layers with computed weights."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.support.frozen import frozen
 
-# Loops over batches, at most.
+# Maximum number of loops over batches.
 LOOPS = 3
 
 
 @frozen
 class _Product:
-    """``out[b, m, n] = sum over k of first[b, m, k] * second[b, k, n]``; strides in elements.
+    """Loops and strides of ``out[b, m, n] = sum over k of first[b, m, k] * second[b, k, n]``.
 
     Attributes:
-        loops: over batches: (size, first's step, second's step).
+        loops: loops over batches, outermost first: (size, first's step, second's step), steps in elements.
+        rows, columns, depth: numbers of values of m, n and k.
+        first_strides, second_strides: steps along the last two axes of each operand, in elements.
     """
 
     loops: list[tuple[int, ...]]
@@ -54,24 +56,24 @@ def _product(first: TensorType, second: TensorType, out: TensorType, turns: tupl
 
 
 class _Matmul(Kernel):
-    """Dot products, one after the other; the elements of each operand are a constant step apart.
+    """Base class of products that compute one dot product after the other, for operands with any strides.
 
-    `loops` are three records over the batches (size, first's step, second's step); an operand that is
-    broadcast has steps of 0.
+    The constant `loops` has three records over the batches (size, first's step, second's step). An operand
+    that is broadcast has steps of 0.
 
     Class attributes:
-        dtype: of the operands.
+        dtype: element type of both operands.
     """
 
     dtype: ClassVar[DType]
     fields = declare(
-        Field("loops", "over batches; first, second: steps in the operands"),
+        Field("loops", "loops over batches; first, second: steps in the operands"),
         "rows",
         "columns",
         "depth",
-        Field("first_row", "steps from one row of the first operand to the next, and along it"),
+        Field("first_row", "first operand: step from row to row, then step along a row"),
         "first_step",
-        Field("second_step", "along a column of the second operand, and from one column to the next"),
+        Field("second_step", "second operand: step along a column, then step from column to column"),
         "second_column",
         "first_zero_point",
         "second_zero_point",
@@ -92,10 +94,10 @@ class _Matmul(Kernel):
                 f"it needs {self.dtype.value} operands; they are {first.dtype.value} and {second.dtype.value}"
             )
         if layer.present(2):
-            return "it adds no bias"
+            return "it does not support a bias"
         product = self.product(layer)
         if len(product.loops) > LOOPS:
-            return "its operands broadcast along too many axes in turn"
+            return "its operands broadcast along too many alternating axes"
         if self.dtype is DType.INT8 and product.depth >= 1 << 15:
             return f"sums of {product.depth} products might overflow"
         if second.quant is not None and second.quant.axis is not None:
@@ -133,7 +135,7 @@ class _Matmul(Kernel):
 
 
 class _MatmulFloat(_Matmul):
-    """float32: products are added one by one, without a bias."""
+    """Products of float32 matrices, summed one by one; without a bias."""
 
     dtype = DType.FLOAT32
 
@@ -143,7 +145,7 @@ class _MatmulFloat(_Matmul):
 
 
 class _MatmulQuantized(_Matmul):
-    """Base of products of centred elements, requantised by one multiplier for all columns."""
+    """Base class of products of centred elements, requantised by one multiplier for all columns."""
 
     def multiplier(self, layer: LayerContext) -> Multiplier:
         first, second = (v.type.quant for v in layer.node.operands[:2])
@@ -162,10 +164,10 @@ class _MatmulQuantized(_Matmul):
 
 
 class MatmulInt8(_MatmulQuantized):
-    """int8 operands, centred at their zero points, and sums of int32.
+    """Products of int8 matrices, centred at their zero points, with int32 accumulators.
 
-    `scale` is one record: (bias, multiplier, addend, shift). Less than 2^15 products of at most 255^2 fit 32
-    bits, and `plan_requantization` proves the form for all such sums.
+    The constant `scale` is one record: (bias, multiplier, addend, shift). Fewer than 2^15 products of at most
+    255^2 fit 32 bits, and `plan_requantization` proves the form for all these sums.
     """
 
     dtype = DType.INT8
@@ -182,10 +184,10 @@ class MatmulInt8(_MatmulQuantized):
 
 
 class MatmulInt16(_MatmulQuantized):
-    """int16 operands and sums of 64 bits.
+    """Products of int16 matrices, with 64-bit accumulators.
 
-    `scale` is one record: (0, multiplier of 16 bits, 0, shift), with the reference's single rounding
-    (`wide_record`); `supports` checks that the shift is one it can do.
+    The constant `scale` is one record: (0, multiplier of 16 bits, 0, shift), with the reference's single
+    rounding (`wide_record`). `supports` checks that the form can apply the shift.
     """
 
     dtype = DType.INT16
@@ -205,7 +207,7 @@ class MatmulInt16(_MatmulQuantized):
 
 @register
 class BatchMatmulFloat(_MatmulFloat):
-    """Batches of products of float32 matrices, either of which may be transposed."""
+    """Batch matrix multiplication of float32, in which either operand may be transposed."""
 
     name = "f32_batch_matmul__c"
     op = BatchMatmul
@@ -213,7 +215,7 @@ class BatchMatmulFloat(_MatmulFloat):
 
 @register
 class FullyConnectedFloatMatmul(_MatmulFloat):
-    """A fully connected layer of float32 with computed weights: the second operand is transposed."""
+    """Fully connected layer of float32 with computed weights: the second operand is transposed."""
 
     name = "f32_fully_connected__c_matmul"
     op = FullyConnected
@@ -221,7 +223,7 @@ class FullyConnectedFloatMatmul(_MatmulFloat):
 
 @register
 class BatchMatmulInt8(MatmulInt8):
-    """Batches of products of int8 matrices, either of which may be transposed."""
+    """Batch matrix multiplication of int8, in which either operand may be transposed."""
 
     name = "s8_batch_matmul__c"
     op = BatchMatmul
@@ -229,7 +231,7 @@ class BatchMatmulInt8(MatmulInt8):
 
 @register
 class FullyConnectedInt8Matmul(MatmulInt8):
-    """A fully connected layer of int8 with computed weights, whose multiplier is `output_multipliers`'."""
+    """Fully connected layer of int8 with computed weights, with the multiplier of `output_multipliers`."""
 
     name = "s8_fully_connected__c_matmul"
     op = FullyConnected
@@ -237,7 +239,7 @@ class FullyConnectedInt8Matmul(MatmulInt8):
 
 @register
 class BatchMatmulInt16(MatmulInt16):
-    """Batches of products of int16 matrices, either of which may be transposed."""
+    """Batch matrix multiplication of int16, in which either operand may be transposed."""
 
     name = "s16_batch_matmul__c"
     op = BatchMatmul

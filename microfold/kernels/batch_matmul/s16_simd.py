@@ -1,7 +1,7 @@
-"""Products of two computed int16 matrices with DSP instructions and with Helium, column after column.
+"""Products of two computed int16 matrices with DSP instructions and with Helium, one column at a time.
 
-A column of the second operand is brought into one piece, and multiplied with all rows of the first, by long
-products that add to 64 bits.
+The kernel copies a column of the second operand to contiguous memory if necessary. It multiplies the column
+by all rows of the first operand, with long multiply-accumulate instructions that add to 64 bits.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.batch_matmul import BatchMatmul
 
-# Products of an iteration of the inner loop.
+# Products per iteration of the inner loop.
 _UNROLL = 8
-# Fields of the kernel in C that these have no use for.
+# Fields of the portable kernel that these kernels do not read.
 _UNREAD = ("first_step", "first_zero_point", "second_zero_point")
 
 
 class _Columns(MatmulInt16):
-    """A column, copied to the scratch unless it is in one piece, then dot products with all rows.
+    """Base class of kernels that multiply a contiguous column, or a copy of it in the scratch, by all rows.
 
-    Eight products in an iteration, by long products that add two or eight to 64 bits. Zero points are 0, and
-    requantisation is that of `MatmulInt16`.
+    An iteration computes eight products, with instructions that add two or eight of them to 64 bits. Zero
+    points are 0, and requantisation is that of `MatmulInt16`.
 
     Class attributes:
-        core: which instructions it uses.
+        core: instruction set that the template uses.
     """
 
     op = BatchMatmul
     core: ClassVar[str]
-    fields = describe(MatmulInt16.fields, first_row="from one row of the first operand to the next")
+    fields = describe(MatmulInt16.fields, first_row="step from one row of the first operand to the next")
 
     def supports(self, layer: LayerContext) -> str | None:
         if reason := super().supports(layer):
             return reason
         if self.product(layer).first_strides[1] != 1:
-            return "it needs the rows of the first operand in one piece"
+            return "it needs contiguous rows of the first operand"
         if any(v.type.quant is None or v.type.quant.zero_point for v in layer.node.operands[:2]):
             return "it needs zero points of 0"
         return None
@@ -52,7 +52,7 @@ class _Columns(MatmulInt16):
     def terms(self, layer: LayerContext) -> Terms:
         product, outputs = self.product(layer), layer.node.outputs[0].type.size
         columns = outputs // product.rows
-        # Of dot products: whole iterations, and the rest one by one.
+        # Parts of a dot product: whole iterations, and the remaining products one by one.
         eights, rest = divmod(product.depth, _UNROLL)
         gathered = columns * product.depth * self._gathered(layer)
         return Terms(
@@ -82,7 +82,7 @@ class _Columns(MatmulInt16):
 
 @register
 class BatchMatmulInt16Dsp(_Columns):
-    """SMLALD: two products to a sum of 64 bits."""
+    """int16 products with SMLALD: two products are added to a 64-bit sum."""
 
     name = "s16_batch_matmul__dsp"
     features = frozenset({"dsp"})
@@ -91,7 +91,7 @@ class BatchMatmulInt16Dsp(_Columns):
 
 @register
 class BatchMatmulInt16Mve(_Columns):
-    """VMLALDAVA: eight products to a sum of 64 bits; the rest of a column by predication."""
+    """int16 products with VMLALDAVA: eight products are added to a 64-bit sum; the tail is predicated."""
 
     name = "s16_batch_matmul__mve"
     features = frozenset({"mve"})

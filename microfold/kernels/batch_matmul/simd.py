@@ -1,7 +1,8 @@
-"""Products of two computed int8 matrices with DSP instructions and with Helium, column after column.
+"""Products of two computed int8 matrices with DSP instructions and with Helium, column by column.
 
-A column of the second operand is brought into one piece, and multiplied with all rows of the first. With
-zero points a and b, ``sum((x - a) * (y - b)) = sum(x * (y - b)) - a * sum(y - b)``: one sum per column.
+The kernel copies a column of the second operand to contiguous memory if necessary, and multiplies it by all
+rows of the first operand. With zero points a and b, ``sum((x - a) * (y - b)) = sum(x * (y - b)) - a * sum(y -
+b)``, so that the first operand's zero point costs one sum per column.
 """
 
 from __future__ import annotations
@@ -20,29 +21,30 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
 class _Columns(MatmulInt8):
-    """Base of products column after column; the rows of the first operand must be in one piece.
+    """Base class of products column by column; the rows of the first operand must be contiguous.
 
-    Requantisation and its proof are those of `MatmulInt8`; the module tells how zero points are taken off.
+    Requantisation and its proof are as in `MatmulInt8`. The module docstring explains how zero points are
+    subtracted.
 
     Class attributes:
-        template: of the function.
+        template: path of the C template.
     """
 
     template: str
-    fields = describe(MatmulInt8.fields, first_row="from one row of the first operand to the next")
+    fields = describe(MatmulInt8.fields, first_row="step from one row of the first operand to the next")
 
     def supports(self, layer: LayerContext) -> str | None:
         if reason := super().supports(layer):
             return reason
         if self.product(layer).first_strides[1] != 1:
-            return "it needs the rows of the first operand in one piece"
+            return "it needs contiguous rows of the first operand"
         return None
 
     def choices(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
         raise NotImplementedError
 
     def unread(self, layer: LayerContext) -> tuple[str, ...]:
-        """Fields that it has no use for, of those of the kernel in C."""
+        """Return the fields of the portable kernel that the function does not read."""
         raise NotImplementedError
 
     def scratch(self, layer: LayerContext) -> int:
@@ -58,10 +60,10 @@ class _Columns(MatmulInt8):
 
 
 class _ColumnsDsp(_Columns):
-    """Two columns at a time, centred, as pairs of int16 in the scratch: (0, 2) and (1, 3) of each four.
+    """Products of two columns at a time, centred in the scratch as pairs (0, 2) and (1, 3) of each four.
 
-    SXTB16 widens four elements of a row to the same pairs, and SMLAD multiplies two with two. Both columns
-    share what is widened.
+    SXTB16 widens four elements of a row to the same pairs, and SMLAD multiplies two pairs. Both columns share
+    the widened elements.
     """
 
     features = frozenset({"dsp"})
@@ -88,7 +90,7 @@ class _ColumnsDsp(_Columns):
         )
 
     def unread(self, layer: LayerContext) -> tuple[str, ...]:
-        # There is one column.
+        # A single column needs no step to the next one.
         return () if self.product(layer).columns >= 2 else ("second_column",)
 
     def scratch(self, layer: LayerContext) -> int:
@@ -98,9 +100,9 @@ class _ColumnsDsp(_Columns):
 
 
 class _ColumnsMve(_Columns):
-    """Sixteen products at a time, of a column that is copied to the scratch unless it is in one piece.
+    """Sixteen products at a time, with a column that is copied to the scratch unless it is contiguous.
 
-    VMLADAVA adds the products, VADDVA the elements of rows where the second operand's zero point is not 0.
+    VMLADAVA adds the products. VADDVA adds the elements of rows if the second operand's zero point is not 0.
     """
 
     features = frozenset({"mve"})
@@ -133,7 +135,7 @@ class _ColumnsMve(_Columns):
         )
 
     def unread(self, layer: LayerContext) -> tuple[str, ...]:
-        # Columns are in one piece.
+        # A contiguous column has step 1.
         return () if self._gathered(layer) else ("second_step",)
 
     def scratch(self, layer: LayerContext) -> int:
@@ -142,7 +144,7 @@ class _ColumnsMve(_Columns):
 
 @register
 class BatchMatmulDsp(_ColumnsDsp):
-    """Batches of products of int8 matrices by SMLAD."""
+    """Batch matrix multiplication of int8 with SMLAD."""
 
     name = "s8_batch_matmul__dsp"
     op = BatchMatmul
@@ -150,7 +152,7 @@ class BatchMatmulDsp(_ColumnsDsp):
 
 @register
 class FullyConnectedMatmulDsp(_ColumnsDsp):
-    """A fully connected layer with computed weights by SMLAD: units are columns."""
+    """Fully connected layer with computed weights with SMLAD: output units are columns."""
 
     name = "s8_fully_connected__dsp_matmul"
     op = FullyConnected
@@ -158,7 +160,7 @@ class FullyConnectedMatmulDsp(_ColumnsDsp):
 
 @register
 class BatchMatmulMve(_ColumnsMve):
-    """Batches of products of int8 matrices by VMLADAVA."""
+    """Batch matrix multiplication of int8 with VMLADAVA."""
 
     name = "s8_batch_matmul__mve"
     op = BatchMatmul
@@ -166,7 +168,7 @@ class BatchMatmulMve(_ColumnsMve):
 
 @register
 class FullyConnectedMatmulMve(_ColumnsMve):
-    """A fully connected layer with computed weights by VMLADAVA: units are columns."""
+    """Fully connected layer with computed weights with VMLADAVA: output units are columns."""
 
     name = "s8_fully_connected__mve_matmul"
     op = FullyConnected

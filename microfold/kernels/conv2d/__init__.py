@@ -1,1 +1,1 @@
-"""Convolutions."""
+"""Convolution kernels."""

@@ -1,4 +1,4 @@
-"""float32 convolutions with weights of int8 and a step for each channel."""
+"""float32 convolution with weights compressed to int8 and a scale for each channel."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from microfold.kernels.packing.byte_weights import ByteWeights
 
 @register
 class Conv2DFloatBytes(ByteWeights, Conv2DFloat):
-    """A weight is converted for two pixels; a sum is scaled once.
+    """float32 convolution with int8 weights. Each conversion of a weight serves two pixels.
 
-    `ByteWeights` proves what that may change.
+    Each sum is scaled once. `ByteWeights` states the error bounds.
     """
 
     name = "f32_s8w_conv2d__c_2x2"

@@ -1,4 +1,4 @@
-"""Kernels of other operators whose sums a convolution kernel computes."""
+"""Kernels that delegate the sums of their layer to a convolution kernel."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from microfold.support.frozen import frozen
 
 @frozen(eq=False)
 class ByConvolution(Kernel):
-    """Base: hands on the variants of a convolution kernel, which computes another layer for it.
+    """Base class of kernels with the variants of a convolution kernel, which computes another layer for them.
 
-    Constants are packed as that kernel does; its proofs hold for the layer that `convolved` makes.
+    The convolution kernel packs the constants. Its proofs hold for the layer that `convolved` returns.
 
     Attributes:
-        variant: of that kernel; None before it is chosen.
+        variant: variant of the convolution kernel; None until it is chosen.
 
     Class attributes:
-        convolution: that kernel.
+        convolution: the convolution kernel.
     """
 
     variant: Kernel | None = None
@@ -34,7 +34,7 @@ class ByConvolution(Kernel):
         object.__setattr__(self, "trades", (self.variant or self.convolution).trades)
 
     def convolved(self, layer: LayerContext) -> LayerContext:
-        """The convolution that computes the layer's sums."""
+        """Return the convolution that computes the layer's sums."""
         raise NotImplementedError
 
     def variants(self, layer: LayerContext) -> Sequence[Kernel]:
@@ -45,12 +45,12 @@ class ByConvolution(Kernel):
         return self.code if self.variant is None else self.variant.function_bytes
 
     def beside(self, layer: LayerContext) -> Sequence[tuple[Kernel, LayerContext]]:
-        """What it computes besides the convolution: layers, each with the kernel whose code does it."""
+        """Return the layers that it computes in addition to the convolution, each with its kernel."""
         del layer
         return ()
 
     def terms(self, layer: LayerContext) -> Terms:
-        """What it does besides all of these, whose own cost is added; default: nothing."""
+        """Count the code parts beyond the convolution and the layers of `beside`. Default: none."""
         del layer
         return Terms()
 
@@ -69,12 +69,12 @@ class ByConvolution(Kernel):
         return self._variant.cycles_alone(self.convolved(layer)) + self._added_cycles(layer, alone=True)
 
     def _added(self, layer: LayerContext, known: Mapping[str, float] | None = None) -> float:
-        """Instructions besides the convolution's."""
+        """Estimate the instructions in addition to the convolution's."""
         beside = sum(kernel.cost(part) for kernel, part in self.beside(layer))
         return beside + self.price(layer, self.terms(layer), known)
 
     def _added_cycles(self, layer: LayerContext, *, alone: bool) -> float:
-        """Cycles besides the convolution's."""
+        """Estimate the cycles in addition to the convolution's."""
         row = self.row(layer.target.features)
         known = {} if row is None else row.alone_cycles if alone and row.alone_cycles else row.cycles
         beside = sum(kernel.cycles(part) for kernel, part in self.beside(layer))
@@ -89,15 +89,15 @@ class ByConvolution(Kernel):
 def register_by(
     base: type[ByConvolution], what: str, convolutions: Iterable[type[Kernel]], suffix: str = "rows"
 ) -> None:
-    """Registers a kernel for each of some convolution kernels.
+    """Register a kernel for each of some convolution kernels.
 
     Args:
-        what: they compute, to begin a docstring with.
-        suffix: of the kernels' names.
+        what: computation of the kernels, as the beginning of a docstring.
+        suffix: last part of the kernels' names.
     """
     for convolution in convolutions:
         fields = {
-            "__doc__": f"{what} by `{convolution.__name__}`, with its constants and its proofs.",
+            "__doc__": f"{what}, computed by `{convolution.__name__}` with its constants and proofs.",
             "name": convolution.name.replace("conv2d__", f"{base.op.name}__") + f"_{suffix}",
             "features": convolution.features,
             "superseded_by": convolution.superseded_by,

@@ -1,9 +1,21 @@
-"""Convolution for cores with DSP instructions, and what convolutions by SMLAD share.
+"""int8 convolution for cores with the DSP extension, and the parts that all SMLAD convolutions share.
 
-A patch, all inputs of one output, is widened to pairs of int16, which SMLAD multiplies with pairs of weights.
-Four pixels and two channels are computed together, so that each word that is loaded serves several products.
-`Channels` tells how output channels are requantised and packed; `packing.smlad` has the layouts,
-`requantize.shifted_sum` the proofs.
+SMLAD multiplies two pairs of int16 and adds both products to an int32 sum. A patch, the inputs of one output
+pixel, is widened from int8 to pairs of int16 in the scratch. The inner loop then computes a block of 4 output
+pixels in 2 output channels, so that every loaded word takes part in several products::
+
+                       scratch: panel of 4 interleaved patches
+    image  --widen-->  | p0 k0 | p1 k0 | p2 k0 | p3 k0 | p0 k1 | p1 k1 | ...     px = pixel x
+                                                                                 kx = pair x of inputs
+    weights of channels a, b:  | bias | k0 | k1 | ... | requantisation |
+
+    block of sums:       p0   p1   p2   p3
+                    a    .    .    .    .       8 SMLAD for each pair of inputs,
+                    b    .    .    .    .       4 words of inputs and 1 or 2 of weights
+
+On some cores 4 channels of 2 pixels (`quads`) are faster, because the loads of one step are adjacent.
+`Channels` says how the output channels are packed and requantised. `packing.smlad` defines the layouts of
+the weights. `requantize.shifted_sum` and `requantize.biasless_sum` prove the requantisation.
 """
 
 from __future__ import annotations
@@ -44,22 +56,24 @@ from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.support.frozen import frozen
 
-# Computed together.
+# Output pixels of one block.
 PIXELS = 4
-# Instructions to clamp an output behind the others' computation.
+# Instructions to clamp an output after the computation of the others.
 CLAMPED = 1.8
-# The mf_pixel_group or mf_quad_group at the beginning of the scratch, as the template checks; the words that
-# end a loop over a panel.
+# Size of the C struct at the start of the scratch, mf_pixel_group or mf_quad_group. The template checks it.
 GROUP_BYTES, QUAD_GROUP_BYTES = 32, 24
+# Size of the end marker after the panel, which terminates a loop over one of its columns.
 END_BYTES = 8
-# Pairs of inputs in an iteration of the inner loop for two channels, and of that for four.
+# Pairs of inputs per iteration of the inner loop: blocks of 2 channels, blocks of 4 channels.
 UNROLL, QUADS_UNROLL = 8, 16
-# Bytes of code that these have more.
+# Additional code of the inner loop for 4 channels, in bytes.
 QUADS_CODE = 600
-# Loops over no more pairs than this are written out for layers with at least that many outputs.
+# The loop over pairs is fully unrolled up to this many pairs, if the layer has at least this many output
+# elements.
 WRITTEN_PAIRS = 8
 WRITTEN_OUTPUTS = 8192
-# The same where an assembler repeats the pairs, and time is worth the flash; bytes of code of a pair.
+# The limits of `Trade.WRITTEN_OUT`, where the assembler repeats the code of a pair: largest number of pairs,
+# smallest number of output elements, and code of one pair in bytes.
 LONG_PAIRS = 32
 LONG_OUTPUTS = 3000
 LONG_PAIR_CODE = 56
@@ -67,15 +81,16 @@ LONG_PAIR_CODE = 56
 
 @frozen
 class Channels:
-    """How the output channels of a convolution are computed, two or four at a time.
+    """Packing and requantisation of a convolution's output channels, which are computed 2 or 4 at a time.
 
     Attributes:
-        layer: the layer.
-        plan: their requantisation, in the order of `smlad.group_channels`.
-        packing: of the weights: ``paired`` or ``int16``, see `smlad`.
-        biasless: with paired weights, their requantisation in place of the plan's, if there is one.
-        quads: whether they are computed four at a time, for two pixels: a step has four words to load, not
-            five, all side by side.
+        layer: layer that is computed.
+        plan: requantisation of the channels, in the order of `smlad.group_channels`.
+        packing: layout of the weights, ``paired`` or ``int16``, see `packing.smlad`.
+        biasless: requantisation with the bias folded into the addend, used instead of that in `plan`. None if
+            the weights are not paired, or if no exact form was found.
+        quads: whether a block has 4 channels and 2 pixels instead of 2 channels and 4 pixels. One step of the
+            inner loop then loads 4 adjacent words instead of 5 words at two places.
     """
 
     layer: LayerContext
@@ -86,17 +101,17 @@ class Channels:
 
     @property
     def form(self) -> str:
-        """Of the requantisation."""
+        """Name of the requantisation's form in the templates."""
         return self.plan.form.value if self.biasless is None else biasless_sum.FORM
 
     @property
     def shift(self) -> int:
-        """The last shift, if all channels have the same, else 0."""
+        """Final right shift in bits, if it is the same for all channels; else 0."""
         return self.plan.shift if self.biasless is None else self.biasless.shift
 
     @property
     def group_bytes(self) -> int:
-        """Of the struct in front of widened inputs."""
+        """Size of the C struct in front of the panel, in bytes."""
         return QUAD_GROUP_BYTES if self.quads else GROUP_BYTES
 
     @cached_property
@@ -104,11 +119,11 @@ class Channels:
         return output_range.output_limits(self.layer)
 
     def terms(self, pairs: int, loops: float) -> Terms:
-        """Of four pixels in all channels.
+        """Count the code parts that run for 4 pixels in all channels.
 
         Args:
-            pairs: of inputs.
-            loops: iterations of the loop over them; 0: it is written out.
+            pairs: pairs of inputs of a patch.
+            loops: iterations of the loop over these pairs; 0 if the loop is fully unrolled.
         """
         kind = "quad" if self.quads else self.packing
         found = Terms(
@@ -124,7 +139,7 @@ class Channels:
         return found + Terms(dict.fromkeys(self._longer_forms(), float(self.blocks)))
 
     def _longer_forms(self) -> Iterator[str]:
-        """What makes requantisation longer than the shortest form."""
+        """Yield the code parts of this requantisation beyond the shortest form."""
         if self.form == RequantizeForm.GENERAL.value:
             yield "general"
         elif not self.shift:
@@ -136,7 +151,7 @@ class Channels:
                 yield "clamped_behind"
 
     def single_terms(self, pairs: int) -> Terms:
-        """Of one pixel in all channels."""
+        """Count the code parts that run for one pixel in all channels."""
         general = self.form == RequantizeForm.GENERAL.value
         return Terms(
             single=1,
@@ -147,17 +162,17 @@ class Channels:
 
     @property
     def together(self) -> int:
-        """Channels that are computed together."""
+        """Number of channels that are computed together."""
         return 4 if self.quads else 2
 
     @property
     def unroll(self) -> int:
-        """Pairs of inputs of an iteration, where they lie one behind the other."""
+        """Pairs of inputs per iteration, if the pairs are contiguous in the panel."""
         return QUADS_UNROLL if self.quads else UNROLL
 
     @property
     def blocks(self) -> int:
-        """Pairs of channels."""
+        """Number of pairs of channels. The last pair of an odd number repeats a channel."""
         return len(self.plan.left) // 2
 
     @property
@@ -177,29 +192,30 @@ class Channels:
 
     @property
     def clamp(self) -> bool:
-        """Whether outputs have bounds within those of int8.
+        """Whether outputs are clamped to less than the range of int8.
 
-        Where channels have a common shift, all are clamped in the end, four in a word: what is beyond the
-        bounds is so once it has saturated, too.
+        If all channels have the same shift, the outputs are saturated to int8 and stored. They are clamped at
+        the end, four in a word. The result is the same, because a value beyond the limits stays beyond them
+        when it saturates.
         """
         return self.limits != (-128, 127)
 
     def parameters(self, lanes: Array) -> dict[str, Parameter]:
-        """Fields of the layer struct.
+        """Return the fields of the layer struct that describe the output channels.
 
         Args:
-            lanes: weights [channels, pairs, 2] made from the plan's matrix.
+            lanes: weights of `plan`, [channels, pairs, 2].
         """
         stream = self.stream(lanes)
         return stream | self.bounds if self.clamp else stream
 
     @property
     def bounds(self) -> dict[str, Parameter]:
-        """Those of them that say where outputs are clamped."""
+        """Fields with the limits to which outputs are clamped."""
         return {"output_minimum": self.limits[0], "output_maximum": self.limits[1]}
 
     def stream(self, lanes: Array) -> dict[str, Parameter]:
-        """Those of them that tell of the weights."""
+        """Return the fields with the stream of weights and its size, in words."""
         channels = conv_types(self.layer)[2].shape[3]
         if self.biasless is None:
             stream = smlad.smlad_stream(self.packing, lanes, self.plan)
@@ -216,18 +232,21 @@ class Channels:
         }
 
 
-# Several kernels ask for it, one after the other, each for what it supports and for its variants.
+# The plan is cached, because several kernels ask for it in `supports` and again in `variants`.
 @lru_cache(maxsize=8)
 def plan_requantization(layer: LayerContext, *, common: bool) -> SmladRequantization:
-    """That of a convolution's channels, see `smlad.plan_requantization`."""
+    """Return the requantisation of a convolution's channels, see `smlad.plan_requantization`.
+
+    Args:
+        common: whether to look for one final shift for all channels.
+    """
     multipliers = product_sum.channel_multipliers(layer)
     return smlad.plan_requantization(layer, filter_matrix(layer), multipliers, common=common)
 
 
-# As `plan_requantization`.
 @lru_cache(maxsize=8)
 def plan_channels(layer: LayerContext, together: int = 2) -> Channels:
-    """How a convolution's channels are requantised, and which are computed together, with int16 weights."""
+    """Return the plan of a convolution's channels with int16 weights, which fit every layer."""
     plan = plan_requantization(layer, common=True)
     order = smlad.group_channels(conv_types(layer)[2].shape[3], together).reshape(-1)
     low, high = plan.bounds
@@ -241,10 +260,12 @@ def plan_channels(layer: LayerContext, together: int = 2) -> Channels:
     return Channels(layer, ordered, "int16")
 
 
-# As `plan_requantization`.
 @lru_cache(maxsize=8)
 def channel_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]]:
-    """The ways to pack weights, with what they take: paired lanes where they fit, and int16 for less time."""
+    """Return the possible packings of the weights, each with its trades.
+
+    Paired lanes come first, if the weights fit. int16 weights are faster, but twice as large.
+    """
     int16 = plan_channels(layer)
     if not smlad.fits_paired(int16.plan.matrix, int16.plan.bounds):
         return [(int16, frozenset())]
@@ -252,13 +273,12 @@ def channel_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]
     return [(paired, frozenset()), (int16, frozenset({Trade.WIDE_WEIGHTS}))]
 
 
-# As `plan_requantization`.
 @lru_cache(maxsize=8)
 def block_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]]:
-    """The ways to compute blocks of several pixels: those of `channel_plans`, and four channels at a time.
+    """Return the plans for blocks of several pixels: 4 channels at a time if that can be faster, then 2.
 
-    These take more instructions, all loads of a step side by side, and fewer cycles where such loads do; and
-    more code.
+    Blocks of 4 channels need more instructions and more code. Because all loads of a step are adjacent, they
+    need fewer cycles if a load that directly follows another one is cheaper than a single load.
     """
     timing = layer.target.timing
     ways = channel_plans(layer)
@@ -274,7 +294,11 @@ def block_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]]:
 
 
 def _plan_paired_biasless(layer: LayerContext, together: int) -> BiaslessRequantization | None:
-    """In the order of `smlad.group_channels`: sums of second channels are 8 bits up."""
+    """Return the biasless requantisation of paired weights; None if no exact form was found.
+
+    Channels have the order of `smlad.group_channels`. In each pair, the sum of the second channel is shifted
+    left by 8 bits.
+    """
     out = conv_types(layer)[2]
     assert out.quant is not None
     order = smlad.group_channels(out.shape[3], together).reshape(-1)
@@ -292,14 +316,16 @@ def _plan_paired_biasless(layer: LayerContext, together: int) -> BiaslessRequant
 
 @frozen(eq=False)
 class SmladConvolution(Kernel):
-    """Base of kernels with weights in paired lanes or, for fewer instructions, of int16.
+    """Base class of SMLAD convolutions. Weights are paired lanes or, for fewer instructions, int16.
 
-    The stream of `smlad_stream` is int32 [channels / 2][words]: of two channels their biases, pairs of
-    weights, and requantisation; that of `biasless_stream` has no biases. `plan_smlad_requantization` or
-    `plan_biasless` proves the form, `fits_paired` that two channels share words.
+    The constants are one stream, int32 [channels / 2][words]. For every two channels it has their biases,
+    then pairs of weights, then the requantisation (`smlad_stream`). `biasless_stream` has no biases.
+
+    `plan_smlad_requantization` or `plan_biasless` proves the requantisation exact. `fits_paired` proves that
+    two channels can share the lanes of a word.
 
     Attributes:
-        planned: how the channels of a layer are computed; None before that is chosen.
+        planned: packing and requantisation of the output channels; None until `variants` has chosen one.
     """
 
     planned: Channels | None = None
@@ -317,15 +343,16 @@ class SmladConvolution(Kernel):
 @register
 @frozen(eq=False)
 class Conv2DDsp(SmladConvolution):
-    """Widens the patches of four pixels to int16, then computes blocks of 4 pixels by 2 channels.
+    """SMLAD convolution that widens the patches of 4 pixels to int16, then computes 4 pixels by 2 channels.
 
-    The patches lie interleaved: four words with a pair of inputs of each pixel, then the next four. SMLAD
-    multiplies them with pairs of weights; loads are shared by channels or pixels. `patch` says which pairs
-    there are; `unsupported_integer_conv` checks that sums fit int32.
+    The panel interleaves the patches: 4 words with the first pair of inputs of each pixel, then 4 words with
+    the second pair, and so on. `patch` defines the pairs. `unsupported_integer_conv` checks that all sums fit
+    int32.
 
     Attributes:
-        group: pixels computed together: `PIXELS`, or one at a time, in a quarter of the scratch.
-        long: pairs of a loop over up to `LONG_PAIRS` of them that is written out; 0: there is none.
+        group: pixels that are computed together, `PIXELS` or 1. One pixel needs a quarter of the scratch.
+        long: pairs of a loop that is fully unrolled although it has more than `WRITTEN_PAIRS`, up to
+            `LONG_PAIRS`; 0 if it is not.
     """
 
     group: int = 1
@@ -337,11 +364,11 @@ class Conv2DDsp(SmladConvolution):
     code = 1400
     fields = declare(
         Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
-        Field("words", "of it"),
-        Field("whole_words", "without the last channels, if they come with those before once more"),
-        Field("pairs", "of inputs of a patch"),
-        Field("skip", "pairs that the first iteration of the loop behind the first pair leaves out"),
-        Field("segment", "neighbouring bytes that are widened together"),
+        Field("words", "words of that stream"),
+        Field("whole_words", "words without the last block, if it repeats channels of the block before"),
+        Field("pairs", "pairs of inputs of a patch"),
+        Field("skip", "pairs that the first iteration of the loop after the first pair skips"),
+        Field("segment", "contiguous bytes that are widened together"),
         "output_channels",
         "pixels",
         *IMAGE_FIELDS,
@@ -355,12 +382,12 @@ class Conv2DDsp(SmladConvolution):
     @property
     def function_bytes(self) -> int:
         quads = self.planned is not None and self.planned.quads
-        # In place of the pairs of an iteration.
+        # The unrolled pairs replace the pairs of one iteration.
         written = LONG_PAIR_CODE * (self.long - UNROLL) if self.long else 0
         return self.code + quads * QUADS_CODE + written
 
     def supports(self, layer: LayerContext) -> str | None:
-        # Where two instructions are issued together, their order has no place for a table.
+        # The instruction order for cores with late loads has no slot for a table lookup.
         return unsupported_integer_conv(layer, tables=not layer.target.has("late_loads"))
 
     def variants(self, layer: LayerContext) -> Sequence[Kernel]:
@@ -399,7 +426,8 @@ class Conv2DDsp(SmladConvolution):
             return pixels * single + output_table.table_terms(layer)
         loops = 0 if self._written(layer) else pairs / channels.unroll
         group = channels.terms(pairs, loops) + widen
-        # Two or three pixels that are left over make another group with those before, in quads also one.
+        # A pointwise layer computes its last 2 or 3 pixels as a full group that repeats pixels of the group
+        # before. With blocks of 4 channels it does so even for a single last pixel.
         alone = 1 if channels.quads else 2
         left = group if is_pointwise(window) and pixels % 4 >= alone else pixels % 4 * single
         return Terms(call=1) + pixels // 4 * group + left + output_table.table_terms(layer)
@@ -438,9 +466,9 @@ class Conv2DDsp(SmladConvolution):
         parameters |= {"pairs": pairs, "skip": _skip(pairs, channels.unroll), "segment": segment}
         parameters |= output_table.table_parameters(layer.node)
         if group == 1:
-            # The loop over one pixel's channels counts them.
+            # The loop over the channels of one pixel counts channels instead.
             del parameters["words"], parameters["whole_words"], parameters["skip"]
-        # Words behind the panel end a loop over each column that is one.
+        # Each loop over the panel ends at a marker. Blocks of 4 channels loop twice, over 2 pixels each.
         ends = 2 if channels.quads and not self._written(layer) else 1
         scratch = 4 * pairs if group == 1 else channels.group_bytes + 16 * pairs + ends * END_BYTES
         if pointwise:
@@ -454,9 +482,9 @@ class Conv2DDsp(SmladConvolution):
         return KernelCall(CFunction("conv2d/dsp.c.j2", self.name, spec, self.fields), parameters, scratch)
 
     def _written(self, layer: LayerContext) -> bool:
-        """The loop over the pairs is written out: they are few, and there are many outputs.
+        """Return whether the loop over pairs is fully unrolled: few pairs, and many outputs.
 
-        The order for two instructions at a time has no loop of one pair.
+        A single pair is always unrolled on cores with late loads, whose instruction order has no loop for it.
         """
         few = self.group == PIXELS and patch_pairs(layer) <= WRITTEN_PAIRS
         alone = patch_pairs(layer) == 1 and layer.target.has("late_loads")
@@ -464,12 +492,15 @@ class Conv2DDsp(SmladConvolution):
 
 
 def _skip(pairs: int, unroll: int) -> int:
-    """Pairs that the first iteration of the loop leaves out; the first pair of all is not part of it."""
+    """Return the pairs that the first iteration skips, so that the other iterations are complete.
+
+    The very first pair is computed before the loop.
+    """
     return -(pairs - 1) % unroll if pairs > 1 else unroll
 
 
 def _neighbours(layer: LayerContext) -> bool:
-    """At least four neighbouring windows of a row are runs of bytes inside of the image."""
+    """Return whether an output row has 4 adjacent windows inside the image whose rows are contiguous."""
     x, _, out, window = conv_types(layer)
     stride, left = window.strides[1], window.padding[1][0]
     first = -(-left // stride)

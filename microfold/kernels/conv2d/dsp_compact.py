@@ -1,7 +1,7 @@
-"""One function for all int8 convolutions of a model, for cores with DSP instructions.
+"""Generic int8 convolution for cores with the DSP extension: one function for all layers of a model.
 
-What the kernels of `conv2d.dsp` and `conv2d.dsp_tile` choose at compile time is in the layer here, so that
-all layers share the code: a third of theirs for one layer.
+The compile-time choices of `conv2d.dsp` and `conv2d.dsp_tile` are fields of the layer here, so that all
+layers share the code. It has a third of the size of their code for one layer.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from microfold.kernels.requantize.packed_record import PackedRequantization, pac
 from microfold.kernels.requantize.shifted_sum import SmladRequantization
 from microfold.ops.convolution.conv2d import Conv2D
 
-# Computed together.
+# Number of pixels that are computed together.
 PIXELS = 4
-# The words behind the panel.
+# Size of the words after the panel.
 END_BYTES = 8
-# Of the function.
+# Fields of the function that all layers share.
 FIELDS = declare(
     Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
-    Field("middle", "what zero is, before outputs are shifted to the right"),
-    Field("pairs", "of inputs of a patch: an even number"),
-    Field("segment", "bytes under a row of the window"),
+    Field("middle", "output zero point plus one half, before the right shift"),
+    Field("pairs", "pairs of inputs of a patch, an even number"),
+    Field("segment", "bytes of a row of the window"),
     *SHAPE_FIELDS,
     "input_zero_point",
-    Field("clamp", "whether the bounds are narrower than int8"),
+    Field("clamp", "1 if the limits are narrower than int8, else 0"),
     *output_range.LIMIT_FIELDS,
 )
 
@@ -52,13 +52,14 @@ FIELDS = declare(
 def compact_call(
     layer: LayerContext, plan: SmladRequantization, segment: int, shape: dict[str, Parameter], *, apart: bool
 ) -> KernelCall:
-    """The call of the function.
+    """Return the call of the shared function.
 
     Args:
-        plan: requantisation of the output channels; with a common shift, records have two words.
-        segment: neighbouring inputs that are widened together.
+        plan: requantisation of the output channels. With a common shift, a channel's record can have 2 words.
+        segment: adjacent inputs that are widened together.
         shape: the fields of `shape_parameters`.
-        apart: whether there are windows with gaps, or that are not all in the image.
+        apart: whether some rows of windows are not contiguous bytes of the image, because of dilation or
+            padding.
     """
     x = layer.node.operands[0].type
     assert x.quant is not None
@@ -66,7 +67,7 @@ def compact_call(
     lanes = _even_pairs(smlad.pair_lanes(plan.matrix, segment))
     packed = "paired" if smlad.fits_paired(plan.matrix, plan.bounds) else "int16"
     low, high = output_range.output_limits(layer)
-    # SHORT does for SHORT_RELU too: what it corrects is clamped there.
+    # SHORT also computes SHORT_RELU: the values that it corrects are clamped there.
     general = plan.form is RequantizeForm.GENERAL
     spec = (("packing", packed), ("general", general), ("shift", plan.shift))
     records = compact_records(layer, plan) if plan.shift else None
@@ -85,11 +86,11 @@ def compact_call(
         "output_maximum": high,
     }
     if general:
-        # It always clamps.
+        # The general form always clamps.
         del parameters["clamp"]
     if records is not None:
         parameters["middle"] = records.middle
-    # The panel, the words behind it, and a row of the window that is not one run of bytes.
+    # The panel, the words after it, and a copy of a row of the window that is not contiguous.
     scratch = 4 * PIXELS * lanes.shape[1] + END_BYTES + (segment if apart else 0)
     return KernelCall(
         CFunction("conv2d/dsp_compact.c.j2", Conv2DCompactDsp.name, spec, FIELDS),
@@ -99,21 +100,21 @@ def compact_call(
 
 
 def refuses_packed(layer: LayerContext, plan: SmladRequantization) -> str | None:
-    """The reason if two words for each channel do not suffice."""
+    """Return the reason if two words for each channel are not enough, else None."""
     if compact_records(layer, plan) is None:
-        return "its channels must have one shift to the right, and small biases"
+        return "all channels must have the same right shift, and small biases"
     return None
 
 
 def compact_records(layer: LayerContext, plan: SmladRequantization) -> PackedRequantization | None:
-    """Two words for each channel; None if they do not suffice."""
+    """Return records of two words for each channel; None if two words are not enough."""
     out = layer.node.outputs[0].type
     assert out.quant is not None
     return pack_records(plan, out.quant.zero_point)
 
 
 def compact_terms(pixels: int, channels: int, pairs: int, general: bool) -> Terms:
-    """Without the widening of inputs, for any number of pixels."""
+    """Count the code parts of the computation of some pixels, without the widening of inputs."""
     steps = pairs + pairs % 2
     groups = -(-pixels // PIXELS)
     blocks = groups * ((channels + 1) // 2)
@@ -124,7 +125,7 @@ def compact_terms(pixels: int, channels: int, pairs: int, general: bool) -> Term
 
 
 def _even(plan: SmladRequantization) -> SmladRequantization:
-    """With the last one of an odd number of channels twice."""
+    """Return the plan with an even number of channels, repeating the last one if necessary."""
     channels = len(plan.left)
     order = np.minimum(np.arange(channels + channels % 2), channels - 1)
     low, high = plan.bounds
@@ -138,16 +139,16 @@ def _even(plan: SmladRequantization) -> SmladRequantization:
 
 
 def _even_pairs(lanes: Array) -> Array:
-    """With a pair of zeros behind an odd number of pairs."""
+    """Pad an odd number of pairs with a pair of zeros."""
     return np.pad(lanes, ((0, 0), (0, lanes.shape[1] % 2), (0, 0)))
 
 
 @register
 class Conv2DCompactDsp(Kernel):
-    """Widens the patches of four pixels to int16, then computes blocks of 4 pixels by 2 channels.
+    """Generic SMLAD convolution that widens the patches of 4 pixels, then computes 4 pixels by 2 channels.
 
-    `weights` are the stream of `smlad_stream`, with an even number of pairs and of channels.
-    `plan_smlad_requantization` proves the form, with a shift of its own for each channel.
+    `weights` is the stream of `smlad_stream`, with an even number of pairs and of channels.
+    `plan_smlad_requantization` proves the form, with a separate shift for each channel.
     """
 
     name = "s8_conv2d__dsp_compact"
@@ -156,7 +157,7 @@ class Conv2DCompactDsp(Kernel):
     trades = frozenset({Trade.ONE_FOR_ALL})
     code = 950
     fields = FIELDS
-    # Whether all channels are to have one shift to the right.
+    # Whether all channels must have the same right shift.
     COMMON: ClassVar[bool] = False
 
     def supports(self, layer: LayerContext) -> str | None:
@@ -203,9 +204,9 @@ class Conv2DCompactDsp(Kernel):
 
 @register
 class Conv2DCompactPackedDsp(Conv2DCompactDsp):
-    """The same with two words for each channel instead of four, where all have one shift to the right.
+    """`Conv2DCompactDsp` with records of 2 words for each channel instead of 4.
 
-    `weights` are the stream of `packed_stream`.
+    All channels must have the same right shift. `weights` is the stream of `packed_stream`.
     """
 
     name = "s8_conv2d__dsp_compact_packed"
@@ -217,11 +218,11 @@ class Conv2DCompactPackedDsp(Conv2DCompactDsp):
 
 
 def _segment(layer: LayerContext) -> int:
-    """Inputs under a row of the window."""
+    """Return the number of inputs in a row of the window."""
     x, _, _, window = conv_types(layer)
     return window.size[1] * x.shape[3]
 
 
 def _pairs(layer: LayerContext) -> int:
-    """Pairs of inputs of a patch."""
+    """Return the number of pairs of inputs of a patch."""
     return conv_types(layer)[3].size[0] * smlad.pair_order(_segment(layer)).shape[0]

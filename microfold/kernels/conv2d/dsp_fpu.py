@@ -1,4 +1,4 @@
-"""Convolution for cores with DSP instructions and a floating-point unit, whose registers hold weights."""
+"""int8 convolution for cores with the DSP extension and an FPU, whose registers hold weights."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.support.frozen import frozen
 
-# Bytes of scratch for widened inputs, unless two groups of four pixels take more: usually; where the arena
-# would be larger otherwise; for speed.
+# Limits of the scratch for widened inputs, in bytes: default; alternatives for a smaller arena; for speed.
+# Two groups of 4 pixels always fit, even if they need more.
 USUAL_SCRATCH, LESS_SCRATCH, MOST_SCRATCH = 2048, (1536, 1024), 4096
-# With fewer groups in less scratch, weights would be loaded to registers too often.
+# Smallest number of groups with less scratch. With fewer, registers would be loaded with weights too often.
 FEWEST_GROUPS = 3
-# The mf_pixel_groups or mf_spaced_pixel_groups in front of the panels, as templates check; the word behind
-# them.
+# Size of the C struct in front of the panels, mf_pixel_groups or mf_spaced_pixel_groups, which templates
+# check, and of the word after the panels.
 GROUPS_BYTES, SPACED_GROUPS_BYTES = 28, 36
 END_BYTES = 4
-# Rows are copied with their padding if at least this part of the windows crosses an edge of the image, and
-# all rows that are needed at once have no more bytes.
+# Rows are copied with their padding if more than this fraction of the windows crosses an edge of the image,
+# and all rows that are needed together have no more than this many bytes.
 CROSSING, PADDED_LIMIT = 0.25, 1024
-# Bytes of a panel that a group may share with the next one: what the offset of an LDR reaches.
+# Largest part of a panel, in bytes, that a group may share with the next one: the range of an LDR's offset.
 REACH = 4095
-# From so many pairs on, registers that hold two channels in a word are worth the instructions that part them.
+# Smallest number of pairs for which words of two channels save more register space than unpacking costs.
 FEWEST_PAIRED = 20
 
 
 @frozen
 class FpuConvolution:
-    """How a layer is computed.
+    """Plan of one layer's computation.
 
     Attributes:
-        layer: the layer.
-        channels: its output channels.
-        limit: bytes of scratch for widened inputs.
+        layer: layer that is computed.
+        channels: plan of its output channels.
+        limit: limit of the scratch for widened inputs, in bytes.
     """
 
     layer: LayerContext
@@ -77,19 +77,20 @@ class FpuConvolution:
 
     @property
     def shared(self) -> int:
-        """Pairs of a group that the next one, below it, begins with."""
+        """Number of pairs at the end of a group with which the next group, below it, begins."""
         window = conv_types(self.layer)[3]
         rows = window.size[0] - window.strides[0] if window.dilations[0] == 1 else 0
         return max(rows, 0) * self.pairs // window.size[0]
 
     @cached_property
     def groups(self) -> int:
-        """Groups of four pixels computed one after the other in two channels."""
+        """Number of groups of 4 pixels that are computed in turn for the same two channels."""
         _, _, out, window = conv_types(self.layer)
         step = 4 * PIXELS
         most = max((self.limit // step - self.shared) // (self.pairs - self.shared), 2)
         if not is_pointwise(window):
-            # Bands of about the same height; columns that are left over are computed in four parts.
+            # Bands have about the same height. A remaining column is split into four parts, and a group has
+            # one pixel of each part.
             bands = -(-out.shape[1] // most)
             rows = -(-out.shape[1] // bands)
             return rows + -rows % PIXELS if out.shape[2] % PIXELS and rows + -rows % PIXELS <= most else rows
@@ -97,44 +98,44 @@ class FpuConvolution:
         whole, rest = divmod(pixels, PIXELS)
         if whole + (rest > 0) <= most:
             return whole + (rest > 0)
-        # No two or three pixels may be left for the last groups alone.
+        # The last groups must not consist of 2 or 3 pixels alone.
         numbers = (*range(most, 1, -1), *range(most + 1, whole + 2))
         return next(g for g in numbers if whole % g or rest < 2)
 
     @property
     def loops(self) -> bool:
-        """Whether a loop runs over weights."""
+        """Whether a loop loads weights."""
         return self.placement.iterations > 0 or self.placement.batches > 0
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the struct in front of the panels."""
+        """Size of the C struct in front of the panels, in bytes."""
         neighbours = is_pointwise(conv_types(self.layer)[3])
         return GROUPS_BYTES if neighbours and not self.loops else SPACED_GROUPS_BYTES
 
     @property
     def scratch(self) -> int:
-        """Bytes of the panels, and what is before and behind them."""
+        """Size of the panels with the struct in front of them and the word after them, in bytes."""
         own = self.pairs - self.shared
         return self.state_bytes + 4 * PIXELS * (own * self.groups + self.shared) + END_BYTES
 
     @property
     def rest(self) -> int:
-        """Pixels behind whole groups; 1 stands for any number of columns, which end with single pixels."""
+        """Number of pixels after complete groups. Without a pointwise window, 1 if columns remain, else 0."""
         _, _, out, window = conv_types(self.layer)
         pointwise = is_pointwise(window)
         return out.size // out.shape[3] % PIXELS if pointwise else int(out.shape[2] % PIXELS > 0)
 
     @property
     def padded_row(self) -> int:
-        """Bytes of a row of inputs that all windows of a row of outputs lie in."""
+        """Size of a padded row of inputs, which contains all windows of a row of outputs, in bytes."""
         x, _, out, window = conv_types(self.layer)
         row = ((out.shape[2] - 1) * window.strides[1] + window.size[1]) * x.shape[3]
         return row + -row % 4
 
     @property
     def padded_bytes(self) -> int:
-        """Bytes of such rows for all groups; 0: they are not copied."""
+        """Size of the padded rows of all groups, in bytes; 0 if rows are not copied."""
         x, _, out, window = conv_types(self.layer)
         crossing = 1 - window.positions_inside(*x.shape[1:3]) / (out.shape[1] * out.shape[2])
         height = (self.groups - 1) * window.strides[0] + (window.size[0] - 1) * window.dilations[0] + 1
@@ -144,7 +145,7 @@ class FpuConvolution:
 
     @property
     def terms(self) -> Terms:
-        """Of four pixels in all channels."""
+        """Counts of the code parts that run for 4 pixels in all channels."""
         short = self.channels.form == RequantizeForm.SHORT.value
         each = Terms(block=1, paired=self.packing == "paired", signed=short)
         placement = self.placement
@@ -155,18 +156,17 @@ class FpuConvolution:
 @register
 @frozen(eq=False)
 class Conv2DFpuDsp(Kernel):
-    """Widens the patches of several groups of four pixels to int16, then computes two channels of all.
+    """SMLAD convolution that widens the patches of several groups of 4 pixels, then computes 2 channels.
 
-    The patches of a group lie interleaved: four words with a pair of inputs of each pixel, then the next
-    four. Groups lie below each other in the image, so that the next one begins with rows that this one ends
-    with.
+    The patches of a group are interleaved: 4 words with a pair of inputs of each pixel, then the next 4. A
+    group is below the previous one in the image, so that it begins with the last rows of the previous one.
 
-    Weights of the two channels stay in registers of the floating-point unit, as many as `place_weights` finds
-    room for; others are streamed. The stream is that of `SmladConvolution`, of whose forms `supports` wants
-    those with a common shift.
+    The weights of the two channels stay in FPU registers, as many as `place_weights` can place. The others
+    are streamed from memory. The constants are the stream of `SmladConvolution`; `supports` requires a form
+    with a common shift.
 
     Attributes:
-        chosen: how a layer is computed; None before that is chosen.
+        chosen: plan of a layer's computation; None until it is chosen.
     """
 
     chosen: FpuConvolution | None = None
@@ -179,19 +179,19 @@ class Conv2DFpuDsp(Kernel):
     superseded_by = frozenset({"late_loads"})
     fields = declare(
         Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
-        Field("words", "of it"),
-        Field("whole_words", "without an odd last channel"),
-        Field("pairs", "of inputs of a patch"),
+        Field("words", "words of that stream"),
+        Field("whole_words", "words without an odd last channel"),
+        Field("pairs", "pairs of inputs of a patch"),
         Field("streamed", "bytes of weights of two channels that are not in registers"),
-        Field("groups", "of four pixels that are computed one after the other in two channels"),
-        Field("segment", "neighbouring bytes that are widened together"),
+        Field("groups", "groups of 4 pixels that are computed in turn for the same two channels"),
+        Field("segment", "contiguous bytes that are widened together"),
         "output_channels",
         "pixels",
         *IMAGE_FIELDS,
         *WINDOW_FIELDS,
         "input_zero_point",
         Field("border", "offset of four spare segments in the scratch"),
-        Field("padded_row", "bytes of such a row"),
+        Field("padded_row", "bytes of a row of input with padding"),
         *output_range.LIMIT_FIELDS,
         output_table.TABLE_FIELD,
     )
@@ -202,12 +202,12 @@ class Conv2DFpuDsp(Kernel):
             return reason
         out = conv_types(layer)[2]
         if out.shape[3] == 1 or out.size // out.shape[3] < PIXELS:
-            return f"it needs 2 output channels and {PIXELS} pixels"
+            return f"it requires at least 2 output channels and {PIXELS} pixels"
         plan = FpuConvolution(layer, plan_channels(layer), USUAL_SCRATCH)
         if not any(channels.shift for channels, _ in channel_plans(layer)):
-            return "the channels must have a common shift"
+            return "all channels must have the same shift"
         if 16 * plan.shared > REACH:
-            return f"windows below each other may share {REACH // 16} pairs of inputs in each of four columns"
+            return f"windows below each other may share at most {REACH // 16} pairs of inputs in each column"
         return None
 
     def variants(self, layer: LayerContext) -> Sequence[Kernel]:
@@ -275,7 +275,7 @@ class Conv2DFpuDsp(Kernel):
 
     def row_granularity(self, layer: LayerContext) -> int:
         _, _, out, window = conv_types(layer)
-        # Of windows of one pixel, groups go on in the next row.
+        # In pointwise layers, groups continue in the next row.
         return 1 if is_pointwise(window) else min(self._plan.groups, out.shape[1])
 
     def reads_rows(self, layer: LayerContext) -> bool:
@@ -331,7 +331,7 @@ class Conv2DFpuDsp(Kernel):
         fields = self.fields
         if plan.padded_bytes:
             parameters |= {"padded_row": plan.padded_row}
-            # All windows lie in padded rows, whose segments are written out.
+            # All windows are inside padded rows, and the code that widens their segments is unrolled.
             del parameters["segment"], parameters["kernel_width"], parameters["dilation_width"]
             fields = describe(fields, border="offset of rows of input with padding in the scratch")
         return KernelCall(CFunction("conv2d/dsp_fpu.c.j2", self.name, spec, fields), parameters, scratch)

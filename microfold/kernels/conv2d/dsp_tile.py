@@ -1,8 +1,8 @@
-"""Convolution with windows of several pixels, for cores with DSP instructions.
+"""int8 convolution with windows of several pixels, for cores with the DSP extension.
 
-Inputs are widened once for all windows of a tile, some neighbouring outputs of a row, not once for each patch
-as in `conv2d.dsp`. A tap of neighbouring outputs reads neighbouring words: where there is a stride, the
-pixels of each remainder by it, a phase, lie together.
+A tile is some adjacent outputs of a row. Inputs are widened once for all windows of a tile, not once for each
+patch as in `conv2d.dsp`. The same tap of adjacent outputs reads adjacent words. If the stride is larger than
+1, pixels whose columns have the same remainder by the stride, a phase, are stored together.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from microfold.kernels.shapes import IMAGE_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.support.frozen import frozen
 
-# Words that the offset of an LDRD reaches, and, for four channels at a time, that of an LDR.
+# Range of the offset of an LDRD, and of an LDR, which blocks of 4 channels use, in words.
 REACH, FAR_REACH = 1020 // 4, 4092 // 4
-# Bytes of scratch besides those of the patches of four pixels: this many, and of what input and output
-# have, this part where the arena has room.
+# Scratch in addition to the patches of 4 pixels: SLACK bytes. A variant for arenas with room may also use
+# 1 / SPARE_PART of the bytes of input and output.
 SLACK, SPARE_PART = 128, 8
-# Pairs of inputs of an iteration, which takes all taps of a row: more do not fit a C99 string. Where the
-# assembler repeats rows, more of them.
+# Largest number of pairs of inputs in an iteration, which computes all taps of a row. More pairs do not fit a
+# C99 string, unless the assembler repeats the rows.
 MAX_PAIRS = 8
 MAX_REPEATED_PAIRS = 18
 
 
 @frozen
 class Tile:
-    """What neighbouring outputs of a row read, as the template lays it out.
+    """Layout of the inputs of a tile, adjacent outputs of a row.
 
     Attributes:
-        outputs: how many.
-        phases: for taps that read pixels with the same remainder by the stride: that, first word, and pixels.
+        outputs: number of outputs.
+        phases: (remainder by the stride, first word, number of pixels) of each phase.
         taps: first word of each tap.
         pitch: words of a row for a pair of channels.
-        rows: of pairs of channels: kernel rows times pairs.
+        rows: number of rows: kernel rows times pairs of channels.
     """
 
     outputs: int
@@ -66,21 +66,21 @@ class Tile:
         return self.rows * self.pitch
 
     def scratch(self, channels: Channels) -> int:
-        """The group, the tile, and what ends the loop for each group."""
+        """Return the size of the group, the tile, and the end marker of each group's loop, in bytes."""
         return channels.group_bytes + 4 * (self.words + self.outputs)
 
     def unroll(self, quads: bool) -> int:
-        """Rows of an iteration of the inner loop."""
+        """Return the number of rows per iteration of the inner loop."""
         numbers, most = ((6, 4, 2, 1), MAX_REPEATED_PAIRS) if quads else ((4, 2, 1), MAX_PAIRS)
         return next(u for u in numbers if self.rows % u == 0 and len(self.taps) * u <= most)
 
     def is_read(self, quads: bool) -> bool:
-        """Whether offsets reach the inputs of an iteration."""
+        """Return whether the offsets of load instructions reach all inputs of an iteration."""
         return self.unroll(quads) * self.pitch + 2 <= (FAR_REACH if quads else REACH)
 
 
 def make_tile(layer: LayerContext, outputs: int) -> Tile:
-    """The tile of that many outputs."""
+    """Return the tile of a number of outputs."""
     x, _, _, window = conv_types(layer)
     stride = window.strides[1]
     columns = [j * window.dilations[1] for j in range(window.size[1])]
@@ -96,7 +96,7 @@ def make_tile(layer: LayerContext, outputs: int) -> Tile:
 
 
 def tiles(layer: LayerContext) -> list[Tile]:
-    """Of all widths."""
+    """Return the tiles of all widths."""
     out = conv_types(layer)[2]
     return [make_tile(layer, outputs) for outputs in range(PIXELS, min(out.shape[2], 64) + PIXELS, PIXELS)]
 
@@ -117,13 +117,14 @@ def _terms(layer: LayerContext, tile: Tile, channels: Channels) -> Terms:
 @register
 @frozen(eq=False)
 class Conv2DTileDsp(SmladConvolution):
-    """Widens what some neighbouring outputs read to int16, then computes blocks of 4 pixels by 2 channels.
+    """SMLAD convolution that widens the inputs of a tile to int16, then computes 4 pixels by 2 channels.
 
-    The same tap of neighbouring outputs reads neighbouring words: all taps of a row share what is widened.
-    Weights are those of `SmladConvolution` in the order of `_lanes`: rows, pairs of channels, taps.
+    The same tap of adjacent outputs reads adjacent words, so that all taps of a row share the widened inputs.
+    The stream has the layout of `SmladConvolution`, with weights in the order of `_lanes`: rows, pairs of
+    channels, taps.
 
     Attributes:
-        cut: what is widened at a time; None before that is chosen.
+        cut: tile that is widened at a time; None until it is chosen.
     """
 
     cut: Tile | None = None
@@ -134,11 +135,11 @@ class Conv2DTileDsp(SmladConvolution):
     code = 1550
     fields = declare(
         Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
-        Field("words", "of it"),
-        Field("whole_words", "without the last channels, if they come with those before once more"),
+        Field("words", "words of that stream"),
+        Field("whole_words", "words without the last block, if it repeats channels of the block before"),
         Field("blocks", "iterations of the loop over the pairs of a group"),
         "tile_words",
-        Field("row_words", "of a tile"),
+        Field("row_words", "words of a row of a tile"),
         *IMAGE_FIELDS,
         "output_channels",
         "kernel_height",
@@ -157,9 +158,9 @@ class Conv2DTileDsp(SmladConvolution):
             return reason
         x, _, out, window = conv_types(layer)
         if is_pointwise(window):
-            return "the window must be larger than a pixel, or must leave out some"
+            return "it does not compute pointwise layers"
         if window.size[1] > MAX_PAIRS:
-            return f"the window may be {MAX_PAIRS} pixels wide"
+            return f"the window may be at most {MAX_PAIRS} pixels wide"
         if x.shape[3] % 4 or out.shape[3] == 1 or out.shape[2] < PIXELS:
             return f"it needs a multiple of 4 input channels, 2 output channels and {PIXELS} outputs in a row"
         return None if self.variants(layer) else "no tile is small enough"
@@ -230,7 +231,7 @@ class Conv2DTileDsp(SmladConvolution):
 
 
 def _lanes(matrix: Array, layer: LayerContext) -> Array:
-    """Weights [channels, K] as [channels, pairs, 2] in the loop's order: rows, pairs of channels, taps."""
+    """Reorder weights [channels, K] to [channels, pairs, 2]: rows, then pairs of channels, then taps."""
     x, _, _, window = conv_types(layer)
     taps = matrix.reshape(matrix.shape[0], *window.size, x.shape[3])
     pairs = taps[..., pair_order(x.shape[3])]

@@ -1,26 +1,28 @@
-"""Convolution of 3x3 filters with stride 1 by exact integer Winograd transforms, for cores with DSP.
+"""int8 convolution of 3x3 filters by exact integer Winograd transforms, for cores with the DSP extension.
 
 F(m x m, 3 x 3) computes tiles of m x m outputs with (m + 2)^2 multiplications per channel instead of 9 m^2
-(Lavin and Gray, https://arxiv.org/abs/1509.09308). Over the integers it is exact: with scaled filter
-transforms all coefficients are integers, all sums are taken modulo 2^32, and the result is a multiple of the
-accumulator:
+(Lavin and Gray, https://arxiv.org/abs/1509.09308). It is exact over the integers: scaled filter transforms
+have integer coefficients, all sums are modulo 2^32, and the result is a multiple of the accumulator:
 
-- m = 2: filters (2 G) g (2 G)^T; 4 times.
-- m = 4: rows of G times 24, the last one times 6, which the output transform makes up for; 576 = 64 * 9
-  times. Multiplication by the inverse of 9 modulo 2^32 leaves 64 times the accumulator, and by that times
-  2^j, 2^(6 + j) times: what requantisation with a common last shift needs. For m = 2 the factor is 2^j alone.
+- m = 2: filters (2 G) g (2 G)^T. The factor is 4.
+- m = 4: rows of G times 24, but the last row times 6, which the output transform compensates. The factor is
+  576 = 64 * 9. A multiplication by the inverse of 9 modulo 2^32 leaves a factor of 64.
 
-Accumulators so multiplied must stay below 2^31. What must fit int16 are the transformed filters, which are
-checked one by one, and the transformed inputs. Those of m = 2 are in [-512, 510], and two channels are
-transformed at a time by instructions for pairs.
+Requantisation with a common last shift needs a factor of 2^(2 + j) or 2^(6 + j), so that the sums are also
+multiplied by 2^j. The multiplied accumulators must stay below 2^31.
 
-The transform of m = 4 has shifts, which those instructions have not. Two channels a and b are taken as the
-integer a + 65536 * b instead. What comes out is a pair again if a's result is never negative: then it
-borrows nothing from b's. With a = q + 128 in [0, 255] its results are in [-12750, 17340], and 12800 more at
-each position make them [50, 30140]; b = q itself comes to [-12768, 12750]. All results of a dimension grow
-by as much if the last two of the six inputs do (4 d0 - 5 d2 + d4 and the like), so 12800 are in fact added to
-the four inputs in the last corner. A tile's outputs then have the convolution of `INPUT_OFFSETS` with the
-filters of the channels a too much, which the biases take off.
+The transformed filters must fit int16, which `supports` checks, and so must the transformed inputs. For
+m = 2, they are in [-512, 510], and instructions for pairs transform two channels at a time.
+
+The transform of m = 4 has shifts, for which no pair instructions exist. Two channels a and b become the
+integer a + 65536 * b instead. A result is a pair again if a's result is never negative, because it then
+borrows nothing from b's. With a = q + 128 in [0, 255], a's results are in [-12750, 17340]. Adding 12800 at
+each position makes them [50, 30140]. With b = q, b's results are in [-12768, 12750].
+
+An offset on the last two of the six inputs of a dimension adds the same offset to all its results
+(4 d0 - 5 d2 + d4 and so on). Therefore the 12800 are added to the four inputs in the last corner only. The
+outputs of a tile then exceed the true ones by the convolution of `INPUT_OFFSETS` with the filters of the
+channels a. The biases compensate it.
 """
 
 from __future__ import annotations
@@ -48,46 +50,48 @@ from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_s
 from microfold.kernels.shapes import IMAGE_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
-# Tiles computed together.
+# Number of tiles that are computed together.
 TILES = 4
-# All products of a position are written out: 22 bytes of code for each channel.
+# Limit of the unrolled code for the products of a position, which has 22 bytes for each channel.
 MAXIMUM_CHANNELS = 128
 # Filter transforms, by the tile's side.
 FILTER_TRANSFORMS = {
     2: np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]], np.int64),
     4: np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 6]], np.int64),
 }
-# Fields of the layer that tell its shape; window and steps are in the code.
+# Fields with the layer's shape. Window and strides are in the code.
 SHAPE = (
     *("batch", "input_height", "input_width", "input_channels"),
     *("output_height", "output_width", "output_channels", "pad_top", "pad_left"),
 )
-# Sums come out shifted that far to the left, once multiplied by these: 9 * 954437177 = 1 modulo 2^32.
+# Left shift of the sums in bits, after a multiplication by the inverse: 9 * 954437177 = 1 modulo 2^32.
 SCALE_BITS = {2: 2, 4: 6}
 INVERSES = {2: 1, 4: 954437177}
-# Last shifts of the requantisation, in the order they are tried, for sums that come out shifted.
+# Candidate last shifts of the requantisation of these sums, in order of preference.
 COMMON_SHIFTS = {2: (12, 10, 16, 8), 4: (15, 14, 16, 13, 17, 12, 18)}
-# Added to the inputs of m = 4 in the lower halves of words: makes them positive, and all that they come to.
+# Offsets of the inputs of m = 4 in the lower halves of words, which make inputs and results positive.
 POSITIVE_INPUT, POSITIVE_RESULT = 128, 12800
 INPUT_OFFSETS = np.pad(np.full((2, 2), POSITIVE_RESULT, np.int64), ((4, 0), (4, 0))) + POSITIVE_INPUT
 
 
 def transform_filters(filters: Array, tile: int) -> Array:
-    """OHWI filters [OC, 3, 3, IC] to int64 [OC, tile + 2, tile + 2, IC]."""
+    """Transform OHWI filters [OC, 3, 3, IC] to int64 [OC, tile + 2, tile + 2, IC]."""
     g = FILTER_TRANSFORMS[tile]
     return np.einsum("yi,oijc,xj->oyxc", g, filters.astype(np.int64), g)
 
 
 class _Winograd(Kernel):
-    """Base: transforms four tiles of inputs, multiplies position by position, transforms the sums back.
+    """Base class of Winograd convolutions.
 
-    `weights` are int16 pairs of inputs of two channels, column by column of a tile's positions; `channels`
-    are records (bias, multiplier, addend, shift, factor, biases of other outputs). `supports` checks that
-    transformed filters fit int16 and scaled accumulators 32 bits, `plan_smlad_requantization` proves the
+    A kernel transforms the inputs of 4 tiles, multiplies position by position, and transforms the sums back.
+
+    `weights` has int16 pairs of inputs of two channels, column by column of a tile's positions. `channels`
+    has records (bias, multiplier, addend, shift, factor, biases of other outputs). `supports` checks that
+    transformed filters fit int16, and scaled accumulators 32 bits. `plan_smlad_requantization` proves the
     form.
 
     Class attributes:
-        tile: outputs of a tile's side, m in the module.
+        tile: side of a tile in outputs, m in the module docstring.
     """
 
     op = Conv2D
@@ -95,15 +99,15 @@ class _Winograd(Kernel):
     trades = frozenset({Trade.TRANSFORMED_WEIGHTS, Trade.TILE_SCRATCH})
     tile: ClassVar[int]
     fields = declare(
-        Field("weights", "transformed: pairs of inputs of two channels, position by position"),
+        Field("weights", "transformed weights, pairs of inputs of two channels, position by position"),
         "channels",
         *IMAGE_FIELDS,
         "output_channels",
         "pad_top",
         "pad_left",
         "input_zero_point",
-        Field("sums", "offset in the scratch"),
-        Field("outside", "offset in the scratch of a pixel of zero points"),
+        Field("sums", "offset of the sums in the scratch"),
+        Field("outside", "offset of a pixel of zero points in the scratch"),
         *output_range.LIMIT_FIELDS,
         output_table.TABLE_FIELD,
     )
@@ -111,11 +115,11 @@ class _Winograd(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         x, _, _, window = conv_types(layer)
         if window.size != (3, 3) or window.strides != (1, 1) or window.dilations != (1, 1):
-            return "it needs a 3x3 filter with stride 1 and dilation 1"
+            return "it requires a 3x3 filter with stride 1 and dilation 1"
         if x.shape[3] % 4:
-            return f"it needs a multiple of 4 input channels; there are {x.shape[3]}"
+            return f"it requires a multiple of 4 input channels; got {x.shape[3]}"
         if x.shape[3] > MAXIMUM_CHANNELS:
-            return f"its loop would be too long for {x.shape[3]} input channels; at most {MAXIMUM_CHANNELS}"
+            return f"it supports at most {MAXIMUM_CHANNELS} input channels; got {x.shape[3]}"
         reason = unsupported_integer_conv(layer, tables=True)
         if reason is not None:
             return reason
@@ -124,7 +128,7 @@ class _Winograd(Kernel):
         bounds = _requantization(layer, self.tile).bounds
         limit = 1 << (31 - SCALE_BITS[self.tile])
         largest = max(-int(bounds[0].min()), int(bounds[1].max()))
-        return f"it needs accumulators below {limit}; they reach {largest}" if largest >= limit else None
+        return f"it requires accumulators below {limit}; they reach {largest}" if largest >= limit else None
 
     def terms(self, layer: LayerContext) -> Terms:
         x, _, out, _ = conv_types(layer)
@@ -134,7 +138,7 @@ class _Winograd(Kernel):
         plan = _requantization(layer, self.tile)
         stored = tiles * 2 * pairs
         rounded = not (plan.shift and plan.form is RequantizeForm.SHORT_RELU)
-        # What goes beyond the image is stored elsewhere first.
+        # Tiles that extend beyond the output are first stored elsewhere.
         parts = tiles - out.shape[0] * (out.shape[1] // self.tile) * (out.shape[2] // self.tile)
         return Terms(
             call=1,
@@ -149,7 +153,7 @@ class _Winograd(Kernel):
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
-        # First input byte that each group of tiles reads, and the byte behind its last output.
+        # First input pixel that each group of tiles reads, and the end of its last output pixel.
         y, top = np.arange(0, out.shape[1], self.tile), window.padding[0][0]
         column, left = np.arange(0, out.shape[2], self.tile), window.padding[1][0]
         first = np.maximum(y - top, 0)[:, None] * x.shape[2] + np.maximum(column - left, 0)
@@ -180,13 +184,13 @@ class _Winograd(Kernel):
         side, channels = self.tile + 2, x.shape[3]
         plan = _requantization(layer, self.tile)
         filters = self._filters(layer, plan)
-        # Column by column, as the inputs are transformed.
+        # The inputs are transformed column by column.
         transformed = transform_filters(filters, self.tile).swapaxes(1, 2)
         lanes = smlad.pair_lanes(transformed.reshape(out.shape[3], -1), channels)
         low, high = output_range.integer_bounds(layer.node)
         words = side**2 * (2 * channels + 2)
         sums = side**2 * 2 * TILES
-        # Without parts of tiles, all of a tile's outputs lie at known distances.
+        # If all tiles are complete, the offsets of a tile's outputs are compile-time constants.
         whole = out.shape[1] % self.tile == 0 and out.shape[2] % self.tile == 0
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", smlad.pack_int16(lanes)),
@@ -224,25 +228,25 @@ class _Winograd(Kernel):
         )
 
     def _records(self, plan: SmladRequantization, filters: Array) -> Array:
-        """Rows of ``mf_winograd2_channel`` or ``mf_winograd4_channel``: int32 [OC, 5 or 9]."""
+        """Return records of ``mf_winograd2_channel`` or ``mf_winograd4_channel``, int32 [OC, 5 or 9]."""
         records = plan.records.copy()
         scale = np.full_like(plan.left, SCALE_BITS[self.tile])
         if plan.shift:
-            # Sums come out shifted as they must be; the field holds what corrects negative ones.
+            # The sums already have the required shift. The field has the correction of negative sums instead.
             scale = np.maximum(scale, plan.left)
             records[:, 3] = 1 << (plan.left - 1)
         factors = INVERSES[self.tile] << (scale - SCALE_BITS[self.tile])
         biases = records[:, :1].astype(np.int64)
         if self.tile == 4:
-            # One for most outputs, and those of the last corner.
+            # One bias for most outputs, then four for the last corner.
             biases = biases - _sums_of_offsets(filters)[:, [0, 2, 2, 3, 3], [0, 2, 3, 2, 3]]
-        # Modulo 2^32, as all sums are.
+        # All sums are modulo 2^32.
         biases = (biases << scale[:, None]).astype(np.int32)
         records[:, 0] = biases[:, 0]
         return np.concatenate([records, factors.astype(np.int32)[:, None], biases[:, 1:]], axis=1)
 
     def _filters(self, layer: LayerContext, plan: SmladRequantization | None = None) -> Array:
-        """OHWI; of a plan: zero for channels whose output is constant."""
+        """Return the filters, OHWI. A plan has zeros for channels whose output is constant."""
         _, weights, _, _ = conv_types(layer)
         return (filter_matrix(layer) if plan is None else plan.matrix).reshape(weights.shape)
 
@@ -251,16 +255,16 @@ class _Winograd(Kernel):
         return batch * -(-rows // self.tile) * -(-columns // self.tile)
 
     def _scratch(self, layer: LayerContext) -> int:
-        """Bytes: transformed inputs and sums of four tiles, with two words at each position, and a pixel."""
+        """Return the bytes of 4 tiles' transformed inputs and sums, 2 words at each position, and a pixel."""
         channels = conv_types(layer)[0].shape[3]
         return 4 * (self.tile + 2) ** 2 * (2 * channels + 2 + 2 * TILES) + channels
 
 
 @register
 class Conv2DWinograd4(_Winograd):
-    """Tiles of 4x4 outputs: a quarter of the multiplications.
+    """Winograd convolution in tiles of 4x4 outputs, with a quarter of the multiplications.
 
-    Sums are 576 times the accumulators; a product with the inverse of 9 modulo 2^32 leaves 64 times.
+    Sums are 576 times the accumulators. A product with the inverse of 9 modulo 2^32 leaves a factor of 64.
     """
 
     name = "s8_conv2d__dsp_winograd_4x4"
@@ -269,9 +273,10 @@ class Conv2DWinograd4(_Winograd):
 
 @register
 class Conv2DWinograd2(_Winograd):
-    """Tiles of 2x2 outputs: 4/9 of the multiplications, in less flash and scratch.
+    """Winograd convolution in tiles of 2x2 outputs, with 4/9 of the multiplications.
 
-    Sums are four times the accumulators, and inputs are transformed two channels at a time.
+    It needs less flash and scratch than `Conv2DWinograd4`. Sums are 4 times the accumulators. Inputs are
+    transformed two channels at a time.
     """
 
     name = "s8_conv2d__dsp_winograd_2x2"
@@ -279,15 +284,19 @@ class Conv2DWinograd2(_Winograd):
 
 
 def _sums_of_offsets(filters: Array) -> Array:
-    """What `INPUT_OFFSETS` add to the sums of a tile of 4x4 outputs: int64 [OC, 4, 4]; filters OHWI."""
-    # Those in lower halves: pairs are (0, 2) and (1, 3) of four channels.
+    """Return the part of the sums of a 4x4 tile that comes from `INPUT_OFFSETS`, int64 [OC, 4, 4].
+
+    Args:
+        filters: OHWI.
+    """
+    # Channels in the lower halves of words are 0 and 1 of each 4, because pairs are (0, 2) and (1, 3).
     lower = filters.reshape(*filters.shape[:3], -1, 4)[..., :2].sum(axis=(3, 4), dtype=np.int64)
     windows = np.lib.stride_tricks.sliding_window_view(INPUT_OFFSETS, lower.shape[1:])
     return np.einsum("oij,yxij->oyx", lower, windows)
 
 
 def _requantization(layer: LayerContext, tile: int) -> SmladRequantization:
-    """With a common last shift if the sums, as they come out, need not be shifted to the right for it."""
+    """Return the requantisation, with a common last shift if the sums need no right shift for it."""
     out = conv_types(layer)[2]
     assert out.quant is not None
     matrix = filter_matrix(layer)

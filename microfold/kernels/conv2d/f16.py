@@ -1,6 +1,6 @@
-"""float16 convolution in portable C, and for float vectors (MVE).
+"""float16 convolution in portable C, and for Helium (MVE) with floats.
 
-In C, sums of products are float32, and are rounded once. In vectors, runs of them are summed up in float16.
+In C, sums of products are float32, and are rounded once. In vectors, runs of products are summed in float16.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import rows_and_taps
 from microfold.ops.convolution.conv2d import Conv2D
 
-# Computed together, by vectors.
+# Number of pixels that vectors compute together.
 PIXELS = 4
 
 
 @register
 class Conv2DHalf(Kernel):
-    """One output after the other: sums of products are float32, and are rounded once.
+    """float16 convolution of one output at a time. Sums of products are float32, and are rounded once.
 
-    Weights stay in the model's order, [output_channels][kernel_height][kernel_width][group_inputs]; biases
-    are float32.
+    Weights keep the model's order, [output_channels][kernel_height][kernel_width][group_inputs]. Biases are
+    float32.
     """
 
     name = "f16_conv2d__c"
@@ -49,7 +49,7 @@ class Conv2DHalf(Kernel):
         Field("weights", "float16, [output_channels][kernel_height][kernel_width][group_inputs]"),
         Field("channels", "biases"),
         *SHAPE_FIELDS,
-        Field("group_inputs", "that an output channel sees"),
+        Field("group_inputs", "input channels that an output channel reads"),
         "group_outputs",
         *output_range.LIMIT_FIELDS,
     )
@@ -62,7 +62,7 @@ class Conv2DHalf(Kernel):
         _, taps = rows_and_taps(x, out, window)
         filters, depth = weights.shape[0], weights.shape[3]
         rows = out.size * window.size[0]
-        # All elements of a window are visited; those in the image are multiplied.
+        # The loops visit all taps of a window, but multiply only taps inside the image.
         return Terms(
             call=1,
             output=out.size,
@@ -96,11 +96,11 @@ class Conv2DHalf(Kernel):
 
 @register
 class Conv2DHalfMve(Kernel):
-    """Four pixels by eight channels: an input is multiplied with a vector of eight channels.
+    """float16 convolution of 4 pixels by 8 channels, which multiplies an input by a vector of 8 channels.
 
-    Patches are gathered unless they are pixels. `weights` are [output_channels / 8][patch][8], with zeros
-    behind the last channel. Runs of products are summed up in float16, which is not the portable kernel's
-    rounding.
+    Patches are gathered unless the layer is pointwise. `weights` is [output_channels / 8][patch][8], padded
+    with zeros after the last channel. Runs of products are summed in float16, so that rounding differs from
+    the portable kernel.
     """
 
     name = "f16_conv2d__mve_4x8"
@@ -134,7 +134,7 @@ class Conv2DHalfMve(Kernel):
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
-        # Every eight channels need the whole patches: in pointwise layers these are read in place.
+        # Each group of 8 channels needs the complete patches, which pointwise layers read in place.
         return window_overlap(x, out, window, PIXELS, reads_first=not is_pointwise(window), across_rows=True)
 
     def reads_rows(self, layer: LayerContext) -> bool:

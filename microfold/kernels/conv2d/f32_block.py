@@ -1,4 +1,4 @@
-"""float32 convolution for floating-point units and float vectors (MVE)."""
+"""float32 convolution for floating-point units and for Helium (MVE) with floats."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from microfold.kernels.packing.float32_block import CHANNELS, block_weights, fin
 from microfold.kernels.requantize import output_range
 from microfold.ops.convolution.conv2d import Conv2D
 
-# Computed together.
+# Number of pixels that are computed together.
 PIXELS = 4
 
 
 class _BlockConv(Kernel):
-    """Four pixels by four channels, whose sums stay in registers: all products, then the bias.
+    """Base class of convolutions in blocks of 4 pixels by 4 channels, whose sums stay in registers.
 
-    Patches are gathered unless they are pixels. `weights` are [output_channels / 4][patch][4], with zeros
-    behind the last channel; biases are padded alike.
+    A sum adds all products, then the bias. Patches are gathered unless the layer is pointwise. `weights` is
+    [output_channels / 4][patch][4], padded with zeros after the last channel, like the biases.
 
     Class attributes:
         core: ``fpu`` or ``mve``.
-        half: weights are kept as float16.
+        half: whether weights are stored as float16.
     """
 
     op = Conv2D
@@ -47,7 +47,7 @@ class _BlockConv(Kernel):
     fields = declare(
         Field("weights", "[output_channels / 4][patch][4]"),
         Field("channels", "biases"),
-        # Of narrower ones GCC's static analyser loses track, and warns of sums that are not set.
+        # With narrower types, GCC's static analyser warns that sums may be uninitialised.
         *(replace(field, c_type="int32_t") for field in PATCH_FIELDS[:3]),
         *PATCH_FIELDS[3:],
         *output_range.LIMIT_FIELDS,
@@ -59,11 +59,11 @@ class _BlockConv(Kernel):
         )
 
     def block_terms(self, depth: int) -> tuple[Terms, Terms]:
-        """Of the sums of four channels of four pixels, and of one."""
+        """Count the code parts for the sums of 4 channels: of 4 pixels, and of 1 pixel."""
         raise NotImplementedError
 
     def segment_terms(self, words: int) -> Terms:
-        """Of a copy of a piece of a patch."""
+        """Count the code parts that copy a segment of a patch."""
         raise NotImplementedError
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -84,7 +84,7 @@ class _BlockConv(Kernel):
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
-        # Every four channels need the whole patches: in pointwise layers these are read in place.
+        # Each group of 4 channels needs the complete patches, which pointwise layers read in place.
         return window_overlap(x, out, window, PIXELS, reads_first=not is_pointwise(window), across_rows=True)
 
     def reads_rows(self, layer: LayerContext) -> bool:
@@ -124,7 +124,10 @@ class _BlockConv(Kernel):
 
 @register
 class Conv2DFloatFpu(_BlockConv):
-    """Products and sums are rounded one by one, as in C without contraction, in the reference's order."""
+    """float32 convolution for FPU cores, with products and sums rounded separately in the reference's order.
+
+    This is C without contraction.
+    """
 
     name = "f32_conv2d__fpu_4x4"
     features = frozenset({"fpu", "thumb2"})
@@ -140,7 +143,7 @@ class Conv2DFloatFpu(_BlockConv):
 
 @register
 class Conv2DFloatMve(_BlockConv):
-    """Products are fused with sums: these are rounded once."""
+    """float32 convolution for Helium (MVE), with fused multiply-add, which rounds once."""
 
     name = "f32_conv2d__mve_4x4"
     features = frozenset({"mve_fp"})
@@ -155,9 +158,10 @@ class Conv2DFloatMve(_BlockConv):
 
 
 class _HalfBlockConv(HalfWeights, _BlockConv):
-    """Weights are float16, converted for every four pixels; `HalfWeights` proves that nothing is lost.
+    """Base class of block convolutions with float16 weights, which are converted for every 4 pixels.
 
-    They are words of two inputs, [output_channels / 4][(patch + 1) / 2][4], see `float16_weights.pack_pairs`.
+    `HalfWeights` proves that the conversion is exact. A word of the weights has two inputs,
+    [output_channels / 4][(patch + 1) / 2][4], see `float16_weights.pack_pairs`.
     """
 
     def conversions(self, layer: LayerContext) -> float:
@@ -173,13 +177,13 @@ class _HalfBlockConv(HalfWeights, _BlockConv):
 
 @register
 class Conv2DFloatFpuHalf(_HalfBlockConv, Conv2DFloatFpu):
-    """VCVTB and VCVTT convert the weights one by one in registers of the unit, then as with float32."""
+    """`Conv2DFloatFpu` with float16 weights, which VCVTB and VCVTT convert one by one in FPU registers."""
 
     name = "f32_f16w_conv2d__fpu_4x4"
 
 
 @register
 class Conv2DFloatMveHalf(_HalfBlockConv, Conv2DFloatMve):
-    """VCVTB and VCVTT convert four weights each, of two inputs, then as with float32."""
+    """`Conv2DFloatMve` with float16 weights. VCVTB and VCVTT convert four weights each, for two inputs."""
 
     name = "f32_f16w_conv2d__mve_4x4"

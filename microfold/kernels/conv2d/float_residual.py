@@ -1,9 +1,9 @@
-"""float32 convolutions that add another tensor, the residual, to their outputs.
+"""float32 convolution that adds another tensor, the residual, to its output.
 
     conv2d(%x, %w, %b) | add(%residual) | clip()
 
-The residual lies where the output does: each of its elements is read just before the output is written.
-Where the planner puts the two apart, the call copies the residual first.
+The residual may share the memory of the output, because each of its elements is read just before the output
+element is written. If the planner gives them different addresses, the call first copies the residual.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from microfold.ops.convolution.conv2d import Conv2D
 
 
 class _FloatResidualConvolution(ByConvolution):
-    """Base of kernels that add the residual to blocks of sums before these are clamped and stored."""
+    """Base class of kernels that add the residual to blocks of sums before they clamp and store them."""
 
     op = Conv2D
-    own_fields = declare(Field("residual_bytes", "of the tensor that is added"))
+    own_fields = declare(Field("residual_bytes", "size of the added tensor"))
 
     def convolved(self, layer: LayerContext) -> LayerContext:
-        """Return the layer without the sum, with its clips: they are applied to what is stored."""
+        """Return the layer without the addition, but with its clips, which apply to the stored values."""
 
         def find() -> LayerContext:
             node = layer.node
@@ -53,9 +53,9 @@ class _FloatResidualConvolution(ByConvolution):
         if isinstance(where, str):
             return where
         if where > 0:
-            return "it clamps sums after the residual is added, not before"
+            return "it clamps sums after the addition of the residual, not before"
         if layer.array(self._residual(layer)) is not None:
-            return "what it adds must be computed, not a constant"
+            return "the residual must be computed, not constant"
         return self.convolution.supports(self.convolved(layer))
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -63,14 +63,14 @@ class _FloatResidualConvolution(ByConvolution):
         return Terms(added=out.size // out.shape[3] * -(-out.shape[3] // CHANNELS))
 
     def guess(self, term: str) -> float:
-        # Loads and sums of four elements.
+        # The loads and additions of 4 elements.
         return 2.0 if "mve_fp" in self.features else 8.0
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return 0, self._residual(layer)
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
-        # The residual may be copied into the output first, which would overwrite an input that lies there.
+        # The call may first copy the residual into the output, which would overwrite an input in its place.
         return index == self._residual(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -85,13 +85,13 @@ class _FloatResidualConvolution(ByConvolution):
         return KernelCall(function, parameters, inner.scratch)
 
     def _residual(self, layer: LayerContext) -> int:
-        """Return which of the node's arguments is added."""
+        """Return the index of the node's argument that is the residual."""
         return len(layer.node.inputs)
 
 
 register_by(
     _FloatResidualConvolution,
-    "Blocks of sums",
+    "float32 convolution with a residual",
     (Conv2DFloatFpu, Conv2DFloatFpuHalf, Conv2DFloatMve, Conv2DFloatMveHalf),
     suffix="residual",
 )

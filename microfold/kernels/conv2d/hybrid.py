@@ -1,6 +1,6 @@
-"""Hybrid convolutions: as those of int16 activations up to the sums, which end as floats.
+"""Hybrid convolution: the kernels for int16 activations, with sums that are scaled to float32.
 
-`dynamic_finish` has what makes floats of sums. Activations are within [-255, 255], so that sums have 32 bits.
+`dynamic_finish` scales the sums. Activations are in [-255, 255], so that sums fit 32 bits.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from microfold.kernels.requantize.finish import Finish
 from microfold.ops.convolution.hybrid_conv2d import HybridConv2D
 from microfold.support.frozen import frozen
 
-# What makes an output of a sum stands in `scale_cost`; these are stores.
+# Default coefficients of storing outputs. `scale_cost` has the cost of scaling sums.
 _STORES = {f"finish_{SUMS}": 3.0, f"block_{SUMS}": 14.0, "int4_pair": 14.0}
 
 
 class _HybridConv(Kernel):
-    """What all of them share; before a kernel of int16 in the list of bases."""
+    """Mixin that turns a kernel for int16 activations into a hybrid one. It is the first base class."""
 
     op = HybridConv2D
 
@@ -60,7 +60,7 @@ class _HybridConv(Kernel):
 
 
 def conv_finish(layer: LayerContext, multiple: int = 1) -> Finish:
-    """`dynamic_finish`, with the number of images where the fields of the traversal do not have it."""
+    """Return `dynamic_finish`, with the number of images if the fields of the traversal do not have it."""
     finish = dynamic_finish(layer, multiple)
     x, _, _, window = conv_types(layer)
     if not is_pointwise(window):
@@ -70,7 +70,7 @@ def conv_finish(layer: LayerContext, multiple: int = 1) -> Finish:
 
 @register
 class HybridConv2DPortable(_HybridConv, PatchConv):
-    """Two pixels by two channels; `weights` are those of `PatchConv`."""
+    """Hybrid convolution of 2 pixels by 2 channels, with the weights of `PatchConv`."""
 
     name = "s16_f32_hybrid_conv2d__c_2x2"
     like = "s16_conv2d__c_2x2"
@@ -83,13 +83,13 @@ class HybridConv2DPortable(_HybridConv, PatchConv):
 @register
 @frozen(eq=False)
 class HybridConv2DDsp(_HybridConv, Conv2DInt16Dsp):
-    """Four pixels by two channels, by SMLAD; weights and panel are those of `Conv2DInt16Dsp`."""
+    """Hybrid convolution of 4 pixels by 2 channels by SMLAD, with weights and panel of `Conv2DInt16Dsp`."""
 
     name = "s16_f32_hybrid_conv2d__dsp_4x2"
     like = "s16_conv2d__dsp_4x2"
     fields = with_scale_fields(Conv2DInt16Dsp.fields)
 
-    multiple: ClassVar[int] = 1  # of the sums of products, what it computes
+    multiple: ClassVar[int] = 1  # Factor by which computed sums exceed the sums of products.
 
     def terms(self, layer: LayerContext) -> Terms:
         return self.product_terms(layer, 1, SUMS)
@@ -102,9 +102,9 @@ class HybridConv2DDsp(_HybridConv, Conv2DInt16Dsp):
 @register
 @frozen(eq=False)
 class HybridConv2DDspInt4(HybridConv2DDsp):
-    """The same with weights of four bits, which are multiplied as the upper halves of bytes: by 16.
+    """`HybridConv2DDsp` with 4-bit weights, which are multiplied as upper nibbles, 16 times as large.
 
-    Sums have 32 bits as those of weights of eight bits have. The scales take the 16 off, exactly.
+    Sums fit 32 bits as with int8 weights. The scales compensate the factor of 16 exactly.
     """
 
     name = "s16_s4w_hybrid_conv2d__dsp_4x2"
@@ -121,7 +121,7 @@ class HybridConv2DDspInt4(HybridConv2DDsp):
 
 @register
 class HybridConv2DMve(_HybridConv, Conv2DInt16Mve):
-    """One pixel by four channels, eight products an instruction; weights are those of `Conv2DInt16Mve`."""
+    """Hybrid convolution of 1 pixel by 4 channels, 8 products per instruction, as in `Conv2DInt16Mve`."""
 
     name = "s16_f32_hybrid_conv2d__mve_1x4"
     like = "s16_conv2d__mve_1x4"
@@ -138,7 +138,7 @@ class HybridConv2DMve(_HybridConv, Conv2DInt16Mve):
 
 @register
 class HybridConv2DMveInt4(HybridConv2DMve):
-    """The same with weights of four bits, two in a byte, see `nibble_rows`."""
+    """`HybridConv2DMve` with 4-bit weights, two in a byte, see `nibble_rows`."""
 
     name = "s16_s4w_hybrid_conv2d__mve_1x4"
     trades = frozenset({Trade.FOUR_BITS})
@@ -147,7 +147,7 @@ class HybridConv2DMveInt4(HybridConv2DMve):
         return super().supports(layer) or unsupported_int4(layer)
 
     def cost(self, layer: LayerContext) -> float:
-        # Four shifts beside nine instructions.
+        # Four shifts in addition to nine instructions.
         return 1.44 * self.price(layer, self.terms(layer)) + scale_cost(layer)
 
     def pack(self, matrix: Array) -> Constant:

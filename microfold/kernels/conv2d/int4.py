@@ -1,4 +1,4 @@
-"""Convolution with weights of four bits, in portable C."""
+"""int8 convolution with 4-bit weights, in portable C."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from microfold.ops.convolution.conv2d import Conv2D
 
 
 def unsupported_int4(layer: LayerContext) -> str | None:
-    """The conditions that all kernels with packed weights share."""
+    """Return the reason why no convolution kernel with 4-bit weights supports the layer, or None."""
     return unsupported_integer_conv(layer) or int4.unsupported(filter_matrix(layer))
 
 
 class Conv2DInt4(Kernel):
-    """Base of the kernels that read words of nibbles: patch after patch, as bytes.
+    """Base class of kernels that multiply patches of bytes by words of 4-bit weights.
 
-    `unsupported_int4` checks that weights, centred, are in [-8, 7], and that sums fit int32.
+    `unsupported_int4` checks that the weights fit 4 bits, and that sums fit int32.
 
     Class attributes:
-        PIXELS: computed together.
+        PIXELS: number of pixels that are computed together.
     """
 
     op = Conv2D
     trades = frozenset({Trade.FOUR_BITS})
     PIXELS = 1
     reads_first = False
-    """Pointwise patches are read before any output of theirs is written, too."""
+    """Whether even pointwise patches are completely read before any of their outputs is written."""
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_int4(layer)
@@ -56,7 +56,7 @@ class Conv2DInt4(Kernel):
         return 1
 
     def gathering(self, layer: LayerContext) -> Terms:
-        """Of the copies of patches."""
+        """Count the code parts that copy patches."""
         x, weights, out, window = conv_types(layer)
         if is_pointwise(window):
             return Terms()
@@ -67,7 +67,7 @@ class Conv2DInt4(Kernel):
         return Terms({f"{kind}_segment": pixels * rows, f"{kind}_byte": pixels * patch})
 
     def traversal(self, layer: LayerContext) -> tuple[dict[str, Parameter], int]:
-        """Fields of the layer that lead from patch to patch, and bytes of the patches."""
+        """Return the layer fields with which a kernel traverses the patches, and the bytes of the patches."""
         x, _, out, window = conv_types(layer)
         assert x.quant is not None
         patch = filter_matrix(layer).shape[1]
@@ -80,10 +80,10 @@ class Conv2DInt4(Kernel):
 
 @register
 class Conv2DPortableInt4(Conv2DInt4):
-    """One pixel by four channels: sums of two share a word, for as many inputs as they fit 16 bits.
+    """Convolution of 1 pixel by 4 channels. The sums of two channels share a word while they fit 16 bits.
 
-    `packing.int4.pack_words` has the layout, `word_constants` the records and their proof; `unsupported_int4`
-    checks that weights fit four bits.
+    `packing.int4.pack_words` defines the layout. `word_constants` has the records and their proof.
+    `unsupported_int4` checks that weights fit 4 bits.
     """
 
     name = "s8_s4w_conv2d__c"

@@ -1,4 +1,4 @@
-"""Convolution with weights of four bits, for cores with DSP instructions."""
+"""int8 convolution with 4-bit weights for cores with the DSP extension."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from microfold.kernels.requantize.multiply_high import RequantizeForm
 
 @register
 class Conv2DDspInt4(Conv2DInt4):
-    """Widens the patches of two pixels to int16, then computes blocks of 2 pixels by 4 channels.
+    """SMLAD convolution that widens the patches of 2 pixels to int16, then computes 2 pixels by 4 channels.
 
-    `packing.int4_dsp` has the layout, and the proof that four sums come out of one;
-    `smlad.plan_requantization` proves the form that requantises.
+    `packing.int4_dsp` defines the layout, and proves how four sums are extracted from one.
+    `smlad.plan_requantization` proves the requantisation.
     """
 
     name = "s8_s4w_conv2d__dsp"
@@ -28,12 +28,12 @@ class Conv2DDspInt4(Conv2DInt4):
     PIXELS = 2
     reads_first = True
     fields = declare(
-        Field("weights", "[output_channels / 4][words / 2]: pairs of inputs (0, 2), (1, 3) of every four"),
+        Field("weights", "[output_channels / 4][words / 2], pairs of inputs (0, 2), (1, 3) of each four"),
         "channels",
-        Field("words", "of two widened patches"),
+        Field("words", "words of two widened patches"),
         *PATCH_FIELDS,
         "input_zero_point",
-        Field("widened", "offset of them in the scratch"),
+        Field("widened", "offset of the widened patches in the scratch"),
         *output_range.LIMIT_FIELDS,
     )
 
@@ -46,7 +46,7 @@ class Conv2DDspInt4(Conv2DInt4):
         form = smlad.plan_requantization(layer, matrix, multipliers, common=False).form
         clamp = output_range.output_limits(layer) != (-128, 127)
         general = form is RequantizeForm.GENERAL
-        # Outputs are finished in assembly, or in C.
+        # The requantisation is in assembly or in C.
         kind = "clamped_block" if clamp else "c_block" if general or parts else "block"
         block = Terms({kind: 1, "step": steps, "part": parts, "general": general})
         pairs = -(-(out.size // out.shape[3]) // self.PIXELS)

@@ -1,4 +1,4 @@
-"""Convolution with weights of four bits for cores without SIMD instructions: `conv2d.pairs` with nibbles."""
+"""int8 convolution with 4-bit weights for cores without SIMD: the kernels of `conv2d.pairs` with nibbles."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from microfold.kernels.packing import int4, two_pixels_per_word
 
 @register
 class Conv2DThumb2Int4(Conv2DThumb2):
-    """Eight weights a word, each taken out by one instruction; see `pack_words`.
+    """Convolution for ARMv7-M with 8 weights in a word, each extracted by one instruction, see `pack_words`.
 
-    Runs are longer than with int8, since products of small weights are small: `split_long_runs` makes them
+    Runs are longer than with int8, because products of small weights are small. `split_long_runs` makes them
     fit.
     """
 
     name = "s8_s4w_conv2d__thumb2"
     trades = frozenset({Trade.FOUR_BITS, Trade.INPUT_SCRATCH})
     nibbles = True
-    # Products of small weights are small.
     lengths = range(1, 17)
     longest = 16
 
@@ -34,9 +33,9 @@ class Conv2DThumb2Int4(Conv2DThumb2):
 
 @register
 class Conv2DThumb1Int4(Conv2DThumb1):
-    """Two weights a byte, 8 larger than they are; see `pack_bytes`.
+    """Convolution for ARMv6-M with 2 weights in a byte, each plus 8, see `pack_bytes`.
 
-    Runs are longer than with int8; `split_long_runs` makes them fit.
+    Runs are longer than with int8. `split_long_runs` makes them fit.
     """
 
     name = "s8_s4w_conv2d__thumb1"
@@ -53,7 +52,7 @@ class Conv2DThumb1Int4(Conv2DThumb1):
 
 
 def pack_words(matrix: Array, segment: int, length: int, unroll: int) -> Array:
-    """Weights [channels, K] as uint32 [channels, words]: those of each iteration fill whole words.
+    """Pack weights [channels, K] as uint32 [channels, words], with whole words for each iteration.
 
     Args:
         segment, length: see `two_pixels_per_word.pack_runs`.
@@ -65,7 +64,7 @@ def pack_words(matrix: Array, segment: int, length: int, unroll: int) -> Array:
 
 
 def pack_bytes(matrix: Array, segment: int, length: int, unroll: int) -> Array:
-    """The same as uint8 [channels, bytes], 8 larger; the first weight of two is the lower nibble."""
+    """Pack weights plus 8 as uint8 [channels, bytes], the first weight of two in the lower nibble."""
     packed = two_pixels_per_word.pack_runs(matrix, segment, length, unsigned=False)
     padded = two_pixels_per_word.pad_segments(packed, length * unroll, 2).reshape(len(matrix), -1, 2) + 8
     return (padded[..., 0] | padded[..., 1] << 4).astype("uint8")

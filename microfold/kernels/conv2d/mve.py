@@ -1,4 +1,4 @@
-"""Convolution kernels for Helium."""
+"""int8 convolution for Helium (MVE)."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from microfold.kernels.shapes import WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.window import Window
 
-# Patches of up to this many vectors are kept in registers while the weights stream by.
+# Largest patch, in vectors, that stays in registers while the weights are loaded.
 _REGISTER_VECTORS = 2
-# If there are so many blocks of two pixels and four channels: each saves 20 cycles, for 300 bytes of code.
+# Smallest number of blocks of 2 pixels by 4 channels for it. A block saves 20 cycles; the code has 300 bytes.
 _HELD_BLOCKS = 16
-# Where channels are filled up with zeros, and code of their own looks after them.
+# This minimum if channels are padded with zeros, which needs additional code.
 _HELD_FILLED_BLOCKS = 256
-# Rows of a window of up to this many vectors are copied without a loop.
+# Largest row of a window, in vectors, that is copied without a loop.
 _WRITTEN_OUT = 4
 
 
 def _run_vectors(layer: LayerContext) -> int:
-    """How many vectors a row of the window is; 0 if it is no row of whole vectors, or a long one."""
+    """Return the vectors of a row of the window; 0 for long rows, and if rows are not whole vectors."""
     x, _, _, window = conv_types(layer)
     run = window.size[1] * x.shape[3]
     whole = window.dilations == (1, 1) and run % mve.LANES == 0
@@ -44,9 +44,10 @@ def _run_vectors(layer: LayerContext) -> int:
 
 
 def _strip_pixels(layer: LayerContext) -> int:
-    """Pixels whose patches are parts of a strip of columns, in no more room than two patches; 0: it has none.
+    """Return the number of pixels whose patches share a strip of columns; 0 if strips are not possible.
 
-    An even number, of code that streams weights of eight channels.
+    The number is even. A strip needs no more memory than two patches. Only code that streams the weights of
+    8 channels uses strips.
     """
     x, _, _, window = conv_types(layer)
     columns, stride = window.size[1], window.strides[1]
@@ -56,7 +57,13 @@ def _strip_pixels(layer: LayerContext) -> int:
 
 
 def _strip_terms(x: TensorType, out: TensorType, window: Window, pixels: int) -> Terms:
-    """Of strips of columns for so many pixels; those that reach out of the image are filled before."""
+    """Count the code parts that gather strips of columns.
+
+    Strips that extend beyond the image are first filled with the zero point.
+
+    Args:
+        pixels: pixels of a strip.
+    """
     columns = window.size[1] + (pixels - 1) * window.strides[1]
     y = np.arange(out.shape[1]) * window.strides[0] - window.padding[0][0]
     left = np.arange(0, out.shape[2], pixels) * window.strides[1] - window.padding[1][0]
@@ -71,13 +78,13 @@ def _strip_terms(x: TensorType, out: TensorType, window: Window, pixels: int) ->
 
 
 def _column_vectors(layer: LayerContext) -> int:
-    """How many vectors an input pixel is; 0 of long ones, and where code is to be short: loops copy them."""
+    """Return the vectors of an input pixel; 0 for long pixels, and in code for size: a loop copies them."""
     vectors = conv_types(layer)[0].shape[3] // mve.LANES
     return vectors if vectors <= _WRITTEN_OUT and not layer.compiled_for_size else 0
 
 
 def _by_columns(layer: LayerContext, matrix: Array) -> Array:
-    """The filters' matrix in the order of a strip: columns of rows."""
+    """Reorder the filter matrix to the order of a strip: columns, then rows."""
     _, weights, _, _ = conv_types(layer)
     return matrix.reshape(weights.shape).swapaxes(1, 2).reshape(matrix.shape)
 
@@ -88,7 +95,7 @@ def _requantization(layer: LayerContext, matrix: Array) -> tuple[mve.MveForm, Ar
 
 
 def _held_vectors(layer: LayerContext, *, eights: bool) -> int:
-    """Vectors of a patch, if they are kept in registers; else 0."""
+    """Return the vectors of a patch, if they stay in registers; else 0."""
     out = conv_types(layer)[2]
     matrix = filter_matrix(layer)
     vectors = -(-matrix.shape[1] // mve.LANES)
@@ -99,39 +106,45 @@ def _held_vectors(layer: LayerContext, *, eights: bool) -> int:
 
 
 def _copied_pixels(pixels: int, depth: int, padded: int) -> int:
-    """How many of the last pixels are copied, since `padded` bytes from their first one on reach too far.
+    """Return the number of last pixels to copy, because reads of `padded` bytes would leave the tensor.
 
-    An even number of pixels is read in place. The bytes of those that are copied, with what is read behind
-    them, are at most two times `padded`.
+    The number of pixels that are read in place is even. The copied pixels, with the bytes that are read after
+    them, need at most two times `padded` bytes.
+
+    Args:
+        pixels: number of pixels.
+        depth: bytes of a pixel.
+        padded: bytes that are read for a pixel.
     """
     read = pixels - -(-padded // depth) + 1
     return pixels - max(read - read % 2, 0)
 
 
 def _block_order(form: mve.MveForm, *, int4: bool, held: bool, eights: bool, strip: bool) -> str:
-    """What a block of weights has, in order."""
+    """Return the comment of the field `blocks`: the contents of a block of weights, in order."""
     if held and eights:
         block = "int8 weights [vectors][4][16], bias[4], multiplier[4]"
-        return f"of 8 channels: bytes shift[2][4], then of even and of odd ones: {block}"
+        return f"8 channels: bytes shift[2][4], then for the even and for the odd channels: {block}"
     if eights:
-        weights = f"int8 weights{', of windows by columns,' if strip else ''} [vectors][4][16]"
+        weights = f"int8 weights{' (columns first)' if strip else ''} [vectors][4][16]"
         block = f"{weights}, (256 * bias + shift)[4], multiplier[4]"
-        return f"of 4 channels, even or odd ones of eight: {block}"
+        return f"4 channels, the even or the odd ones of 8: {block}"
     start = "start" if int4 and not held else "bias"
     weights = "weights [vectors][2][16], two channels a byte" if int4 else "int8 weights [vectors][4][16]"
     left = ", left shift[4]" if form is mve.MveForm.GENERAL else ""
-    return f"of 4 channels: {start}[4], {weights}, multiplier[4], bytes shift[4]{left}"
+    return f"4 channels: {start}[4], {weights}, multiplier[4], bytes shift[4]{left}"
 
 
 @register
 class Conv2DMve(Kernel):
-    """Two pixels times blocks of 4 channels, 16 products an instruction.
+    """Convolution of 2 pixels by blocks of 4 channels, with 16 products per instruction.
 
-    `blocks` are [channels / 4][words]: biases, weights [vectors][4][16], other rows of the records, see
-    `mve.pack_blocks`; `mve.requantization` chooses the shortest exact form. Weights are padded with zeros to
-    whole vectors, so that what follows a pixel's inputs may be read along with them, up to the end of the
-    tensor: the last pixels are copied if need be. Patches of windows over pixels of whole vectors are parts
-    of a strip of columns, which neighbours have in common: `_strip_pixels`.
+    `blocks` is [channels / 4][words]: biases, weights [vectors][4][16], other rows of the records, see
+    `mve.pack_blocks`. `mve.requantization` chooses the shortest exact form.
+
+    Weights are padded with zeros to whole vectors, so that the kernel may also read the bytes after a pixel's
+    inputs. It copies the last pixels if these reads would leave the tensor. If a pixel has whole vectors,
+    adjacent patches share a strip of columns, see `_strip_pixels`.
     """
 
     name = "s8_conv2d__mve_2x4"
@@ -145,7 +158,7 @@ class Conv2DMve(Kernel):
         "input_channels",
         "output_channels",
         "pixels",
-        Field("copied_pixels", "the last ones, since whole vectors would reach behind the tensor"),
+        Field("copied_pixels", "number of last pixels whose whole vectors would reach beyond the tensor"),
         "batch",
         "input_height",
         "input_width",
@@ -186,7 +199,7 @@ class Conv2DMve(Kernel):
         return Terms(call=1) + pairs * (pair + finish) + self._gathering(layer, streamed=streamed)
 
     def _gathering(self, layer: LayerContext, *, streamed: bool) -> Terms:
-        """Of the copies of patches."""
+        """Count the code parts that gather patches."""
         x, _, out, window = conv_types(layer)
         if is_pointwise(window):
             return Terms()
@@ -197,13 +210,13 @@ class Conv2DMve(Kernel):
         run = x.shape[3] * (1 if dilated else window.size[1])
         pixels = out.size // out.shape[3]
         edges = pixels - out.shape[0] * window.positions_inside(*x.shape[1:3])
-        # Short rows take no loop of their own.
+        # Short rows are copied without a loop.
         copied = pixels * runs * -(-run // mve.LANES) if run >= mve.LANES or dilated else 0
         return Terms(patch=pixels, run=pixels * runs, copied=copied, edge=edges)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
-        # Every output channel needs the whole patch: pixels that are read in place must stay to the end.
+        # Every output channel needs the complete patch, which pointwise layers read in place.
         pointwise = is_pointwise(window)
         return window_overlap(x, out, window, self.PIXELS, reads_first=not pointwise, across_rows=True)
 
@@ -214,11 +227,11 @@ class Conv2DMve(Kernel):
         return 1
 
     def in_eights(self, form: mve.MveForm, records: Array) -> bool:
-        """Whether two blocks are narrowed together."""
+        """Return whether the outputs of two blocks are narrowed together."""
         return form is not mve.MveForm.GENERAL and mve.unshared_biases(records) is None
 
     def pack(self, matrix: Array, form: mve.MveForm, records: Array, *, held: bool) -> tuple[Array, str]:
-        """Blocks as the code reads them, and how weights share bytes; empty: not at all."""
+        """Return the blocks in the layout of the C code, and the packing of 4-bit weights, else empty."""
         if self.in_eights(form, records):
             return mve.pack_eights(matrix, records, held=held), ""
         return mve.pack_blocks(matrix, records), ""
@@ -249,11 +262,11 @@ class Conv2DMve(Kernel):
         ragged = pointwise and padded != depth
         run = window.size[1] * x.shape[3]
         short_rows = not pointwise and run < mve.LANES
-        # Of each row but the last one a whole vector is stored in the patch.
+        # The unrolled code stores a whole vector of each row in the patch, except of the last row.
         written = short_rows and window.dilations == (1, 1) and window.size[0] <= _WRITTEN_OUT
         written &= (window.size[0] - 2) * run + mve.LANES <= padded
         if held and pointwise:
-            # Their number is in the code.
+            # The number of vectors is a compile-time constant.
             del parameters["vectors"]
         if pointwise:
             parameters |= {"pixels": pixels, "input_channels": depth}
@@ -290,7 +303,7 @@ class Conv2DMve(Kernel):
 
 @register
 class Conv2DMveInt4(Conv2DMve):
-    """The same with weights of four bits: two channels a byte, see `packing.int4_mve`.
+    """`Conv2DMve` with 4-bit weights, two channels in a byte, see `packing.int4_mve`.
 
     `unsupported_sums` checks that 16 times a sum fits 32 bits.
     """

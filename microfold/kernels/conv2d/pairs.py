@@ -1,6 +1,6 @@
-"""Convolution for cores without SIMD instructions, with two pixels in one word.
+"""int8 convolution for cores without SIMD, with two pixels in one word.
 
-The proof of these sums is in `packing.two_pixels_per_word`.
+`packing.two_pixels_per_word` has the proof of the sums.
 """
 
 from __future__ import annotations
@@ -27,39 +27,40 @@ from microfold.kernels.requantize.multiply_accumulate_long import expects_short_
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
-# Computed together, as two words.
+# Number of pixels that are computed together, in two words.
 PIXELS = 4
-# Bytes of a row of the window that are put together faster than they are widened tap by tap.
+# Longest row of the window, in bytes, that is faster to copy as a whole than to widen tap by tap.
 SHORT_ROW = 8
-# Places in a patch fit int16.
+# Largest patch, in words, so that word indices fit int16.
 MAXIMUM_WORDS = (1 << 15) - 1
 
 
 class _PairConv(Kernel):
-    """Widens the patches of four pixels to two words each, then computes one channel after the other.
+    """Base class of convolutions that widen each input of 4 pixels to 2 words, and compute by channel.
 
-    `weights` are [output_channels][inputs of a patch, in whole runs]; `rests` are what `split_long_runs` took
-    off weights whose runs would not fit 16 bits. `channels` are records whose form `sum_records` proves.
+    `weights` is [output_channels][inputs of a patch, in whole runs]. `rests` has the remainders that
+    `split_long_runs` subtracts from weights whose runs would not fit 16 bits. `channels` has records whose
+    form `sum_records` proves.
     """
 
     op = Conv2D
     superseded_by = frozenset({"dsp"})
     trades = frozenset({Trade.INPUT_SCRATCH})
     longest: int
-    """Weights of one iteration of the inner loop, at most."""
+    """Maximum number of weights in an iteration of the inner loop."""
     unsigned: bool
-    """Weights are kept as uint8, and each run begins with two words of its own."""
+    """Whether weights are stored as uint8, and each run begins with two words of its own."""
     nibbles = False
-    """Weights are kept as four bits."""
+    """Whether weights are stored in 4 bits."""
     lengths = range(1, two_pixels_per_word.LONGEST_RUN + 1)
-    """Of runs."""
+    """Lengths of runs to choose from."""
 
     fields = declare(
         "weights",
         "channels",
-        Field("rests", "of each channel how many; of each the place of its input, and a weight"),
-        Field("words", "of a patch"),
-        Field("offset", "that the sums' beginnings make up for"),
+        Field("rests", "for each channel their number, then word index and weight of each"),
+        Field("words", "words of the patches of 4 pixels"),
+        Field("offset", "total of the start values of all runs, which is subtracted from sums"),
         "output_channels",
         "depth",
         "pixels",
@@ -77,12 +78,12 @@ class _PairConv(Kernel):
         return reason
 
     def _layout(self, layer: LayerContext) -> tuple[int, int, int]:
-        """Inputs of a segment; length of a run; runs of a patch."""
+        """Return the inputs of a segment, the length of a run, and the runs of a patch."""
         _, weights, _, window = conv_types(layer)
         matrix = filter_matrix(layer)
         segment = matrix.shape[1]
         if self.unsigned and not is_pointwise(window):
-            # Rows of the window are widened one by one, in whole runs.
+            # Rows of the window are widened separately, in whole runs.
             segment = window.size[1] * weights.shape[3]
         product, run, rest, rests = (self.coefficient(layer, t) for t in ("product", "run", "rest", "rests"))
         costs = product, run, rest, rests
@@ -90,11 +91,14 @@ class _PairConv(Kernel):
         return segment, length, matrix.shape[1] // segment * -(-segment // length)
 
     def _unroll(self, length: int, runs: int) -> int:
-        """Runs of one iteration of the inner loop."""
+        """Return the runs per iteration of the inner loop."""
         return next(n for n in (4, 3, 2, 1) if runs % n == 0 and (n == 1 or n * length <= self.longest))
 
     def _gather(self, layer: LayerContext) -> str:
-        """How windows reach beyond the image: not at all (empty), by ``taps``, or by whole ``rows``."""
+        """Return how windows that cross the image border are gathered.
+
+        This is by ``taps``, by whole ``rows``, or empty if windows are inside the image and not dilated.
+        """
         x, _, _, window = conv_types(layer)
         if window.padding == ((0, 0), (0, 0)) and window.dilations[1] == 1:
             return ""
@@ -144,7 +148,13 @@ class _PairConv(Kernel):
         return 1
 
     def pack(self, matrix: Array, segment: int, length: int, unroll: int) -> Array:
-        """Weights as the inner loop reads them, in runs of a length, so many of them in an iteration."""
+        """Return weights in the layout of the inner loop.
+
+        Args:
+            segment: inputs of a segment.
+            length: length of a run.
+            unroll: runs per iteration.
+        """
         return two_pixels_per_word.pack_runs(matrix, segment, length, unsigned=self.unsigned)
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -187,7 +197,7 @@ class _PairConv(Kernel):
         else:
             parameters |= shape_parameters(layer) | {"input_zero_point": x.quant.zero_point}
             if not gather:
-                # No window leaves the image, and rows of windows are runs.
+                # All windows are inside the image, and their rows are contiguous.
                 del parameters["dilation_width"], parameters["input_zero_point"]
         order = f"[output_channels][inputs of a patch, in whole runs of {length}]"
         fields = describe(self.fields, weights=f"{order}, nibbles" if self.nibbles else order)
@@ -197,7 +207,10 @@ class _PairConv(Kernel):
 
 @register
 class Conv2DThumb2(_PairConv):
-    """Weights are int8; outputs are products of 64 bits where `plan_affine` has one for each channel."""
+    """Convolution for ARMv7-M with int8 weights.
+
+    Requantisation uses 64-bit products if `plan_affine` finds one for each channel.
+    """
 
     name = "s8_conv2d__thumb2_4x1"
     features = frozenset({"thumb2"})
@@ -208,10 +221,13 @@ class Conv2DThumb2(_PairConv):
 
 @register
 class Conv2DThumb1(_PairConv):
-    """Weights are uint8, 128 larger: byte loads extend no sign. Requantisation has products of 32 bits."""
+    """Convolution for ARMv6-M with uint8 weights (int8 plus 128), because byte loads do not extend the sign.
+
+    Requantisation uses 32-bit products.
+    """
 
     name = "s8_conv2d__thumb1_4x1"
     features = frozenset({"thumb1"})
     code = 850
-    longest = 14  # conditional branches reach 256 bytes
+    longest = 14  # Conditional branches have a range of 256 bytes.
     unsigned = True

@@ -1,7 +1,7 @@
-"""The inputs of one output of a convolution, as SMLAD takes them: pairs of int16.
+"""Patches of SMLAD convolutions: the inputs of one output pixel, as pairs of int16.
 
-Each row of a window that is contiguous in the image is a segment. Pairs are those of `smlad.pair_order`; the
-last input of an odd number is half a pair.
+A segment is one row of the window, which is contiguous in the image. `smlad.pair_order` pairs the inputs of
+a segment. If their number is odd, the last input is half a pair.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from microfold.kernels.conv2d.portable import conv_types
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import smlad
 
-# Segments up to this many bytes are widened by code of their own.
+# Longest segment, in bytes, that fully unrolled code widens.
 WRITTEN_SEGMENT = 16
-# Windows of up to so many rows share pairs of their last inputs.
+# Largest number of window rows that share pairs of their last inputs.
 JOINED_ROWS = 5
-# Fewer output channels save less than it takes to complete pairs.
+# Smallest number of output channels with which shared pairs save more time than they cost.
 JOINED_CHANNELS = 8
 
 
 def count_segments(layer: LayerContext) -> tuple[int, int]:
-    """How many contiguous runs of inputs a patch has, and their length."""
+    """Return the number of segments of a patch, and their length in inputs."""
     x, _, _, window = conv_types(layer)
     return window.size[0], window.size[1] * x.shape[3]
 
 
 def count_pairs(layer: LayerContext) -> int:
-    """Pairs of inputs of a patch."""
+    """Return the pairs of inputs of a patch if no pair spans two rows of the window."""
     segments, segment = count_segments(layer)
     return segments * smlad.pair_order(segment).shape[0]
 
 
 def joins_rows(layer: LayerContext) -> bool:
-    """The last inputs of two rows of a window, each of which would be half a pair, are one.
+    """Return whether the last inputs of two window rows form one pair, if each of them is half a pair.
 
-    That is for segments that are widened by code of their own, which is longer.
+    Only the fully unrolled widening code supports it, and becomes longer.
     """
     segments, segment = count_segments(layer)
     few = 1 < segments <= JOINED_ROWS and segment <= WRITTEN_SEGMENT
@@ -45,17 +45,17 @@ def joins_rows(layer: LayerContext) -> bool:
 
 
 def patch_pairs(layer: LayerContext) -> int:
-    """Pairs of inputs of a patch, as `Conv2DDsp` has them."""
+    """Return the pairs of inputs of a patch in `Conv2DDsp`."""
     return count_pairs(layer) - (count_segments(layer)[0] // 2 if joins_rows(layer) else 0)
 
 
 def patch_lanes(layer: LayerContext, matrix: Array) -> Array:
-    """Weights [channels, K] as [channels, pairs, 2], in the order of a patch."""
+    """Reorder weights [channels, K] to [channels, pairs, 2], in the order of a patch."""
     segments, segment = count_segments(layer)
     lanes = smlad.pair_lanes(matrix, segment)
     if not joins_rows(layer):
         return lanes
-    # The last pair of every second row is in the one before.
+    # The last input of every second row completes the last pair of the row before.
     lanes = lanes.reshape(len(matrix), segments, -1, 2)
     lanes[:, : segments // 2 * 2 : 2, -1, 1] = lanes[:, 1::2, -1, 0]
     kept = np.ones(lanes.shape[1:3], np.bool_)

@@ -1,7 +1,7 @@
-"""Convolution kernels in portable C, and what all convolution kernels share.
+"""Convolution in portable C, and the helpers that all convolution kernels share.
 
-The patch of an output, all inputs under its window, is gathered in the scratch unless it is one pixel;
-filters are rows of a matrix [channels, patch].
+A patch has all inputs under the window of one output pixel. Kernels gather it in the scratch, except in
+pointwise layers, where it is an input pixel. Filters are rows of a matrix [channels, patch].
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ from microfold.ops.window import Window
 
 
 def conv_types(layer: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
-    """Types of input, filter and output (before it is looked up in a table), and the window."""
+    """Return the types of input, filter and output (before any table lookup), and the window."""
     x, weights = layer.node.inputs[0], layer.node.inputs[1]
     assert x is not None and weights is not None and isinstance(layer.node.op, Conv2D | HybridConv2D)
     return x.type, weights.type, output_table.sum_type(layer.node), layer.node.op.window(weights.type)
 
 
 def is_pointwise(window: Window) -> bool:
-    """Output pixels are input pixels: no patch has to be gathered."""
+    """Return whether each output pixel reads one input pixel, so that no patch has to be gathered."""
     return window.size == window.strides == (1, 1) and window.padding == ((0, 0), (0, 0))
 
 
 def filter_matrix(layer: LayerContext) -> Array:
-    """The constant filters as [output channels, K], K running over kernel rows, columns, input channels."""
+    """Return the constant filters as [output channels, K]; K is window rows, columns, input channels."""
     filters = layer.array(1)
     assert filters is not None
     return filters.reshape(filters.shape[0], -1)
 
 
 def unsupported_grouping(layer: LayerContext) -> str | None:
-    """The reason if each filter reads only some of the input channels."""
+    """Return the reason if each filter reads only some of the input channels, else None."""
     x, weights, _, _ = conv_types(layer)
     return "it does not compute grouped convolutions" if weights.shape[3] != x.shape[3] else None
 
 
 def unsupported_integer_conv(layer: LayerContext, *, tables: bool = False) -> str | None:
-    """The conditions that all int8 convolution kernels share.
+    """Return the reason why no int8 convolution kernel supports the layer, or None.
 
     Args:
-        tables: the kernel looks outputs up in a table, too.
+        tables: whether the kernel also supports a lookup table for outputs.
     """
     reason = unsupported_grouping(layer) or product_sum.unsupported_int8_constants(layer, tables=tables)
     return reason or product_sum.unsupported_bounds(layer, filter_matrix(layer))
@@ -68,30 +68,30 @@ SHAPE_FIELDS = (*IMAGE_FIELDS, Field("output_channels"), *WINDOW_FIELDS)
 
 
 def shape_parameters(layer: LayerContext) -> dict[str, Parameter]:
-    """Values of `SHAPE_FIELDS`; dilated windows keep their steps."""
+    """Return the values of `SHAPE_FIELDS`."""
     x, _, out, window = conv_types(layer)
     image = image_parameters(x, out)
     return {**image, "output_channels": out.shape[3], **window_parameters(window)}
 
 
-# Those of `patch_parameters`, behind what a patch and a pixel of outputs have.
+# Fields of `patch_parameters`, after the lengths of a patch and of an output pixel.
 PATCH_FIELDS = declare(
     Field("patch", "inputs of one output"), "output_channels", "pixels", *IMAGE_FIELDS, *WINDOW_FIELDS
 )
 
 
 def patch_parameters(layer: LayerContext, patches: int) -> tuple[dict[str, Parameter], int]:
-    """Fields by which a kernel traverses the pixels, and its scratch.
+    """Return the fields with which a kernel traverses the pixels, and the bytes of its scratch.
 
     Args:
-        patches: bytes of those that it gathers; pointwise layers need none.
+        patches: bytes of the gathered patches. Pointwise layers need no scratch.
     """
     out, window = conv_types(layer)[2:]
     if is_pointwise(window):
         return {"pixels": out.size // out.shape[3]}, 0
     shape = shape_parameters(layer)
     if window.dilations[1] == 1:
-        # The columns of a window are one run.
+        # The columns of a window are contiguous.
         del shape["dilation_width"]
     return shape, patches
 
@@ -99,20 +99,20 @@ def patch_parameters(layer: LayerContext, patches: int) -> tuple[dict[str, Param
 def channel_records(
     layer: LayerContext, matrix: Array
 ) -> tuple[multiply_high.Requantization, Mapping[str, Parameter]]:
-    """Requantisation of an int8 convolution, and the output bounds as layer fields.
+    """Return the requantisation of an int8 convolution, and the limits of the output as layer fields.
 
     Args:
-        matrix: the filter as [channels, K].
+        matrix: filters [channels, K].
     """
     multipliers = product_sum.channel_multipliers(layer)
     return product_sum.output_records(layer, matrix, multipliers)
 
 
 class PatchConv(Kernel):
-    """Gathers the patches of two pixels, then computes blocks of 2 pixels by 2 channels.
+    """Base class of convolutions that gather the patches of 2 pixels, then compute 2 pixels by 2 channels.
 
-    `weights` are [output_channels / 2][patch][2], with zeros behind the last channel, and behind patches that
-    are gathered, up to a multiple of four.
+    `weights` is [output_channels / 2][patch][2], padded with zeros after the last channel. Gathered patches
+    are padded with zeros to a multiple of 4.
     """
 
     PIXELS = 2
@@ -131,7 +131,7 @@ class PatchConv(Kernel):
         return found + self.gathering(layer)
 
     def gathering(self, layer: LayerContext) -> Terms:
-        """Of the copies of patches byte by byte, as small C libraries do."""
+        """Count the code parts that copy patches byte by byte, as the memcpy of small C libraries does."""
         x, weights, out, window = conv_types(layer)
         if is_pointwise(window):
             return Terms()
@@ -141,7 +141,7 @@ class PatchConv(Kernel):
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
-        # Every output channel needs the whole patch: in pointwise layers it is read in place.
+        # Every output channel needs the complete patch, which pointwise layers read in place.
         return window_overlap(
             x, out, window, self.PIXELS, reads_first=not is_pointwise(window), across_rows=True
         )
@@ -153,11 +153,11 @@ class PatchConv(Kernel):
         return 1
 
     def call(self, layer: LayerContext, template: str, finish: Finish) -> KernelCall:
-        """The call; `finish` makes outputs of its sums."""
+        """Return the call, in which `finish` computes outputs from sums."""
         x, _, out, window = conv_types(layer)
         pointwise = is_pointwise(window)
         matrix = filter_matrix(layer)
-        # Gathered patches end in zeros that let the inner loop take four products at a time.
+        # With zeros at the end of gathered patches, the inner loop computes 4 products per iteration.
         missing = 0 if pointwise else -matrix.shape[1] % 4
         matrix = np.pad(matrix, ((0, 0), (0, missing)))
         depth = matrix.shape[1]
@@ -176,17 +176,17 @@ class PatchConv(Kernel):
         }
         traversal, scratch = patch_parameters(layer, self.PIXELS * depth * x.dtype.itemsize)
         parameters |= traversal
-        padded = describe(self.fields, patch="inputs of one output, with zeros behind them")
+        padded = describe(self.fields, patch="inputs of one output, padded with zeros")
         function = CFunction(template, self.name, spec, padded if missing else self.fields)
         return KernelCall(function, parameters, scratch)
 
 
 @register
 class Conv2DInt8(PatchConv):
-    """int8 with int32 sums; `channels` are records (bias, multiplier, addend, shift).
+    """int8 convolution with int32 sums. `channels` has records (bias, multiplier, addend, shift).
 
-    `channel_records` proves their form. Where sums may leave 32 bits, it computes them in 64, and wraps them
-    round as the reference does.
+    `channel_records` proves their form. If sums may exceed 32 bits, they are computed in 64 bits and wrapped
+    around as in the reference.
     """
 
     name = "s8_conv2d__c_2x2"
@@ -202,7 +202,7 @@ class Conv2DInt8(PatchConv):
     def terms(self, layer: LayerContext) -> Terms:
         out = conv_types(layer)[2]
         pixels = out.size // out.shape[3]
-        # A last pixel alone is computed twice.
+        # The last pixel of an odd number is computed twice.
         outputs = -(-pixels // self.PIXELS) * self.PIXELS * out.shape[3]
         products = outputs * (layer.node.macs() // out.size)
         found = Terms(call=1, output=outputs, product=products) + self.gathering(layer)
@@ -222,7 +222,7 @@ class Conv2DInt8(PatchConv):
 
 @register
 class Conv2DInt8Wide(Conv2DInt8):
-    """The same with int16 weights: legacy uint8 ones without their zero point."""
+    """`Conv2DInt8` with int16 weights, which are legacy uint8 weights minus their zero point."""
 
     name = "s8_s16w_conv2d__c_2x2"
     like = "s8_conv2d__c_2x2"
@@ -231,7 +231,7 @@ class Conv2DInt8Wide(Conv2DInt8):
 
 @register
 class Conv2DFloat(PatchConv):
-    """The reference's order of accumulation: all products, then the bias."""
+    """float32 convolution in the reference's order of accumulation: all products, then the bias."""
 
     name = "f32_conv2d__c_2x2"
     op = Conv2D
@@ -245,7 +245,7 @@ class Conv2DFloat(PatchConv):
 
     def terms(self, layer: LayerContext) -> Terms:
         out = conv_types(layer)[2]
-        # A last pixel alone is computed twice, and the padding behind the last channel, too.
+        # The last pixel of an odd number is computed twice. The padding after the last channel is computed.
         pixels = -(-(out.size // out.shape[3]) // self.PIXELS) * self.PIXELS
         channels = -(-out.shape[3] // self.CHANNELS) * self.CHANNELS
         products = pixels * channels * (layer.node.macs() // out.size)
@@ -261,7 +261,10 @@ class Conv2DFloat(PatchConv):
 
 @register
 class Conv2DFloatHalf(float16_weights.HalfWeights, Conv2DFloat):
-    """Weights are float16, converted for every two pixels; `HalfWeights` proves that nothing is lost."""
+    """float32 convolution with float16 weights, converted for every 2 pixels.
+
+    `HalfWeights` proves that the conversion is exact.
+    """
 
     name = "f32_f16w_conv2d__c_2x2"
     fields = describe(Conv2DFloat.fields, weights="float16, [output_channels / 2][patch][2]")
@@ -272,7 +275,7 @@ class Conv2DFloatHalf(float16_weights.HalfWeights, Conv2DFloat):
 
 @register
 class Conv2DInt16(PatchConv):
-    """int16 activations and int8 weights; `plan_portable` proves the form of `channels`' records."""
+    """Convolution of int16 activations and int8 weights. `plan_portable` proves the form of the records."""
 
     name = "s16_conv2d__c_2x2"
     op = Conv2D

@@ -1,10 +1,10 @@
-"""Convolutions whose outputs are added to another tensor, the residual, as soon as they are computed.
+"""int8 convolution with a fused addition of another tensor, the residual.
 
     conv2d(%x, %w, %b) | add(%residual) | clip()
 
-The convolution's own result is never a tensor: a convolution kernel computes some pixels at a time, here into
-a block of the scratch, and the loop of an addition kernel adds the block to the residual. Both are the code
-that computes the two layers apart, so that every bit is theirs.
+The result of the convolution is never a tensor. A convolution kernel computes some pixels at a time into a
+block of the scratch, and the loop of an addition kernel adds the block to the residual. Both use the code of
+the separate layers, so that the results are bit-identical.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add
 
 _SUMS: Sequence[BinaryKernel] = (AddMve(), AddLinearDsp(), AddLinear(), AddInt8())
-# Neighbouring pixels that a convolution kernel writes at once, at most; `dsp.Conv2DDsp` has variants.
+# Maximum number of adjacent pixels that a convolution kernel writes together. Variants of `dsp.Conv2DDsp` may
+# write fewer.
 _BLOCK_PIXELS: Mapping[type[Kernel], int] = {
     portable.Conv2DInt8: portable.PatchConv.PIXELS,
     dsp.Conv2DDsp: dsp.PIXELS,
@@ -46,23 +47,23 @@ _BLOCK_PIXELS: Mapping[type[Kernel], int] = {
 
 
 def find_sum(node: Node) -> int | str:
-    """Which step of an epilogue adds the residual, or the reason why there is no such step."""
+    """Return the index of the epilogue's step that adds the residual, or the reason why it has none."""
     others = [i for i, step in enumerate(node.epilogue) if not isinstance(step.op, Clip)]
     if len(others) != 1:
-        return f"its epilogue must have one sum, and clips otherwise; {len(others)} of its steps are no clips"
+        return f"the epilogue must have one addition, and else only clips; {len(others)} steps are not clips"
     step = node.epilogue[others[0]]
     if not isinstance(step.op, Add):
-        return f"it adds a tensor to the outputs; it cannot fuse {step.op.name}"
+        return f"it can only fuse an addition; the epilogue has {step.op.name}"
     (residual,) = step.operands
     if residual.type.shape != node.output.type.shape:
-        return f"the tensor that is added must have the output's shape; it is {residual.type}"
+        return f"the residual must have the output's shape; it is {residual.type}"
     return others[0]
 
 
-# Several kernels ask for it, one after the other, each for what it supports and for its variants.
+# The result is cached, because several kernels ask for it in `supports` and again in `variants`.
 @lru_cache(maxsize=8)
 def parts(layer: LayerContext) -> tuple[LayerContext, LayerContext]:
-    """The convolution and the sum as layers of their own, each with its clips."""
+    """Return the convolution and the addition as separate layers, each with its clips."""
     node, where = layer.node, find_sum(layer.node)
     assert isinstance(where, int)
     names, step = [node.output.name], node.epilogue[where]
@@ -73,18 +74,21 @@ def parts(layer: LayerContext) -> tuple[LayerContext, LayerContext]:
 
 
 def _sum_kernel(total: LayerContext) -> BinaryKernel:
-    """The addition kernel that takes the fewest cycles."""
+    """Return the addition kernel with the fewest cycles."""
     fitting = [k for k in _SUMS if k.features <= total.target.features and k.supports(total) is None]
     return min(fitting, key=lambda kernel: kernel.cycles(total))
 
 
 def _whole_words(size: int) -> int:
-    """Bytes of so many, rounded up to words, which loops load."""
+    """Return a number of bytes rounded up to whole words, because loops load words."""
     return size + -size % 4
 
 
 def _one_pixel(total: LayerContext) -> LayerContext:
-    """The sum of one pixel: loops over several ones have the same code. One element would need no loop."""
+    """Return the addition of one pixel, whose loop has the same code as one over several pixels.
+
+    A pixel of one channel gets two, because one element would need no loop.
+    """
     node = total.node
     shape = (1, 1, 1, max(node.output.type.shape[3], 2))
     operands = [Value(value.name, value.type.with_shape(shape)) for value in node.operands]
@@ -92,17 +96,17 @@ def _one_pixel(total: LayerContext) -> LayerContext:
 
 
 class _ResidualConvolution(ByConvolution):
-    """Base of kernels that compute blocks of pixels by a convolution kernel, and add each to the residual.
+    """Base class of kernels that compute blocks of pixels by a convolution kernel, and add the residual.
 
-    The convolution kernel computes all channels of some neighbouring pixels before it goes on, see
-    `_BLOCK_PIXELS`. The addition kernel is the one that takes the fewest cycles; its loop is over a
-    block, whose elements it reads in order, as those of the residual.
+    The convolution kernel computes all channels of some adjacent pixels together, see `_BLOCK_PIXELS`. The
+    addition kernel is the one with the fewest cycles. Its loop reads the elements of a block and of the
+    residual in order.
     """
 
     op = Conv2D
     own_fields = declare(
-        Field("sum", "of a block of outputs and the residual"),
-        Field("block", "offset in the scratch"),
+        Field("sum", "addition of the residual to a block of outputs"),
+        Field("block", "offset of a block of outputs in the scratch"),
     )
 
     def convolved(self, layer: LayerContext) -> LayerContext:
@@ -120,7 +124,7 @@ class _ResidualConvolution(ByConvolution):
         if any(t.dtype is not DType.INT8 for t in types):
             return f"it adds int8 values; they are {', '.join(t.dtype.value for t in types)}"
         if layer.array(self._residual(layer)) is not None:
-            return "what it adds must be computed, not a constant"
+            return "the residual must be computed, not constant"
         return self.convolution.supports(convolution)
 
     def beside(self, layer: LayerContext) -> Sequence[tuple[Kernel, LayerContext]]:
@@ -133,10 +137,10 @@ class _ResidualConvolution(ByConvolution):
         return Terms(block=sum(blocks.values()), rest=rest)
 
     def _blocks(self, layer: LayerContext) -> Mapping[int, int]:
-        """By numbers of pixels, how often so many are added."""
+        """Return the number of blocks, by their number of pixels."""
         variant, shape = self._variant, layer.node.output.type.shape
         row, pixels = shape[2], shape[0] * shape[1] * shape[2]
-        # Tiles end where rows do. What is left over is one block, or as many as it has pixels.
+        # Tiles end at the end of a row. The remaining pixels are one block, or separate blocks of one pixel.
         by_row = isinstance(variant, dsp_tile.Conv2DTileDsp)
         apart = by_row or (isinstance(variant, dsp.Conv2DDsp) and not is_pointwise(conv_types(layer)[3]))
         whole, left = divmod(row if by_row else pixels, self._pixels)
@@ -151,7 +155,7 @@ class _ResidualConvolution(ByConvolution):
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         convolution, total = parts(layer)
         if index == self._residual(layer):
-            # Blocks are added one after the other, in the order of their elements: as all in one.
+            # Blocks are added in the order of their elements, like the complete tensor.
             return _sum_kernel(total).overlap(total, 1)
         return self._variant.overlap(convolution, index)
 
@@ -178,13 +182,13 @@ class _ResidualConvolution(ByConvolution):
 
     @property
     def _pixels(self) -> int:
-        """Of a block."""
+        """Number of pixels of a block."""
         variant = self._variant
         return variant.group if isinstance(variant, dsp.Conv2DDsp) else _BLOCK_PIXELS[type(variant)]
 
     def _residual(self, layer: LayerContext) -> int:
-        """Which of the node's arguments is added."""
+        """Return the index of the node's argument that is the residual."""
         return len(layer.node.inputs)
 
 
-register_by(_ResidualConvolution, "Blocks of pixels", _BLOCK_PIXELS, suffix="residual")
+register_by(_ResidualConvolution, "int8 convolution with a residual", _BLOCK_PIXELS, suffix="residual")

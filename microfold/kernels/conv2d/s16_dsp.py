@@ -1,4 +1,4 @@
-"""int16 convolution, int8 weights, for cores with DSP instructions."""
+"""Convolution of int16 activations and int8 weights for cores with the DSP extension."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from microfold.kernels.shapes import WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.support.frozen import frozen
 
-# Computed together.
+# Number of pixels that are computed together.
 PIXELS = 4
 
 
 @frozen(eq=False)
 class Int16DspKernel(Kernel):
-    """Base of kernels for int16 activations with weights of int8 or, for fewer instructions, of int16.
+    """Base class of kernels for int16 activations, with int8 or, for fewer instructions, int16 weights.
 
-    SXTB16 widens pairs of int8 weights; those of int16 take twice the flash. See `pack_channel_pairs`.
+    SXTB16 widens pairs of int8 weights. int16 weights need twice the flash. See `pack_channel_pairs`.
 
     Attributes:
-        packing: ``int8``, ``int16`` or ``int4``; empty before that is chosen.
+        packing: ``int8``, ``int16`` or ``int4``; empty until it is chosen.
     """
 
     packing: str = ""
@@ -58,19 +58,20 @@ class Int16DspKernel(Kernel):
 
 @register
 class Conv2DInt16Dsp(Int16DspKernel):
-    """Four pixels by two channels; pairs of inputs of the four pixels lie side by side in the scratch.
+    """SMLAD convolution of 4 pixels by 2 channels, whose panel in the scratch interleaves the 4 patches.
 
-    SMLAD multiplies them with pairs of weights, see `pack_channel_pairs`. `plan_int16_requantization` proves
-    the form of the records, and whether sums need 64 bits, to which those of chunks are added.
+    SMLAD multiplies pairs of inputs with pairs of weights, see `pack_channel_pairs`.
+    `plan_int16_requantization` proves the form of the records, and whether sums need 64 bits. A 64-bit sum
+    adds up 32-bit sums of chunks of the inputs.
     """
 
     name = "s16_conv2d__dsp_4x2"
     op = Conv2D
     features = frozenset({"dsp"})
     fields = declare(
-        Field("weights", "[output_channels / 2][pairs]: two inputs of two channels"),
+        Field("weights", "[output_channels / 2][pairs], two inputs of two channels"),
         "channels",
-        Field("pairs", "of inputs of one output, with zero weights behind them"),
+        Field("pairs", "pairs of inputs of one output, padded with zero weights"),
         "output_channels",
         "input_channels",
         "pixels",
@@ -93,11 +94,11 @@ class Conv2DInt16Dsp(Int16DspKernel):
         return self.product_terms(layer, chunks, plan.cost)
 
     def product_terms(self, layer: LayerContext, chunks: int, finish: str) -> Terms:
-        """Of sums, and of what makes outputs of them.
+        """Count the code parts that compute sums and outputs.
 
         Args:
-            chunks: in which a sum is added up.
-            finish: how an output is made of a sum.
+            chunks: chunks of a sum.
+            finish: kind of the computation of an output from a sum.
         """
         _, _, out, window = conv_types(layer)
         pairs, words = _pairs(layer), _segments(layer)[1]
@@ -132,7 +133,7 @@ class Conv2DInt16Dsp(Int16DspKernel):
         return 1
 
     def finish(self, layer: LayerContext) -> Finish:
-        """How sums become outputs."""
+        """Return the finish, which computes outputs from sums."""
         plan = int16_plan(layer)
         assert plan is not None
         clamp_kind, limits = int16_clamping(layer)
@@ -171,19 +172,23 @@ class Conv2DInt16Dsp(Int16DspKernel):
 
 
 def pad_segments(matrix: Array, segment: int) -> Array:
-    """[channels, K] with a zero behind each `segment` of K, a divisor of it, if that is odd."""
+    """Pad each segment of [channels, K] with a zero, if its length is odd.
+
+    Args:
+        segment: length of a segment, a divisor of K.
+    """
     channels = matrix.shape[0]
     segments = matrix.reshape(channels, -1, segment)
     return np.pad(segments, ((0, 0), (0, 0), (0, segment % 2))).reshape(channels, -1)
 
 
 def pack_channel_pairs(matrix: Array, packing: str) -> Array:
-    """Weights of two channels a and b and two inputs side by side.
+    """Pack the weights of two channels a and b and two inputs next to each other.
 
     Args:
-        matrix: int8 [channels, K], K even; an odd last channel gets zeros beside it.
-        packing: ``int8``: bytes a0 b0 a1 b1, which SXTB16 widens; ``int16``: words (a0, a1), (b0, b1);
-            ``int4``: what are neighbouring words of int8, in the lower and in the upper halves of its bytes.
+        matrix: int8 [channels, K], K even. A channel of zeros completes an odd number.
+        packing: ``int8`` for bytes a0 b0 a1 b1, which SXTB16 widens; ``int16`` for words (a0, a1), (b0, b1);
+            ``int4`` for two adjacent words of ``int8`` in the lower and in the upper nibbles of one word.
 
     Returns:
         int32 [channel pairs, pairs of inputs, words].
@@ -199,20 +204,20 @@ def pack_channel_pairs(matrix: Array, packing: str) -> Array:
 
 
 def join_words(words: Array) -> Array:
-    """Words of bytes that fit four bits, int32 [rows, words, 1], in pairs: [rows, words / 2, 1]."""
+    """Join pairs of words whose bytes fit 4 bits, int32 [rows, words, 1], to [rows, words / 2, 1]."""
     first, second = (words.view("<u4")[:, start::2] & 0x0F0F0F0F for start in (0, 1))
     return (first | second << 4).astype("<u4").view("<i4")
 
 
 def _segments(layer: LayerContext) -> tuple[int, int]:
-    """Inputs that lie side by side in the image, and the words that they take."""
+    """Return the number of contiguous inputs in a segment of the image, and of the words that they need."""
     x, _, _, window = conv_types(layer)
     segment = x.shape[3] if window.dilations[1] > 1 else x.shape[3] * window.size[1]
     return segment, -(-segment // 2)
 
 
 def _pairs(layer: LayerContext) -> int:
-    """Pairs of inputs of one output, a multiple of two."""
+    """Return the number of pairs of inputs of one output, padded to a multiple of 2."""
     _, weights, _, _ = conv_types(layer)
     segment, words = _segments(layer)
     pairs = weights.size // weights.shape[0] // segment * words
@@ -224,7 +229,7 @@ def _unroll(pairs: int) -> int:
 
 
 def unsupported_int16_conv(layer: LayerContext) -> str | None:
-    """What all int16 convolution kernels need."""
+    """Return the reason why no int16 convolution kernel supports the layer, or None."""
     reason = unsupported_grouping(layer) or product_sum.unsupported_constants(layer, DType.INT16, DType.INT8)
     if reason is None and int16_plan(layer) is None:
         return "a bias or a multiplier is too large"
@@ -232,6 +237,6 @@ def unsupported_int16_conv(layer: LayerContext) -> str | None:
 
 
 def int16_plan(layer: LayerContext) -> Int16Requantization | None:
-    """Requantisation of an int16 convolution."""
+    """Return the requantisation of an int16 convolution; None if a bias or a multiplier does not fit."""
     multipliers = product_sum.channel_multipliers(layer)
     return plan_int16_requantization(layer, filter_matrix(layer), multipliers)

@@ -1,4 +1,4 @@
-"""int16 convolution, int8 weights, for Helium."""
+"""Convolution of int16 activations and int8 weights for Helium (MVE), and the layout of its weights."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from microfold.kernels.requantize.finish import Finish
 from microfold.kernels.requantize.int16_sums import CHUNK, Int16Requantization
 from microfold.ops.convolution.conv2d import Conv2D
 
-# Elements of int16 in a vector.
+# Number of int16 elements in a vector.
 LANES = 8
 
 
 @register
 class Conv2DInt16Mve(Kernel):
-    """One pixel by four channels, eight products an instruction, in a tail-predicated loop.
+    """Convolution of 1 pixel by 4 channels, with 8 products per instruction, in a tail-predicated loop.
 
-    `row_constants` has the layout, int8 [channels / 4][vectors][4][8]; `plan_int16_requantization` proves the
-    form of the records, and whether sums need 64 bits.
+    `row_weights` defines the layout, int8 [channels / 4][vectors][4][8]. `plan_int16_requantization` proves
+    the form of the records, and whether sums need 64 bits.
     """
 
     name = "s16_conv2d__mve_1x4"
@@ -54,10 +54,10 @@ class Conv2DInt16Mve(Kernel):
         )
 
     def product_terms(self, layer: LayerContext, row: Terms) -> Terms:
-        """Of sums, and of what makes outputs of them.
+        """Count the code parts that compute sums and outputs.
 
         Args:
-            row: of one pixel.
+            row: code parts that run for one pixel.
         """
         x, weights, out, window = conv_types(layer)
         depth = weights.size // weights.shape[0]
@@ -80,13 +80,13 @@ class Conv2DInt16Mve(Kernel):
         return 1
 
     def finish(self, layer: LayerContext) -> Finish:
-        """How sums become outputs."""
+        """Return the finish, which computes outputs from sums."""
         plan = int16_plan(layer)
         assert plan is not None
         return row_finish(layer, plan, filter_matrix(layer), product_sum.channel_multipliers(layer))
 
     def pack(self, matrix: Array) -> Constant:
-        """Weights [channels, K] as the code reads them."""
+        """Return weights [channels, K] in the layout of the C code."""
         return row_weights(matrix)
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -113,7 +113,7 @@ class Conv2DInt16Mve(Kernel):
 
 
 def row_fields(finish: Finish, traversal: Fields) -> Fields:
-    """Those of `row_weights` and of how its sums become outputs, around others."""
+    """Return the fields of a kernel with `row_weights`, including the fields of its traversal."""
     form = dict(finish.spec)["requantize"]
     weights = Field("weights", "[outputs / 4][inputs / 8, rounded up][4][8]")
     if form == SUMS:
@@ -124,10 +124,10 @@ def row_fields(finish: Finish, traversal: Fields) -> Fields:
 
 
 def row_weights(matrix: Array) -> Constant:
-    """Weights, int8 [blocks of 4 channels, vectors, 4, 8].
+    """Return weights as int8 [blocks of 4 channels, vectors, 4, 8].
 
     Args:
-        matrix: the weights as [channels, K].
+        matrix: weights [channels, K].
     """
     padded = product_sum.pad_channels(matrix, mve.BLOCK)
     padded = np.pad(padded, ((0, 0), (0, -padded.shape[1] % LANES)))
@@ -136,7 +136,10 @@ def row_weights(matrix: Array) -> Constant:
 
 
 def nibble_rows(matrix: Array) -> Constant:
-    """The same of weights of four bits, [blocks, vectors, 2, 8]: channels 2 and 3 in the upper nibbles."""
+    """Return 4-bit weights as [blocks of 4 channels, vectors, 2, 8].
+
+    Channels 0 and 1 of a block are in the lower nibbles, channels 2 and 3 in the upper ones.
+    """
     rows = row_weights(matrix).array.view(np.uint8)
     joined = rows[:, :, :2] & 0xF | rows[:, :, 2:] << 4
     return Constant("weights", np.ascontiguousarray(joined).view(np.int8))
@@ -145,12 +148,12 @@ def nibble_rows(matrix: Array) -> Constant:
 def row_finish(
     layer: LayerContext, plan: Int16Requantization, matrix: Array, multipliers: tuple[Array, Array]
 ) -> Finish:
-    """Requantisation of rows of outputs, with the records of their channels.
+    """Return the finish of rows of outputs, with the records of their channels.
 
-    Sums of 32 bits are requantised as those of int8 are; vectors wrap them round as the reference does.
+    32-bit sums are requantised as in int8 kernels. Vectors wrap them around as the reference does.
 
     Args:
-        matrix: the weights as [channels, K].
+        matrix: weights [channels, K].
         multipliers: the reference's mantissas and shifts per channel.
     """
     clamp, limits = output_range.proved_clamping(layer)
@@ -169,7 +172,7 @@ def row_finish(
 
 
 def row_terms(plan: Int16Requantization, depth: int, channels: int) -> Terms:
-    """Of all outputs of one row of inputs."""
+    """Count the code parts for all outputs of one row of inputs."""
     if plan.form != "wide":
         return sum_terms("once", depth, channels)
     found = sum_terms("wide", depth, channels)
@@ -177,10 +180,10 @@ def row_terms(plan: Int16Requantization, depth: int, channels: int) -> Terms:
 
 
 def sum_terms(finish: str, depth: int, channels: int) -> Terms:
-    """The same where sums are added up at once.
+    """Count the code parts for all outputs of one row of inputs, if sums are not split into chunks.
 
     Args:
-        finish: how outputs are made of sums.
+        finish: kind of the computation of outputs from sums.
     """
     blocks = -(-channels // mve.BLOCK)
     return Terms({"row": 1, f"block_{finish}": blocks, "vector": blocks * -(-depth // LANES)})

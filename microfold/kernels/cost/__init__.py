@@ -1,1 +1,1 @@
-"""What a call of a kernel takes: how often each part of its code runs, times what a core needs for it."""
+"""Cost of a kernel call: how often each part of its code runs, times the cost of one run on a core."""

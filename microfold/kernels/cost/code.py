@@ -1,4 +1,4 @@
-"""Bytes of code that the function of a kernel takes in flash."""
+"""Code size of kernel functions, in bytes of flash."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from microfold.support.frozen import frozen
 
-# The part of a kernel's guessed code that belongs to one function alone; its other functions share the rest.
-# Source: judgement, until the kernel is measured.
+# Fraction of a kernel's estimated code that belongs to one function alone. All functions of the kernel share
+# the rest. Source: judgement, until the kernel is measured.
 GUESSED_OWN = 0.8
 
 
@@ -19,10 +19,11 @@ class CodeBytes:
 
     Attributes:
         shared: own code of a function that several layers call.
-        alone: own code of a function made for its only layer: the compiler puts the layer's numbers into it.
-        helpers: code of the helper functions that it calls, by name. Each is in flash once, whatever number
-            of functions call it. Parts of the function that the compiler merges with those of others with the
-            same specification are among them.
+        alone: own code of a function that a single layer calls: the compiler propagates the layer's constants
+            into it.
+        helpers: code of the helper functions that it calls, by name. Each helper is in flash once, even if
+            several functions call it. They include the parts of the function that the compiler merges with
+            equal parts of functions with the same specification.
     """
 
     shared: int
@@ -31,10 +32,10 @@ class CodeBytes:
 
 
 def guessed(kernel: str, code: int, function: int) -> CodeBytes:
-    """Return the size of a function that no data file knows.
+    """Return the estimated size of a function that no data file contains.
 
     Args:
-        kernel: the kernel's name, which stands for all that its functions share.
+        kernel: the kernel's name, used as the name of the code that all its functions share.
         code: `Kernel.code`, in bytes.
         function: `Kernel.function_bytes`, in bytes.
     """

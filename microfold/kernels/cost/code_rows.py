@@ -1,31 +1,31 @@
-"""Code sizes of kernel functions: one data file for each core whose code was measured.
+"""Code sizes of kernel functions: one data file for each measured core.
 
-Files lie in ``code_data``. The head has what all kernels share, in bytes at -O2 and at -Os; then each name of
-a function has a table::
+The files are in the folder ``code_data``. The head of a file has the sizes that all kernels share, in bytes
+at -O2 and at -Os. A table for each function name follows::
 
     [core]
     provenance = "…"
-    functions = 1760                     # that were measured
-    known_errors = [0.004, 0.03]         # median and 90th percentile where all functions of a name are known
-    held_back_errors = [0.03, 0.15]      # the same of functions that were held back from the fit, elsewhere
+    functions = 1760                     # number of measured functions
+    known_errors = [0.004, 0.03]         # median and 90th percentile, for names with all functions measured
+    held_back_errors = [0.03, 0.15]      # the same for other names, of functions held back from the fit
     program = [60, 52]                   # code of a program without calls: its run function and others
     call = [27, 22]                      # code of a call in the run function
     helpers.mf_doubling_product = [20, 18]
 
     [s8_softmax__c]
     functions = 8
-    error = 0.03                         # nine of ten are off by no more; or held_back_error
+    error = 0.03                         # 90th percentile of the error; or held_back_error
     code.base = [364, 340, 0, 240, 208, 0]  # shared, alone, parts of both; at -O2, then at -Os
     code."rows=1" = [0, -48, 0, 0, -24, 0]  # a term, see `code_terms`
-    least = [364, 290, 0, 240, 160, 0]   # the smallest and the largest that were measured
-    most = [364, 340, 0, 240, 208, 0]
-    helpers.mf_doubling_product = "base" # the term that is not 0 where the function calls the helper
+    least = [364, 290, 0, 240, 160, 0]   # smallest measured sizes
+    most = [364, 340, 0, 240, 208, 0]    # largest measured sizes
+    helpers.mf_doubling_product = "base" # term that is not 0 if the function calls the helper
 
-Parts are functions within a function that do not read its layer. Compilers merge equal ones before they put
-numbers of layers into them: they are in flash once for all functions with one name whose terms give them as
-many bytes.
+Parts are functions within a function that do not read the layer struct. Compilers merge equal parts before
+they propagate constants of layers. Therefore a part is in flash once for all functions with one name whose
+terms estimate the same size of their parts.
 
-A function that is missing in the file of the closest core is taken from the next one.
+A function that is missing in the file of the closest core is looked up in the next one.
 """
 
 from __future__ import annotations
@@ -43,30 +43,31 @@ from microfold.kernels.cost.tables import Tables, read_file
 from microfold.support.frozen import frozen
 
 FOLDER = Path(__file__).parent / "code_data"
-# Functions that several layers call are measured for layers that differ in every number. Layers of a program
-# have many in common, which are put into the code. Source: 50 such functions of 13 models on the M4, at -O2
-# and -Os: measured sizes times this are off by 5 % (median), 14 % (four of five), 31 % (nine of ten).
+# Functions that several layers call are measured with layers that differ in every number. The layers of a
+# program share many numbers, which compilers fold into the code. Source: 50 functions of 13 models on the M4,
+# at -O2 and -Os. Measured sizes times this factor are off by 5 % (median), 14 % (80th percentile) and 31 %
+# (90th percentile).
 IN_PROGRAMS = 0.9
-# The least that a function takes, in bytes: a jump to another one, and its address.
+# Minimum size of a function, in bytes: a jump to another one, and its address.
 _LEAST = 8
-# Shared, alone and parts at -O2, then at -Os, in bytes.
+# Shared, alone and parts, in bytes, at -O2, then at -Os.
 Columns = tuple[float, float, float, float, float, float]
-# At -O2 and at -Os, in bytes; or two errors.
+# Two numbers: sizes at -O2 and at -Os, in bytes, or the median and the 90th percentile of an error.
 Levels = tuple[float, float]
 
 
 @frozen
 class CodeRow:
-    """The code of the functions with one name.
+    """Code size of the functions with one name.
 
     Attributes:
-        functions: how many were measured, of as many specifications.
-        complete: the layers of the calibration lead to no other functions.
-        error: the 90th percentile of the deviation of estimates, as a part of what was measured: of all
-            functions if they are complete, else of functions that were held back from the fit.
+        functions: number of measured functions, each with its own specification.
+        complete: whether the layers of the calibration lead to all functions with this name.
+        error: 90th percentile of the relative deviation of estimates: of all functions if `complete`, else of
+            functions that were held back from the fit.
         code: bytes of each term.
-        least, most: bytes of the smallest and the largest function that was measured; no estimate is beyond.
-        helpers: by name the term that is not 0 where the function calls it.
+        least, most: bytes of the smallest and the largest measured function; estimates are clamped to them.
+        helpers: by helper name, the term that is not 0 if the function calls the helper.
     """
 
     functions: int
@@ -78,7 +79,7 @@ class CodeRow:
     helpers: Mapping[str, str]
 
     def sizes(self, columns: Sequence[int], values: Values) -> list[float]:
-        """Return the bytes of some columns for a function's choices, and for the fields of its layer."""
+        """Return the bytes of some columns, for a function's choices and the fields of its layer."""
         terms = [(code, term(name)(values)) for name, code in self.code.items()]
         sums = ((column, sum(code[column] * value for code, value in terms)) for column in columns)
         return [min(max(found, self.least[column]), self.most[column]) for column, found in sums]
@@ -86,18 +87,20 @@ class CodeRow:
 
 @frozen
 class CodeFile:
-    """A data file.
+    """Contents of one data file.
 
     Attributes:
-        name: a core's.
-        provenance: how it was measured, for people.
-        functions: how many were measured.
-        known_errors, held_back_errors: median and 90th percentile of the deviation of estimates, of names
-            whose functions are all known, and of functions of other names that were held back from the fit.
-        program: code of the run function, and others that the firmware calls, without calls of kernels.
+        name: name of the core.
+        provenance: description of the measurement, for readers.
+        functions: number of measured functions.
+        known_errors, held_back_errors: median and 90th percentile of the relative deviation of estimates. The
+            first pair is for names with all functions measured, the second one for functions of other names
+            that were held back from the fit.
+        program: code of the run function and of other functions that the firmware calls, without kernel
+            calls.
         call: code of a call in the run function, with its arguments.
-        helpers: code of helper functions that the compiler keeps apart.
-        rows: by name of the function.
+        helpers: code of helper functions that the compiler does not inline.
+        rows: rows by function name.
     """
 
     name: str
@@ -111,10 +114,10 @@ class CodeFile:
     rows: Mapping[str, CodeRow]
 
     def estimate(self, call: KernelCall, *, small: bool) -> CodeBytes | None:
-        """Return the code of the function of a call, or None if the file lacks it.
+        """Return the code size of the function of a call, or None if the file lacks it.
 
         Args:
-            small: it is compiled for size.
+            small: whether the function is compiled for size.
         """
         row = self.rows.get(call.function.name)
         if row is None:
@@ -127,7 +130,7 @@ class CodeFile:
         merged = min(max(round(parts), 0), round(shared) - _LEAST, round(alone) - _LEAST)
         called = (name for name, condition in row.helpers.items() if term(condition)(values))
         helpers = {name: round(self.helpers[name][small]) for name in called}
-        # Parts of another specification are the same where all terms say so.
+        # Two specifications share their parts if all terms estimate the same size of parts for both.
         helpers[f"{call.function.name} with parts of {parts:.1f} bytes"] = merged
         return CodeBytes(
             round(shared) - merged,
@@ -172,11 +175,11 @@ def _chain(features: frozenset[str], floats: bool) -> tuple[CodeFile, ...]:
 
 
 def estimate(call: KernelCall, features: frozenset[str], *, small: bool) -> CodeBytes | None:
-    """Return the code of the function of a call on the closest core that has it; None if none has.
+    """Return the code size of the function of a call on the closest core that has it; None if none has it.
 
     Args:
-        features: of the target, closed under implication.
-        small: it is compiled for size.
+        features: features of the target, closed under implication.
+        small: whether the function is compiled for size.
     """
     name = call.function.name
     for file in _chain(features, name.startswith("f")):
@@ -187,23 +190,23 @@ def estimate(call: KernelCall, features: frozenset[str], *, small: bool) -> Code
 
 
 def around_calls(features: frozenset[str], calls: int, *, small: bool) -> float:
-    """Return the code around a program's kernels: its run function, and what else the firmware calls; bytes.
+    """Return the code around a program's kernels, in bytes: run function, and other functions of the API.
 
     Args:
-        features: of the target, closed under implication.
-        calls: how many calls of kernels the run function makes.
-        small: it is compiled for size.
+        features: features of the target, closed under implication.
+        calls: number of kernel calls in the run function.
+        small: whether the program is compiled for size.
     """
     file = _chain(features, False)[0]
     return file.program[small] + calls * file.call[small]
 
 
 def description_bytes(call: KernelCall) -> int:
-    """Return the bytes of the layer description of a call: its fields, in types that are just large enough.
+    """Return the size of the layer struct of a call, in bytes, with the narrowest types for its fields.
 
-    Numbers that all calls of a function share are not in descriptions, so that this is the most; see
-    `codegen.common_fields`. `--optimize speed` has four bytes for each number. A function that is made for
-    its only layer needs no description.
+    This is an upper bound, because fields that all calls of a function share are removed from layer structs;
+    see `codegen.common_fields`. `--optimize speed` uses four bytes for each number. A function with a single
+    layer needs no struct.
     """
     declared = {field.name for field in call.function.fields if field.c_type}
     size = 0

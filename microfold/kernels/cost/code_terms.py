@@ -1,13 +1,14 @@
-"""Terms of code size: numbers that follow from the specification of a function and the numbers of its layer.
+"""Terms of code size: numbers computed from the specification of a function and the fields of its layer.
 
-A term is text, so that data files can name it. It is a product of factors with ``*`` between them:
+A term is text, so that data files can name it. It is a product of factors, separated by ``*``:
 
 - ``base``: 1.
-- ``unroll``: the number itself; 1 for True; of a tuple the sum of its numbers.
-- ``taps.count``: how many numbers a tuple has, or how many statements a text has.
-- ``requantize=short``: 1 where the choice has this value, else 0.
-- ``channels%4``: 1 where 4 divides the number, else 0. Layer fields are only compared so, and with 0 and 1.
-- ``statements~expf``: how often a word stands in a text.
+- ``unroll``: the number itself; 1 for True; the sum of the numbers of a tuple.
+- ``taps.count``: the number of elements of a tuple, or of statements of a text.
+- ``requantize=short``: 1 if the choice has this value, else 0.
+- ``channels%4``: 1 if the number is a multiple of 4, else 0. Layer fields are compared only in this way, and
+  with 0 and 1.
+- ``statements~expf``: the number of occurrences of a word in a text.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _BASE = "base"
 
 @cache
 def term(text: str) -> Callable[[Values], float]:
-    """Return the function that computes a term from the choices and fields by their names.
+    """Return the function that computes a term from choices and fields by name.
 
-    A name that is absent counts 0.
+    An absent name counts as 0.
     """
     factors = [_factor(part) for part in text.split("*")] if text != _BASE else []
 
@@ -41,7 +42,7 @@ def term(text: str) -> Callable[[Values], float]:
 def _factor(text: str) -> Callable[[Values], float]:
     match = _FORM.fullmatch(text)
     if match is None:
-        raise ValueError(f"a term of code size must be as in `code_terms`; {text!r} is not")
+        raise ValueError(f"a term of code size must have a form of `code_terms`; got {text!r}")
     name, value, word = match["name"], match["value"], match["word"]
     if value is not None:
         return lambda values: float(name in values and as_text(values[name]) == value)
@@ -57,12 +58,12 @@ def _factor(text: str) -> Callable[[Values], float]:
 
 
 def as_text(value: object) -> str:
-    """Return a value as terms write it: without ``*``, which stands between factors."""
+    """Return a value as terms write it, without ``*``, which separates factors."""
     return str(value).replace("*", "^")
 
 
 def numbers(value: object) -> Iterable[float]:
-    """Yield the numbers of a tuple, and of the tuples in it."""
+    """Yield all numbers of a tuple, including nested tuples."""
     if isinstance(value, tuple):
         for part in value:  # pyright: ignore[reportUnknownVariableType]
             yield from numbers(part)  # pyright: ignore[reportUnknownArgumentType]
@@ -84,6 +85,6 @@ def _number(value: object) -> float:
 
 @lru_cache(1024)
 def _count_and_sum(value: tuple[object, ...]) -> tuple[float, float]:
-    """Return how many numbers a tuple has, and their sum."""
+    """Return the number of numbers in a tuple, and their sum."""
     found = [*numbers(value)]
     return float(len(found)), sum(found)

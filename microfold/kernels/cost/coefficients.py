@@ -1,18 +1,18 @@
-"""Instructions and cycles of the parts of kernels: one data file for each core that was measured.
+"""Instructions and cycles of the parts of kernels: one data file for each measured core.
 
-Files lie in ``data``, one table for each kernel::
+The files are in the folder ``data``, with one table for each kernel::
 
     [s8_mul__c]
-    source = "measured"              # or "by hand": counted in the code, and compared with what was measured
-    samples = 24                     # layers, of which every third one was held back from the fit
-    error = 0.031                    # median of those held back: by how much estimates are off
-    cycles_error = 0.042             # the same of cycles
-    note = "…"                       # why the error is larger than others are, if it is
+    source = "measured"              # or "by hand": counted in the code, and checked against measurements
+    samples = 24                     # number of layers; every third one was held back from the fit
+    error = 0.031                    # median relative error for the layers that were held back
+    cycles_error = 0.042             # the same for cycles
+    note = "…"                       # reason for an unusually large error
     terms.element = [13.9, 18.2]     # instructions, cycles
-    alone.element = [11.2, 14.0]     # where compilers make the function for its only layer
+    alone.element = [11.2, 14.0]     # if a single layer calls the function
 
-Cycles are those of the core's timing table, or of the model of its pipeline, for what was executed. A target
-has the files in the order of `distance`, and of each kernel the first row found.
+Cycles come from the core's timing table, or from the model of its pipeline, for the instructions that were
+executed. A target reads the files in the order of `distance`, and uses the first row of each kernel.
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ from microfold.kernels.cost.tables import Tables, read_file
 from microfold.support.frozen import frozen
 
 FOLDER = Path(__file__).parent / "data"
-# Of kernels of floats, how many other features a floating-point unit is worth.
+# Number of other features that count as much as a floating-point unit, for float kernels.
 FPU_DISTANCE = 10
-# The same of vectors, of all kernels: how instructions are issued together matters less.
+# Number of other features that count as much as vectors, for all kernels. Dual issue matters less.
 VECTOR_DISTANCE = 3
 
 
 @frozen
 class Row:
-    """What a core was found to take for a kernel.
+    """Measured cost of a kernel on one core.
 
     Attributes:
-        core: which core.
+        core: name of the core.
         source: ``measured`` or ``by hand``.
-        samples: how many layers were measured.
-        error: median deviation of estimates from layers that were held back, as a part of these; None if
-            none were measured.
-        cycles_error: the same of cycles; None also where that was not recorded.
-        note: why it is larger than `LARGEST_ERROR`, if it is.
-        instructions: of each of `Kernel.terms`.
-        cycles: likewise.
-        alone: instructions where a function is made for its only layer; empty: the same.
-        alone_cycles: likewise; empty also where only instructions are known: they take as long as elsewhere.
+        samples: number of measured layers.
+        error: median relative deviation of estimated instructions from layers that were held back; None if no
+            layers were measured.
+        cycles_error: median relative deviation of estimated cycles; None also if it was not recorded.
+        note: reason for an error above `LARGEST_ERROR`.
+        instructions: instructions of one run of each part of `Kernel.terms`.
+        cycles: cycles of one run of each part.
+        alone: instructions of each part if a single layer calls the function; empty if they do not differ.
+        alone_cycles: cycles of each part if a single layer calls the function; empty also if only its
+            instructions are known, whose cycles are then assumed to be as in `cycles`.
     """
 
     core: str
@@ -64,21 +65,21 @@ class Row:
     alone_cycles: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
-# From which error on a row needs a note.
+# Rows with a larger error need a note.
 LARGEST_ERROR = 0.1
 
 
 @frozen
 class Core:
-    """A data file.
+    """Contents of one data file.
 
     Attributes:
-        name: a target's.
-        features: that target's, closed under implication.
-        provenance: how it was measured, for people.
-        cycles_source: what its cycles are from, as the target says.
-        cycles_per_instruction: the median of its kernels, for those that only estimate instructions.
-        rows: by kernel.
+        name: name of the target.
+        features: features of the target, closed under implication.
+        provenance: description of the measurement, for readers.
+        cycles_source: source of the cycles, as the target describes it.
+        cycles_per_instruction: median over its kernels, for kernels that estimate only instructions.
+        rows: rows by kernel name.
     """
 
     name: str
@@ -91,12 +92,12 @@ class Core:
 
 @cache
 def cores() -> tuple[Core, ...]:
-    """All data files, by name."""
+    """Return all data files, sorted by name."""
     return tuple(read_core(path) for path in sorted(FOLDER.glob("*.toml")))
 
 
 def read_core(path: Path) -> Core:
-    """One data file, whose head comes first."""
+    """Return the contents of one data file, whose head comes first."""
     head, rows = read_file(path)
     return Core(
         path.stem,
@@ -126,10 +127,10 @@ def _row(core: str, table: Mapping[str, Any]) -> Row:
 
 
 def distance(features: frozenset[str], core: Core, floats: bool) -> int:
-    """How far a measured core is from a target: the features that one of both has and the other lacks.
+    """Return the distance of a measured core from a target: the number of features that only one of them has.
 
-    Without a floating-point unit, floats are another matter; elsewhere it does not count. Where there is no
-    Thumb, on the machine that compiles, C is taken to be as on Armv7-M.
+    A floating-point unit counts more for float kernels, and not at all for others. A target without Thumb is
+    the machine that compiles; its C code is assumed to cost as much as on Armv7-M.
     """
     if not features & {"thumb1", "thumb2"}:
         features |= {"thumb2"}
@@ -141,22 +142,22 @@ def distance(features: frozenset[str], core: Core, floats: bool) -> int:
 
 @cache
 def chain(features: frozenset[str], floats: bool) -> tuple[Core, ...]:
-    """The data files for a target, the closest core first."""
+    """Return the data files for a target, the closest core first."""
     return tuple(sorted(cores(), key=lambda core: (distance(features, core, floats), core.name)))
 
 
 @cache
 def find_row(kernel: str, features: frozenset[str]) -> Row | None:
-    """The row of the closest core that has one.
+    """Return the row of the closest core that has one; None if none has one.
 
     Args:
-        kernel: its name, which tells whether it computes floats.
-        features: of the target, closed under implication.
+        kernel: name of the kernel, which shows whether it computes floats.
+        features: features of the target, closed under implication.
     """
     files = chain(features, kernel.startswith("f"))
     return next((core.rows[kernel] for core in files if kernel in core.rows), None)
 
 
 def closest(features: frozenset[str]) -> Core:
-    """The core that a target is most like."""
+    """Return the measured core that is closest to a target."""
     return chain(features, False)[0]

@@ -1,4 +1,4 @@
-"""Tables of a TOML file, each parsed once it is asked for: most builds need few of them."""
+"""Tables of a TOML file, each parsed at its first access, because most builds need few of them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def read_file(path: Path) -> tuple[Mapping[str, Any], str]:
 
 
 class Tables(Mapping[str, _Row]):
-    """Rows by the names of their tables.
+    """Rows by table name, parsed on demand.
 
     Args:
-        text: tables, each behind an empty line; names without brackets.
-        read: returns the row of a table.
+        text: tables, each after an empty line; names without brackets.
+        read: converts a table to a row.
     """
 
     def __init__(self, text: str, read: Callable[[Mapping[str, Any]], _Row]):

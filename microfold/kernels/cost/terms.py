@@ -1,4 +1,4 @@
-"""How often each part of a kernel's code runs in one call."""
+"""Counts of how often each part of a kernel's code runs in one call."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from microfold.ir.types import DType
 
 
 class Terms(dict[str, float]):
-    """Counts by the names of parts: ``Terms(call=1, pixel=49, tap=441)``.
+    """Run counts by name of the code part: ``Terms(call=1, pixel=49, tap=441)``.
 
-    They follow from the loops alone. What each part takes on a core is a coefficient, see `coefficients`.
-    Sums add the counts of equal names; a factor is that of a loop around.
+    They follow from trip counts alone. The cost of one run of a part on a core is a coefficient, see
+    `coefficients`. A sum adds the counts of equal names; a factor is the trip count of an enclosing loop.
     """
 
     def __add__(self, other: Mapping[str, float]) -> Terms:
@@ -26,21 +26,21 @@ class Terms(dict[str, float]):
     __rmul__ = __mul__
 
 
-# What begins the names of parts that run for each element of loops that compilers may make vectors of.
+# Name prefix of parts that run once per element in loops that compilers can vectorise.
 WHOLE = "whole_"
 
 
 def length_prefix(length: int, dtype: DType, features: frozenset[str]) -> str:
-    """What begins the names of parts that run for each element of a plain loop of such a length.
+    """Return the name prefix of parts that run once per element of a simple loop with this trip count.
 
-    Where compilers know the length, as of short functions that become part of their callers, they make
-    vectors of the loop, or words, if these leave no element over.
+    Compilers know the trip count if they inline a short function into its caller. They then vectorise the
+    loop, or process words, if no elements are left over.
     """
     group = (16 if "mve" in features else 4) // dtype.itemsize
     return WHOLE if group > 1 and length % group == 0 else ""
 
 
 def vector_terms(runs: int, length: int, lanes: int) -> Terms:
-    """Of runs of neighbouring elements, so many in a vector: where some are left over, other loops do all."""
+    """Count the vectors of all runs of a loop; a run with a partial vector counts as predicated entirely."""
     vectors = runs * -(-length // lanes)
     return Terms(whole_vector=vectors) if length % lanes == 0 else Terms(tail=runs, tail_vector=vectors)

@@ -1,1 +1,1 @@
-"""Depthwise convolutions."""
+"""Depthwise convolution kernels."""

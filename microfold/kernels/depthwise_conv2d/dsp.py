@@ -1,8 +1,8 @@
-"""Depthwise convolution for cores with DSP instructions.
+"""int8 depthwise convolution for cores with the DSP extension.
 
-A layer is cut into bands of output rows, see `Tiling`. The inputs of a band are expanded to planes, one for
-each channel, whose words hold two neighbours along the inner axis, 256 times as large. SMLAD multiplies them
-with pairs of taps; `requantize.scaled_sum` has the proof for such sums.
+A layer is split into bands of output rows, see `Tiling`. The inputs of a band are expanded to planes, one for
+each channel. A word of a plane has two adjacent inputs along the inner axis, multiplied by 256. SMLAD
+multiplies them by pairs of taps. `requantize.scaled_sum` has the proof for these scaled sums.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from microfold.kernels.requantize.scaled_sum import (
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.support.frozen import frozen
 
-# Taps along the unrolled axis, and weight words on the stack.
+# Maximum number of taps along the unrolled axis, and of taps in all, whose weights are words on the stack.
 MAX_TAPS = 16
 MAX_WORDS = 128
 
 
-# Counted in the code; tilings are told apart by what their loops differ.
+# Default coefficients, counted in the code, of the parts in which the loops of tilings differ.
 INSTRUCTIONS = {
     "expansion": 60,
     "row": 28,
@@ -75,18 +75,19 @@ def _fits(tiling: Tiling) -> bool:
 @register
 @frozen(eq=False)
 class DepthwiseConv2DDsp(Kernel):
-    """Expands four channels at a time to planes of 16-bit pairs, then multiplies pairs of taps.
+    """Depthwise convolution that expands 4 channels to planes of 16-bit pairs, then multiplies pairs of taps.
 
-    `weights` are int8 [output channels][outer taps][inner taps], `channels` records (bias * 256, multiplier,
-    addend, shift), or (multiplier, addend): inputs are 256 times as large. `plane_requantization` proves
-    their form.
+    `weights` is int8 [output channels][outer taps][inner taps]. `channels` has records (bias * 256,
+    multiplier, addend, shift) or (multiplier, addend), because inputs are multiplied by 256.
+    `plane_requantization` proves their form.
 
-    Vertical tilings do not read rows by address: along their inner axis, each pixel lies in another row.
+    Vertical tilings do not support an indirection buffer, because adjacent pixels along their inner axis are
+    in different rows.
 
     Attributes:
-        cut: of the layer; None before it is chosen.
-        form: of its requantisation, for estimates.
-        assembled: the assembly knows that.
+        cut: tiling of the layer; None until it is chosen.
+        form: form of the requantisation, for estimates.
+        assembled: whether the assembly supports this requantisation.
     """
 
     cut: Tiling | None = None
@@ -120,7 +121,7 @@ class DepthwiseConv2DDsp(Kernel):
         "outer_stride",
         Field("outer_span", "inputs under the window along each axis"),
         "inner_span",
-        Field("plane", "words of one channel's pixels"),
+        Field("plane", "words of one channel's plane"),
         Field("pitch", "words from one row of a plane to the next"),
         Field("row_step", "words from one row of outputs, and of taps, to the next"),
         "tap_step",
@@ -131,13 +132,13 @@ class DepthwiseConv2DDsp(Kernel):
     pitch_fields = frozenset({"input_size", "outer_input_step"})
 
     def supports(self, layer: LayerContext) -> str | None:
-        # Where two instructions are issued together, their order has no place for a table.
+        # The instruction order for cores with late loads has no slot for a table lookup.
         reason = unsupported_integer_depthwise(layer, tables=not layer.target.has("late_loads"))
         reason = reason or too_tall(layer)
         if reason is not None:
             return reason
         if not self.variants(layer):
-            return f"the window may have {MAX_TAPS} taps along one axis and {MAX_WORDS} in all"
+            return f"the window may have at most {MAX_TAPS} taps along one axis and {MAX_WORDS} in all"
         _, (low, high) = product_sum.bias_and_bounds(layer, depthwise_matrix(layer))
         largest = max(int(high.max()), -int(low.min()))
         if plane_requantization(layer) is None:
@@ -151,7 +152,7 @@ class DepthwiseConv2DDsp(Kernel):
             return [replace(self, cut=tiling) for tiling in fitting]
         plain = output_range.output_limits(layer) == depthwise_types(layer)[2].dtype.range
         assembled = plain and bool(plan.shift) and not plan.general
-        # Without biases, outputs take the instructions of those that need no correction.
+        # Without biases, outputs need as many instructions as without correction of negative sums.
         form = RequantizeForm.SHORT_RELU.value if plan.biasless else plan.form
         return [replace(self, cut=tiling, form=form, assembled=assembled) for tiling in fitting]
 
@@ -243,17 +244,17 @@ class DepthwiseConv2DDsp(Kernel):
 
 
 def _packed(layer: LayerContext, tiling: Tiling) -> Array:
-    """Filters as int8 [output channels, outer taps, inner taps]."""
+    """Return the filters as int8 [output channels, outer taps, inner taps]."""
     filters = layer.array(1)
     assert filters is not None
     order = (2, 1, 0) if tiling.vertical else (2, 0, 1)
     return np.ascontiguousarray(filters[0].transpose(order))
 
 
-# Several kernels ask for it, one after the other.
+# The result is cached, because several kernels ask for it in turn.
 @lru_cache(maxsize=8)
 def plane_requantization(layer: LayerContext) -> PlaneRequantization | None:
-    """The shortest form that is provably exact; None if accumulators may be too large."""
+    """Return the shortest requantisation that is proved exact; None if accumulators may be too large."""
     out = depthwise_types(layer)[2]
     assert out.quant is not None
     multipliers = product_sum.channel_multipliers(layer)

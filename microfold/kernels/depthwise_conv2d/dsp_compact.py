@@ -1,7 +1,7 @@
-"""One function for all int8 depthwise convolutions of a model, for cores with DSP instructions.
+"""Generic int8 depthwise convolution for cores with the DSP extension: one function for all layers.
 
-What the kernels of `depthwise_conv2d.dsp` choose at compile time is in the layer here, so that all layers
-share the code.
+The compile-time choices of `depthwise_conv2d.dsp` are fields of the layer here, so that all layers share the
+code.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.support.frozen import frozen
 
-# Outputs computed together.
+# Number of outputs that are computed together.
 BLOCK = 4
 
 
 @frozen
 class _Plane:
-    """A padded channel, as far as blocks of outputs along the inner axis read it."""
+    """Padded copy of a channel, of the size that blocks of outputs along the inner axis read."""
 
     outer: WindowAxis
     inner: WindowAxis
@@ -45,7 +45,7 @@ class _Plane:
 
     @property
     def tap_blocks(self) -> int:
-        """Of four in a row of taps, with the gaps between them."""
+        """Number of blocks of 4 in a row of taps, including the gaps of a dilated window."""
         return -(-self.inner.span // 4)
 
     @property
@@ -54,12 +54,12 @@ class _Plane:
 
     @property
     def size(self) -> int:
-        """Elements that are read as padding."""
+        """Number of elements of the plane, which is first filled with padding."""
         return self.pitch * self.outer.reads(self.outer.outputs)
 
     @property
     def scratch(self) -> int:
-        """Bytes: the taps, the plane, and what is read behind it by outputs and taps that do not exist."""
+        """Size of the taps, the plane, and the bytes after it that missing outputs and taps read."""
         behind = (
             max(BLOCK - self.inner.outputs, 0) * self.inner.stride + 4 * self.tap_blocks - self.inner.span
         )
@@ -67,14 +67,14 @@ class _Plane:
 
     @property
     def instructions(self) -> float:
-        """Estimate for one channel of an image."""
+        """Estimated instructions for one channel of an image."""
         copied = math.prod(min(a.inputs, a.reads(a.outputs)) for a in (self.outer, self.inner))
         products = self.outer.taps * (24 * self.tap_blocks + 5)
         return copied * 6 + self.blocks * (products + 69) + self.outer.outputs * 15 + 100
 
 
 def _plan_plane(layer: LayerContext) -> _Plane:
-    """The better axis for the blocks; rows that are found by their addresses are taken one by one."""
+    """Return the plane with the cheaper inner axis. With an indirection buffer, rows are the outer axis."""
     rows, columns = axes(layer)
     if layer.row_table:
         return _Plane(rows, columns, False)
@@ -83,11 +83,11 @@ def _plan_plane(layer: LayerContext) -> _Plane:
 
 @register
 class DepthwiseConv2DCompactDsp(Kernel):
-    """Copies one channel at a time to a padded plane, then computes 4 outputs of a row together.
+    """Generic depthwise convolution that copies a channel to a padded plane and computes 4 outputs at a time.
 
-    `weights` are [channels][outer taps][inner taps], `channels` records (bias, multiplier, addend, shift),
-    whose form `channel_records` proves. The inner axis is that of fewer instructions; rows that are found by
-    their addresses are always the outer one.
+    `weights` is [channels][outer taps][inner taps]. `channels` has records (bias, multiplier, addend, shift),
+    whose form `channel_records` proves. The inner axis is the one with fewer instructions. With an
+    indirection buffer, rows are always the outer axis.
     """
 
     name = "s8_depthwise_conv2d__dsp_compact"
@@ -116,16 +116,16 @@ class DepthwiseConv2DCompactDsp(Kernel):
         "outer_taps",
         "inner_taps",
         "inner_dilation",
-        Field("tap_blocks", "of four in a row of taps"),
+        Field("tap_blocks", "blocks of 4 in a row of taps"),
         "plane_size",
-        Field("plane_start", "where the image begins in the plane"),
+        Field("plane_start", "offset of the image in the plane"),
         Field("pitch", "bytes from one row of the plane to the next, of outputs, and of taps"),
         "row_step",
         "tap_step",
         "inner_stride",
         "input_zero_point",
-        Field("correction", "of negative sums"),
-        Field("clamp", "whether the bounds are narrower than int8"),
+        Field("correction", "correction of negative sums"),
+        Field("clamp", "1 if the limits are narrower than int8, else 0"),
         *output_range.LIMIT_FIELDS,
     )
     pitch_fields = frozenset({"input_size", "outer_input_step"})
@@ -136,7 +136,7 @@ class DepthwiseConv2DCompactDsp(Kernel):
             return reason
         x, _, out, _ = depthwise_types(layer)
         if not plane_in_place(x, out):
-            return "the output must fit in the place of the input, channel by channel"
+            return "the output must be computable in place, channel by channel"
         return None
 
     def terms(self, layer: LayerContext) -> Terms:

@@ -1,7 +1,7 @@
-"""Depthwise convolution for cores with DSP instructions and a floating-point unit: code for one shape.
+"""int8 depthwise convolution for cores with the DSP extension and an FPU, specialised for one shape.
 
-Channels are expanded to planes as in `depthwise_conv2d.dsp`. Offsets are constants of the code, which saves
-registers, and those of the floating-point unit hold what is needed now and then: so weights stay in place.
+Channels are expanded to planes as in `depthwise_conv2d.dsp`. Offsets are constants in the code, which saves
+registers. FPU registers hold values that are needed rarely, so that weights can stay in core registers.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from microfold.kernels.requantize.scaled_sum import PlaneRequantization
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.support.frozen import frozen
 
-# Neighbouring outputs computed together, and how many such blocks an iteration of a loop has at most.
+# Adjacent outputs of a block, and maximum number of blocks in an iteration of a loop.
 BLOCK = 4
 MAX_UNROLL = 6
-# Largest offset of a load or a store.
+# Largest offset of a load or a store, in bytes.
 REACH = 4095
-# Registers of the floating-point unit for the start of a record and for weights.
+# Number of FPU registers for the header of a record and for weights.
 MAX_HELD = 24
-# Instructions whose text fits a C99 string.
+# Number of instructions whose text fits a C99 string.
 MAX_LINES = 150
 
 
 @frozen
 class Part:
-    """Neighbouring columns of outputs, computed by one function in all rows of some channels.
+    """Adjacent columns of outputs, which one function computes in all rows of some channels.
 
     Attributes:
-        first: its first column.
-        iterations, unroll: of a loop, and blocks in each iteration.
-        block: the schedule of a block of a loop.
-        rest: of the outputs behind the loop; None if there are none.
+        first: first column.
+        iterations, unroll: iterations of the loop, and blocks per iteration.
+        block: schedule of a block of the loop.
+        rest: schedule of the outputs after the loop; None if the loop computes all.
     """
 
     first: int
@@ -69,13 +69,13 @@ class Part:
 
 @frozen
 class RowPlan:
-    """A layer's cut and its code.
+    """Tiling of a layer, and the plan of its code.
 
     Attributes:
-        clamps: bounds of outputs within their type's.
-        most: blocks that an iteration of a loop may have.
-        late_loads: other instructions should stand between a load and what it is for.
-        table: outputs are looked up.
+        clamps: number of output limits that are narrower than the type's.
+        most: maximum number of blocks per iteration of a loop.
+        late_loads: whether other instructions should separate a load from the use of its value.
+        table: whether outputs are looked up in a table.
     """
 
     tiling: Tiling
@@ -87,14 +87,15 @@ class RowPlan:
 
     @property
     def corrected(self) -> bool:
-        """Negative sums round otherwise."""
+        """Whether negative sums need a correction of their rounding."""
         return self.requantization.form == "short"
 
     @property
     def header(self) -> int:
-        """Words of a record before the weights: bias, multiplier, addend, and a correction or a shift.
+        """Number of words of a record before the weights.
 
-        Biasless ones: multiplier, addend.
+        The words are bias, multiplier, addend, and a correction or a shift. Without biases, they are
+        multiplier and addend.
         """
         if self.requantization.biasless:
             return 2
@@ -123,35 +124,35 @@ class RowPlan:
 
     @property
     def unrolled(self) -> bool:
-        """An iteration of some loop has several blocks."""
+        """Whether an iteration of some loop has several blocks."""
         return any(part.unroll > 1 for part in self.parts)
 
     def _schedule(self, outputs: int) -> Schedule:
         return best_schedule(self.taps, outputs, 4 if self.corrected else 2, self.overlapped)
 
     def _ordered(self, schedule: Schedule) -> Schedule:
-        """As the core runs it."""
+        """Return the schedule in the order for the core."""
         return overlapped(schedule) if self.overlapped else schedule
 
     @property
     def overlapped(self) -> bool:
-        """Loads stand apart from what they are for; other forms have no registers for that."""
+        """Whether other instructions separate loads from uses. Only some forms have registers for it."""
         return self.late_loads and self.requantization.shift > 0 and not self.clamps
 
     def _lines(self, block: Schedule) -> int:
         return block.instructions + self._finish(block.outputs)
 
     def _finish(self, outputs: int) -> int:
-        """Instructions and cycles from the sums of a block to its outputs, and for the bias."""
+        """Return the instructions, and equally cycles, for a block's bias and its requantisation."""
         each = 3 + 2 * self.corrected + (not self.requantization.shift) + 3 * self.clamps + self.table
         own = self.corrected + (not self.requantization.shift) + self.clamps + self.table
         return outputs * each + 2 + (not self.requantization.biasless) + own
 
     def refusal(self) -> str | None:
-        """Why the code cannot be written, if so."""
+        """Return the reason why the code cannot be generated, or None."""
         tiling, taps = self.tiling, self.taps
         if self.header + taps.words > MAX_HELD:
-            return f"the weights of a channel may have {MAX_HELD - self.header} words; they have {taps.words}"
+            return f"a channel must have at most {MAX_HELD - self.header} weight words; it has {taps.words}"
         ahead = max(p.unroll * p.block.outputs for p in self.parts)
         words = (taps.rows - 1) * tiling.outer.dilation * tiling.pitch + tiling.inner.reads(ahead)
         step = tiling.steps(tiling.out)[1]
@@ -160,11 +161,11 @@ class RowPlan:
             or ahead * step > REACH
             or any(self._lines(p.block) > MAX_LINES for p in self.parts)
         ):
-            return "rows, pixels or windows are too large for the offsets and the lines of the assembly"
+            return "rows, pixels or windows are too large for the offsets or the length of the assembly code"
         return None
 
     def cost(self, *, cycles: bool) -> float:
-        """Estimated instructions, or cycles, of a layer."""
+        """Estimate the instructions, or the cycles, of a layer."""
         tiling = self.tiling
         full, rest = divmod(tiling.rows.outputs, tiling.band)
         total = full * self._band(tiling.band, cycles) + (self._band(rest, cycles) if rest else 0.0)
@@ -193,7 +194,7 @@ class RowPlan:
 
 
 def row_plans(layer: LayerContext) -> list[RowPlan] | str:
-    """Return all plans whose code can be written, or why there is none."""
+    """Return all plans whose code can be generated, or the reason why none can."""
     reason = too_tall(layer)
     if reason is not None:
         return reason
@@ -216,16 +217,17 @@ def row_plans(layer: LayerContext) -> list[RowPlan] | str:
 @register
 @frozen(eq=False)
 class DepthwiseConv2DRowDsp(Kernel):
-    """Expands four channels at a time to planes of 16-bit pairs; then all rows of outputs of a channel.
+    """Depthwise convolution that expands 4 channels to planes of pairs, then computes all rows of each.
 
-    `records` are [output channels][header and words], see `RowPlan.header`; the words are pairs of int16
-    weights in the order of `Taps.pairs`. `plane_requantization` proves the form; the schedules come from
-    `dsp_row_schedule`.
+    `records` is [output channels][header and words], see `RowPlan.header`. The words are pairs of int16
+    weights in the order of `Taps.pairs`. `plane_requantization` proves the form. `dsp_row_schedule` makes the
+    schedules.
 
-    Vertical tilings do not read rows by address: along their inner axis, each pixel lies in another row.
+    Vertical tilings do not support an indirection buffer, because adjacent pixels along their inner axis are
+    in different rows.
 
     Attributes:
-        chosen: how a layer is cut and computed; None before that is chosen.
+        chosen: plan of a layer's computation; None until it is chosen.
     """
 
     chosen: RowPlan | None = None
@@ -241,7 +243,7 @@ class DepthwiseConv2DRowDsp(Kernel):
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        # Where two instructions are issued together, their order has no place for a table.
+        # The instruction order for cores with late loads has no slot for a table lookup.
         reason = unsupported_integer_depthwise(layer, tables=not layer.target.has("late_loads"))
         if reason is not None:
             return reason
@@ -334,7 +336,7 @@ class DepthwiseConv2DRowDsp(Kernel):
 
 
 def _inner_edges(tiling: Tiling) -> tuple[int, int]:
-    """Of a row of a plane: inputs of padding at its start, and inputs of the image behind them."""
+    """Return the inputs of padding at the start of a plane's row, and the inputs of the image after them."""
     inner = tiling.inner
     reads = inner.reads(tiling.band_outputs[1])
     before = min(inner.padding, reads)
@@ -342,7 +344,7 @@ def _inner_edges(tiling: Tiling) -> tuple[int, int]:
 
 
 def _flat(schedule: Schedule) -> tuple[int, ...]:
-    """The steps one behind the other; before them outputs, and registers of multiplier and addend."""
+    """Return the outputs, the registers of multiplier and addend, and all steps, as one tuple of integers."""
     records = [step[1] for step in sorted(schedule.steps, key=lambda s: s[2]) if step[0] == RECORD]
     return (schedule.outputs, *(records or (0, 1)), *(value for step in _padded(schedule) for value in step))
 
@@ -353,7 +355,7 @@ def _padded(schedule: Schedule) -> Iterator[tuple[int, ...]]:
 
 
 def _records(layer: LayerContext, plan: RowPlan) -> Array:
-    """For each output channel: the words of `RowPlan.header`, and pairs of weights."""
+    """Return the words of `RowPlan.header` and the pairs of weights, for each output channel."""
     filters = layer.array(1)
     assert filters is not None
     order = (2, 1, 0) if plan.tiling.vertical else (2, 0, 1)

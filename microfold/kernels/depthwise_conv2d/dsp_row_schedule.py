@@ -1,15 +1,15 @@
-"""Order of instructions that compute neighbouring outputs of a row from pairs of inputs and of weights.
+"""Instruction schedule of adjacent outputs of a row, computed from pairs of inputs and of weights.
 
-Two int16 inputs share a word, (element 2t, element 2t + 1), and so do two weights of a row of taps: SMLAD
-multiplies two with two, and adds both products to a sum; SMLAxy multiplies one half with one half. A row of
+Two int16 inputs share a word, (element 2t, element 2t + 1), and so do two weights of a row of taps. SMLAD
+multiplies two by two, and adds both products to a sum. SMLAxy multiplies one half by one half. A row of
 weights is
 
-    (k0, k1), (k2, k3)...   for outputs that begin at the bottom of a word of inputs;
-    (k1, k2), (k3, k4)...   for those that begin at its top, if there are any;
+    (k0, k1), (k2, k3)...   for outputs whose window begins at the bottom of a word of inputs;
+    (k1, k2), (k3, k4)...   for outputs whose window begins at the top of a word, if any do;
     (k, -)                  the last tap, if it is in none of these words.
 
-The core has few registers. Those that sums and addresses leave over hold inputs and weights: the last words
-of weights stay, the others come from registers of the floating-point unit whenever they are needed.
+The core has few registers. Sums and addresses leave some of them for inputs and weights. The last words of
+weights stay in core registers. The others are moved from FPU registers whenever they are needed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from functools import cache, cached_property
 
 from microfold.support.frozen import frozen
 
-# Registers that do not hold addresses.
+# Number of core registers that do not hold addresses.
 REGISTERS = 12
 # Kinds of steps.
 LOAD, WEIGHT, MULTIPLY, LOAD_TWO, RECORD = range(5)
-# Products between the one beside which an operand is brought and the one that reads it.
+# Distance in products between the load of an operand and the product that reads it.
 AHEAD = 1
-# Products: both halves; of a half of the inputs and a half of the weights (bottom or top).
+# Kinds of products: both halves, or one half of the inputs and one half of the weights (bottom or top).
 BOTH, BOTTOM_BOTTOM, BOTTOM_TOP, TOP_BOTTOM, TOP_TOP = range(5)
 
 
@@ -49,7 +49,7 @@ class Taps:
 
     @cached_property
     def row_words(self) -> int:
-        """Words of weights of a row."""
+        """Number of words of weights in a row."""
         alone = self.count % 2 and not self.odd_words
         return self.even_words + self.odd_words + alone
 
@@ -58,13 +58,13 @@ class Taps:
         return self.rows * self.row_words
 
     def pairs(self) -> list[tuple[int, int | None]]:
-        """The taps in each word of a row of weights."""
+        """Return the taps in each word of a row of weights."""
         found: list[tuple[int, int | None]] = [(2 * i, 2 * i + 1) for i in range(self.even_words)]
         found += [(2 * i + 1, 2 * i + 2) for i in range(self.odd_words)]
         return found if len(found) == self.row_words else [*found, (self.count - 1, None)]
 
     def products(self, outputs: int) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
-        """For each word of inputs of a row: it, and its products as (output, kind, word of weights)."""
+        """Yield each word of inputs of a row, with its products as (output, kind, word of weights)."""
         words = {
             (output * self.stride + tap * self.dilation) // 2
             for output in range(outputs)
@@ -89,7 +89,11 @@ class Taps:
         return tap if beside == 0 and 0 <= tap < self.count else None
 
     def _single(self, tap: int, with_bottom: int) -> tuple[int, int]:
-        """The kind of product, given that with the bottom half of the weights, and the word of weights."""
+        """Return the kind of product of a single tap, and the word of its weight.
+
+        Args:
+            with_bottom: kind of the product if the weight is in the bottom half of its word.
+        """
         for word, (bottom, top) in enumerate(self.pairs()):
             if tap == bottom:
                 return with_bottom, word
@@ -100,21 +104,21 @@ class Taps:
 
 @frozen
 class Schedule:
-    """Steps for neighbouring outputs.
+    """Steps that compute adjacent outputs.
 
-    Registers count from 0: first weights that stay, then weights that come and go, then inputs; the sums take
-    the last ones. All schedules of a function have the same `inputs` and `held`.
+    Registers are numbered from 0: first the weights that stay, then other weights, then inputs. Sums are in
+    the last registers. All schedules of a function have the same `inputs` and `held`.
 
     Attributes:
-        outputs: how many.
+        outputs: number of outputs.
         steps: (LOAD, register of inputs, row, word);
-            (LOAD_TWO, register of inputs, row, word): the next word goes to the next register;
+            (LOAD_TWO, register of inputs, row, word), which loads the next word to the next register;
             (WEIGHT, register of weights, word of all weights);
             (MULTIPLY, kind, output, register of inputs, register of weights, 1 if the sum begins, word of
             all weights);
-            (RECORD, register of inputs, 0 or 1), of `overlapped` ones: the multiplier or the addend.
-        inputs: registers of inputs.
-        held: weights that stay in registers.
+            (RECORD, register of inputs, 0 or 1) for the multiplier or the addend, only after `overlapped`.
+        inputs: number of registers for inputs.
+        held: number of words of weights that stay in registers.
         loads: cycles of loads.
     """
 
@@ -130,20 +134,22 @@ class Schedule:
 
     @property
     def instructions(self) -> int:
-        """But those of how sums are requantised."""
+        """Number of instructions, without the requantisation."""
         return sum(step[0] != RECORD for step in self.steps)
 
     @property
     def cycles(self) -> int:
-        """A group of n loads takes n + 1 cycles, everything else takes one."""
+        """Number of cycles: n + 1 for a group of n loads, 1 for every other instruction."""
         return self.loads + sum(step[0] in (WEIGHT, MULTIPLY) for step in self.steps)
 
 
 @cache
 def best_schedule(taps: Taps, outputs: int, temporaries: int, backwards: bool = False) -> Schedule:
-    """The one of fewest cycles; `temporaries` registers besides the sums are needed in the end.
+    """Return the schedule with the fewest cycles.
 
-    `backwards`: see `_schedule`.
+    Args:
+        temporaries: registers in addition to the sums that the requantisation needs.
+        backwards: see `_schedule`.
     """
     free = REGISTERS - outputs
     found = [
@@ -157,16 +163,17 @@ def best_schedule(taps: Taps, outputs: int, temporaries: int, backwards: bool = 
 
 @cache
 def rest_schedule(taps: Taps, outputs: int, main: Schedule, backwards: bool = False) -> Schedule:
-    """Fewer outputs, with registers as in the schedule of more."""
+    """Return the schedule of fewer outputs, with the registers of the main schedule."""
     weights = REGISTERS - main.outputs - main.inputs
     return _schedule(taps, outputs, main.inputs, main.held, weights, backwards)
 
 
 def _schedule(taps: Taps, outputs: int, inputs: int, held: int, weights: int, backwards: bool) -> Schedule:
-    """Products word by word of the inputs, of each in order of outputs.
+    """Return the schedule of products, word by word of the inputs, and for each word by output.
 
-    `backwards`: sums that have begun from the last one on. They read the weights that have been there
-    longest, whose registers are free for others so much earlier.
+    Args:
+        backwards: whether sums that have begun are in reverse order. They then first read the weights that
+            were loaded first, whose registers become free earlier.
     """
     words = list(_words(taps, outputs, backwards))
     moved = taps.words - held
@@ -201,7 +208,7 @@ def _schedule(taps: Taps, outputs: int, inputs: int, held: int, weights: int, ba
 def _words(
     taps: Taps, outputs: int, backwards: bool
 ) -> Iterator[tuple[int, int, list[tuple[int, int, int]]]]:
-    """(row, word of inputs, its products); the sum that begins last holds the bias till then."""
+    """Yield (row, word of inputs, products). The sum that begins last holds the bias until then."""
     begun: set[int] = set()
     for row in range(taps.rows):
         for word, uses in taps.products(outputs):
@@ -212,18 +219,17 @@ def _words(
 
 
 def overlapped(schedule: Schedule) -> Schedule:
-    """The same products in the same order, for cores that issue two instructions at a time.
+    """Return the schedule with the same products in the same order, for cores that issue two instructions.
 
-    Beside each product stands what one of the next ones needs: the load of a word, or a move. It comes
-    behind the last product that reads the register's old value, and as late as no product waits for it, if
-    there is a product that has no other beside it. The first product waits for its weights: another word and
-    other weights are brought meanwhile. What sums are multiplied with, and what is added, follow in registers
-    of inputs.
+    Each product is paired with a load or a move for a later product. The load or move must follow the last
+    product that reads the old value of its register. It is placed as late as possible without a stall, at a
+    product without partner if one exists. The first product waits for its weights, and meanwhile another word
+    and other weights are loaded. Multiplier and addend follow in registers of inputs.
     """
     products = [step for step in schedule.steps if step[0] == MULTIPLY]
-    beside: list[list[tuple[int, ...]]] = [[] for _ in range(len(products) + 1)]  # the first are before all
+    beside: list[list[tuple[int, ...]]] = [[] for _ in range(len(products) + 1)]  # Item 0 precedes all.
     done = 0
-    moves: list[tuple[int, tuple[int, ...]]] = []  # with the number of products before it
+    moves: list[tuple[int, tuple[int, ...]]] = []  # Each has the number of products before it.
     for step in schedule.steps:
         if step[0] == MULTIPLY:
             done += 1
@@ -232,7 +238,7 @@ def overlapped(schedule: Schedule) -> Schedule:
         else:
             moves.append((done, step))
     last_reads = {product[3]: place for place, product in enumerate(products)}
-    # The register that is free first, and another one.
+    # The two registers that become free first.
     records = sorted(range(schedule.inputs), key=lambda register: last_reads.get(register, -1))[:2]
     moves += [(done, (RECORD, register, number)) for number, register in enumerate(records)]
     early = {LOAD: 1, WEIGHT: 1}
@@ -256,5 +262,5 @@ def overlapped(schedule: Schedule) -> Schedule:
 
 
 def _next_use(order: list[int], place: int, word: int) -> int:
-    """Where in the order of products the word is needed next."""
+    """Return the position of the next product that needs the word."""
     return order.index(word, place) if word in order[place:] else len(order)

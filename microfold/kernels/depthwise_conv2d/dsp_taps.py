@@ -1,4 +1,4 @@
-"""Depthwise convolution for cores with DSP instructions, of windows that give few outputs."""
+"""int8 depthwise convolution tap by tap, for cores with the DSP extension and layers with few outputs."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from microfold.kernels.requantize.finish import clamped_finish
 from microfold.kernels.requantize.packed_record import pack_records
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
-# Shifts to the left, the same for all sums, beyond the least one that may do.
+# Number of common left shifts of all sums that are tried, from the smallest possible one.
 _MORE_SHIFTS = 3
 
 
 @register
 class DepthwiseConv2DTapsDsp(Kernel):
-    """Four channels at a time, tap after tap: for windows without padding that give few outputs.
+    """Depthwise convolution of 4 channels tap by tap, for windows without padding and with few outputs.
 
-    SXTB16 widens words of four inputs and of four weights, SMLABB and SMLATT multiply one half of each.
-    `weights` are [taps][channels]; `channels` are records (multiplier, addend), or (bias, multiplier, addend,
-    shift), see `channel_records`, or those of `packed_record`; `requantization` proves their form.
+    SXTB16 widens words of four inputs and of four weights. SMLABB and SMLATT multiply one half of each.
+    `weights` is [taps][channels]. `channels` has records (multiplier, addend), or (bias, multiplier, addend,
+    shift), see `channel_records`, or the records of `packed_record`. `requantization` proves their form.
     """
 
     name = "s8_depthwise_conv2d__dsp_taps"
@@ -48,7 +48,7 @@ class DepthwiseConv2DTapsDsp(Kernel):
     fields = declare(
         Field("weights", "[taps][channels]"),
         "channels",
-        Field("middle", "what zero is, before outputs are shifted to the right"),
+        Field("middle", "output zero point plus one half, before the right shift"),
         "batch",
         Field("input_size", "bytes of an image"),
         "channel_count",
@@ -70,9 +70,9 @@ class DepthwiseConv2DTapsDsp(Kernel):
             return reason
         x, _, _, window = depthwise_types(layer)
         if window.padding != ((0, 0), (0, 0)):
-            return "it does not pad"
+            return "it does not support padding"
         if channel_multiplier(layer) != 1 or x.shape[3] < 4:
-            return "it needs one output per input channel, and at least 4 channels"
+            return "it requires one output channel per input channel, and at least 4 channels"
         return None
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -80,7 +80,7 @@ class DepthwiseConv2DTapsDsp(Kernel):
         pixels = out.size // out.shape[3]
         blocks = pixels * -(-out.shape[3] // 4)
         clamped = output_range.proved_clamping(layer)[0]
-        # Compiled for size, sums do not stay in registers.
+        # If the code is compiled for size, sums do not stay in registers.
         small = "small_" if layer.compiled_for_size else ""
         return Terms(
             {
@@ -111,7 +111,7 @@ class DepthwiseConv2DTapsDsp(Kernel):
         channels = x.shape[3]
         row = 1 if layer.row_table else x.shape[2] * channels
         steps = (window.dilations[0] * row, window.dilations[1] * channels)
-        # A column of taps is as good as a row, and a row is one loop.
+        # A column of taps is treated as a row, which is a single loop.
         turned = window.size[1] == 1 and not layer.row_table
         shape: dict[str, Parameter] = {
             "weights": Constant("weights", np.ascontiguousarray(plan.matrix.T)),
@@ -138,15 +138,15 @@ class DepthwiseConv2DTapsDsp(Kernel):
 
 
 class TapsRequantization(NamedTuple):
-    """How sums of taps are requantised.
+    """Requantisation of the sums of taps.
 
     Attributes:
-        form: its name in templates.
-        matrix: the weights, int8 [channels, taps].
-        records: of the channels.
-        choice: compile-time choices of forms of two words: their shift, and of that without biases, how far
-            all sums are shifted to the left before.
-        parameters: layer fields of all channels.
+        form: name of the form in templates.
+        matrix: weights, int8 [channels, taps].
+        records: records of the channels.
+        choice: compile-time choices of forms with two words: the final right shift, and for the form without
+            biases, the left shift of all sums before.
+        parameters: layer fields for all channels.
     """
 
     form: str
@@ -156,10 +156,10 @@ class TapsRequantization(NamedTuple):
     parameters: tuple[tuple[str, Parameter], ...] = ()
 
 
-# Asked for by estimates and by the code, one after the other.
+# The result is cached, because estimates and code ask for it in turn.
 @lru_cache(maxsize=8)
 def requantization(layer: LayerContext) -> TapsRequantization:
-    """Records of two words, if there are any, else those of `channel_records`."""
+    """Return the requantisation with records of two words, if possible, else with `channel_records`."""
     out = depthwise_types(layer)[2]
     assert out.quant is not None
     multipliers = product_sum.channel_multipliers(layer)
@@ -175,7 +175,7 @@ def requantization(layer: LayerContext) -> TapsRequantization:
             records = Constant("channels", plan.records, record="mf_biasless")
             choice = ("left", left), ("shift", plan.shift)
             return TapsRequantization(biasless_sum.FORM, matrix, records, choice)
-    # Half of the bytes for two instructions more of each output.
+    # Packed records have half of the bytes, but need two more instructions for each output.
     packed = _packed(layer, matrix, multipliers) if layer.compiled_for_size else None
     if packed is not None:
         return packed
@@ -187,7 +187,7 @@ def requantization(layer: LayerContext) -> TapsRequantization:
 def _packed(
     layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> TapsRequantization | None:
-    """Records of `packed_record`; None if there are none."""
+    """Return the requantisation with `packed_record`; None if it is not possible."""
     out = depthwise_types(layer)[2]
     assert out.quant is not None
     shifted = smlad.plan_requantization(layer, matrix, multipliers, common=True)

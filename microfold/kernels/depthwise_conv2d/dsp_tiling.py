@@ -1,4 +1,4 @@
-"""How depthwise convolutions with DSP instructions cut a layer: bands of rows, one axis unrolled."""
+"""Tiling of depthwise convolutions for cores with the DSP extension: bands of rows, one axis unrolled."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from microfold.kernels.depthwise_conv2d.portable import (
 from microfold.kernels.layer import LayerContext
 from microfold.support.frozen import frozen
 
-# Windows of no more taps are written out, as the template says.
+# Maximum number of taps of a window that the template unrolls.
 UNROLLED_TAPS = 25
-# Rows of outputs up to which all cuts are tried; their number grows with the square root.
+# Maximum number of output rows for which all tilings are tried. Their number grows with its square root.
 MAX_ROWS = 1 << 14
 
 
 @frozen
 class WindowAxis:
-    """Geometry along one axis: of the image, the outputs and the window."""
+    """Geometry of image, outputs and window along one axis."""
 
     inputs: int
     outputs: int
@@ -39,22 +39,27 @@ class WindowAxis:
         return (self.taps - 1) * self.dilation + 1
 
     def reads(self, outputs: int) -> int:
-        """Inputs under the windows of neighbouring outputs."""
+        """Return the number of inputs under the windows of adjacent outputs."""
         return (outputs - 1) * self.stride + self.span
 
     def copied(self, first: int, outputs: int) -> int:
-        """Inputs of the image under the windows of so many outputs, from one on."""
+        """Return the number of inputs of the image under the windows of adjacent outputs.
+
+        Args:
+            first: first output.
+            outputs: number of outputs.
+        """
         begin = first * self.stride - self.padding
         return max(min(begin + self.reads(outputs), self.inputs) - max(begin, 0), 0)
 
 
 @frozen
 class Tiling:
-    """How a layer is cut.
+    """Tiling of a layer.
 
     Attributes:
-        vertical: the rows are along the inner axis, else the columns.
-        band: how many output rows of the image are computed at a time.
+        vertical: whether `rows` is the inner axis; otherwise `columns` is.
+        band: number of output rows of the image that are computed at a time.
     """
 
     x: TensorType
@@ -74,27 +79,27 @@ class Tiling:
 
     @property
     def lanes(self) -> int:
-        """Channels expanded together."""
+        """Number of channels that are expanded together."""
         return min(self.x.shape[3], 4)
 
     @property
     def band_outputs(self) -> tuple[int, int]:
-        """Outputs of a full band along the outer and the inner axis."""
+        """Number of outputs of a full band along the outer and the inner axis."""
         return (self.columns.outputs, self.band) if self.vertical else (self.band, self.columns.outputs)
 
     def steps(self, image: TensorType) -> tuple[int, int]:
-        """Bytes from a pixel of an input or output to the next one along the outer and the inner axis."""
+        """Return the bytes from a pixel of an image to the next one along the outer and the inner axis."""
         _, _, width, channels = image.shape
         return (channels, width * channels) if self.vertical else (width * channels, channels)
 
     @property
     def pitch(self) -> int:
-        """Words of one row of a plane."""
+        """Number of words of one row of a plane."""
         return -(-self.inner.reads(self.band_outputs[1]) // 2)
 
     @property
     def plane(self) -> int:
-        """Words of one channel's plane."""
+        """Number of words of one channel's plane."""
         return self.pitch * self.outer.reads(self.band_outputs[0])
 
     @property
@@ -103,22 +108,22 @@ class Tiling:
 
     @property
     def row_words(self) -> int:
-        """Weight words of one row of taps; see the template."""
+        """Number of words of weights of one row of taps, see the template."""
         taps = self.inner.taps
         odd = (taps - 1) // 2 if self.inner.dilation == 1 and self.inner.stride % 2 else 0
         return taps // 2 + odd + (taps % 2 if not odd else 0)
 
     @property
     def in_place(self) -> bool:
-        """One band is the whole image, so that channels are finished one after the other."""
+        """Whether one band is the whole image and channels are computed one after the other, in place."""
         return self.band == self.rows.outputs and plane_in_place(self.x, self.out)
 
     @cached_property
     def overlap(self) -> int:
-        """Smallest input address less output address; bytes.
+        """Smallest ``input address - output address``, in bytes.
 
-        A band reads its input rows again for every four channels, and writes in between. When the band is the
-        whole image, each channel is copied before it is written.
+        A band reads its input rows again for every 4 channels, and writes outputs in between. If the band is
+        the whole image, each channel is copied before it is written.
         """
         batch, height, _, _ = self.x.shape
         row_in = self.x.nbytes // (batch * height)
@@ -134,11 +139,11 @@ class Tiling:
         return int((behind - lowest).max())
 
     def terms(self, form: str, assembled: bool) -> Terms:
-        """Parts of the whole layer.
+        """Count the code parts of the whole layer.
 
         Args:
-            form: of requantisation.
-            assembled: four outputs are computed by the assembly of dsp_block.j2, where it knows the window.
+            form: form of the requantisation.
+            assembled: whether the assembly of dsp_block.j2 supports it, see `in_assembly` for the window.
         """
         lines = pairs = singles = doubles = quads = 0
         columns = self.columns.copied(0, self.columns.outputs)
@@ -160,7 +165,7 @@ class Tiling:
         return self.x.shape[0] * (blocks * expanded + filters * found)
 
     def _bands(self) -> Counter[tuple[int, int]]:
-        """Return the number of bands by their rows of outputs, and rows of inputs that lie in the image."""
+        """Return the number of bands, by their rows of outputs and their rows of inputs inside the image."""
         whole, rest = divmod(self.rows.outputs, self.band)
         step = self.band * self.rows.stride
         reads = self.rows.reads(self.band)
@@ -178,12 +183,12 @@ class Tiling:
 
     @property
     def in_assembly(self) -> bool:
-        """Whether the assembly of dsp_block.j2 computes four outputs, if their requantisation is short."""
+        """Whether the assembly of dsp_block.j2 supports the window, if the requantisation is short."""
         axis = self.inner
         return self.outer.taps <= 3 and axis.taps == 3 and axis.stride <= 2 and axis.dilation == 1
 
     def _block_terms(self, count: int, form: str, assembled: bool) -> Terms:
-        """Neighbouring outputs of one row."""
+        """Count the code parts for adjacent outputs of one row."""
         axis, rows = self.inner, self.outer.taps
         if count == 4 and assembled and self.in_assembly:
             return Terms({f"assembled_{form}": 1, f"assembled_row_{axis.stride}": rows})
@@ -195,7 +200,7 @@ class Tiling:
 
 
 def axes(layer: LayerContext) -> tuple[WindowAxis, WindowAxis]:
-    """Geometry along rows and columns."""
+    """Return the geometry along rows and columns."""
     x, _, out, window = depthwise_types(layer)
     rows, columns = (
         WindowAxis(
@@ -212,13 +217,13 @@ def axes(layer: LayerContext) -> tuple[WindowAxis, WindowAxis]:
 
 
 def too_tall(layer: LayerContext) -> str | None:
-    """Return why the cuts of an image are too many to try."""
+    """Return the reason if the image has too many tilings to try them all, else None."""
     rows = depthwise_types(layer)[2].shape[1]
-    return f"its image may have {MAX_ROWS} rows; it has {rows}" if rows > MAX_ROWS else None
+    return f"its output may have at most {MAX_ROWS} rows; it has {rows}" if rows > MAX_ROWS else None
 
 
 def tilings(layer: LayerContext) -> Iterator[Tiling]:
-    """Yield all cuts into bands of about the same height."""
+    """Yield all tilings into bands of about the same height."""
     x, _, out, _ = depthwise_types(layer)
     rows, columns = axes(layer)
     bands = sorted({-(-rows.outputs // n) for n in range(1, rows.outputs + 1)})

@@ -1,4 +1,4 @@
-"""float16 depthwise convolution in portable C, and for float vectors (MVE)."""
+"""float16 depthwise convolution in portable C, and for Helium (MVE) with floats."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
 @register
 class DepthwiseConv2DHalf(Kernel):
-    """Pixel by pixel, the taps that lie within the image; sums are float32, and are rounded once.
+    """float16 depthwise convolution of one output at a time. Sums are float32, and are rounded once.
 
-    Weights stay in the model's order, [kernel_height][kernel_width][channels]; biases are float32.
+    Weights keep the model's order, [kernel_height][kernel_width][channels]. Biases are float32.
     """
 
     name = "f16_depthwise_conv2d__c"
@@ -31,11 +31,11 @@ class DepthwiseConv2DHalf(Kernel):
     fields = declare(
         Field("weights", "float16, [kernel_height][kernel_width][channels]"),
         "biases",
-        Field("channel_multiplier", "outputs of an input channel"),
+        Field("channel_multiplier", "output channels per input channel"),
         "batch",
         "input_height",
         "input_width",
-        Field("channels", "of the output"),
+        Field("channels", "channels of the output"),
         "output_height",
         "output_width",
         *WINDOW_FIELDS,
@@ -49,7 +49,7 @@ class DepthwiseConv2DHalf(Kernel):
         x, _, out, window = depthwise_types(layer)
         _, taps = rows_and_taps(x, out, window)
         rows = out.size * window.size[0]
-        # All elements of a window are visited; those in the image are multiplied.
+        # The loops visit all taps of a window, but multiply only taps inside the image.
         return Terms(
             call=1, output=out.size, row=rows, visited=rows * window.size[1], product=taps * out.shape[3]
         )
@@ -83,9 +83,9 @@ class DepthwiseConv2DHalf(Kernel):
 
 @register
 class DepthwiseConv2DHalfMve(RingDepthwise):
-    """Eight channels at a time; products are summed up in float16, at most `RUN` of them.
+    """float16 depthwise convolution of 8 channels at a time, which sums at most `RUN` products in float16.
 
-    Layout and traversal are those of `RingDepthwise`, with eight lanes.
+    It has the layout and the traversal of `RingDepthwise`, with 8 lanes.
     """
 
     name = "f16_depthwise_conv2d__mve_4x8"
@@ -97,7 +97,7 @@ class DepthwiseConv2DHalfMve(RingDepthwise):
     def supports(self, layer: LayerContext) -> str | None:
         size = depthwise_types(layer)[3].size
         if size[0] * size[1] > RUN:
-            return f"it sums up at most {RUN} products in float16; the kernel is {size}"
+            return f"it sums at most {RUN} products in float16; the window has {size[0]} x {size[1]} taps"
         return super().supports(layer)
 
     def piece_terms(self, ring: Ring) -> Terms:

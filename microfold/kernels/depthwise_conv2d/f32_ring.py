@@ -1,8 +1,8 @@
-"""float32 depthwise convolution for floating-point units and float vectors (MVE).
+"""float32 depthwise convolution for floating-point units and for Helium (MVE) with floats.
 
-The rows under the window lie in a ring of the scratch, the channels of a vector side by side in each column,
-and zeros where the image ends. Kernels wider than `TAPS` are cut into pieces. For each piece, weights are
-loaded once for up to four neighbouring pixels; biases are added last.
+The rows under the window are in a ring buffer in the scratch. Each column has the channels of a vector next
+to each other. Columns outside the image are zeros. Windows wider than `TAPS` are split into pieces. For each
+piece, weights are loaded once for up to 4 adjacent pixels. Biases are added last.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 from microfold.support.frozen import frozen
 
-# Neighbouring outputs computed together, at most.
+# Maximum number of adjacent outputs that are computed together.
 BLOCK = 4
-# Weights of so many taps stay in registers; wider kernels are cut into pieces.
+# Maximum number of taps of a piece, whose weights stay in registers.
 TAPS = 3
-# Their addresses lie on the stack.
+# Maximum number of pieces of a window, whose addresses are on the stack.
 MOST_PIECES = 32
-# Columns that a block reads: the reach of the addresses in vector loads.
+# Maximum number of columns that a block reads: the offset range of vector loads.
 MOST_COLUMNS = 32
 
 
 @frozen
 class Ring:
-    """How the rows under the window lie in the scratch, four channels of a column side by side.
+    """Ring buffer of the rows under the window, with the channels of a column next to each other.
 
     Attributes:
-        block: neighbouring outputs computed together.
-        taps: of one piece of a row of the kernel.
-        pieces: in a row of the kernel.
-        rows, width: of the ring, columns.
+        block: number of adjacent outputs that are computed together.
+        taps: taps of one piece of a window row.
+        pieces: pieces of a window row.
+        rows, width: rows and columns of the ring.
     """
 
     x: TensorType
@@ -64,38 +64,38 @@ class Ring:
 
     @property
     def copied(self) -> int:
-        """Columns that come from the image."""
+        """Number of columns that are copied from the image."""
         return max(min(self.x.shape[2], self.width - self.window.padding[1][0]), 0)
 
     @property
     def columns(self) -> frozenset[int]:
-        """Those that a block reads for a piece, from its first one on."""
+        """Offsets of the columns that a block reads for a piece, from its first column."""
         step, dilation = self.window.strides[1], self.window.dilations[1]
         return frozenset(p * step + t * dilation for p in range(self.block) for t in range(self.taps))
 
     @property
     def blocks(self) -> int:
-        """In a row of outputs."""
+        """Number of blocks in a row of outputs."""
         return -(-self.out.shape[2] // self.block)
 
 
 def vector_piece_terms(ring: Ring) -> Terms:
-    """Of a piece of a row of the kernel, in a block, by vectors."""
+    """Count the code parts for a piece of a window row in a block, with vectors."""
     return Terms(piece=1, tap=ring.taps, column=len(ring.columns), product=ring.block * ring.taps)
 
 
 class RingDepthwise(Kernel):
-    """The channels of a vector at a time, up to four neighbouring pixels, whose sums stay in registers.
+    """Base class of kernels that compute the channels of a vector for up to 4 adjacent pixels together.
 
-    The rows under the window are copied to a ring of the scratch, with zeros as padding. `weights` are
-    [blocks of channels][pieces of rows][taps of a piece][lanes], see `_pack_pieces`; biases are padded to
-    whole blocks.
+    The sums stay in registers. The rows under the window are copied to a ring buffer in the scratch, with
+    zeros as padding. `weights` is [blocks of channels][pieces of rows][taps of a piece][lanes], see
+    `_pack_pieces`. Biases are padded to whole blocks.
 
     Class attributes:
         core: ``fpu`` or ``mve``.
-        dtype: of all values.
-        lanes: channels that are computed together, 16 bytes.
-        half: float32 weights are kept as float16.
+        dtype: type of all values.
+        lanes: number of channels that are computed together, 16 bytes.
+        half: whether float32 weights are stored as float16.
     """
 
     op = DepthwiseConv2D
@@ -125,16 +125,16 @@ class RingDepthwise(Kernel):
         if reason is not None:
             return reason
         if channel_multiplier(layer) != 1:
-            return "it needs one output channel for each input channel"
+            return "it requires one output channel for each input channel"
         ring = self.ring(layer)
         if ring.window.size[0] * ring.pieces > MOST_PIECES:
-            return f"its kernel must have at most {MOST_PIECES} rows of up to {TAPS} taps"
+            return f"the window must have at most {MOST_PIECES} rows of up to {TAPS} taps"
         if max(ring.columns) >= MOST_COLUMNS:
-            return f"neighbouring outputs must read at most {MOST_COLUMNS} columns"
+            return f"adjacent outputs must read at most {MOST_COLUMNS} columns"
         return None
 
     def piece_terms(self, ring: Ring) -> Terms:
-        """Of a piece of a row of the kernel, in a block."""
+        """Count the code parts for a piece of a window row in a block."""
         raise NotImplementedError
 
     def _row_terms(self, layer: LayerContext, ring: Ring) -> Terms:
@@ -155,14 +155,14 @@ class RingDepthwise(Kernel):
         return Terms(call=1) + images * (Terms(image=1) + load + ring.out.shape[1] * row)
 
     def ring(self, layer: LayerContext) -> Ring:
-        """The plan with the cheapest block."""
+        """Return the ring with the cheapest size of blocks."""
         plans = [_plan_ring(layer, block) for block in range(1, BLOCK + 1)]
         return min(plans, key=lambda ring: (self.price(layer, self._row_terms(layer, ring)), ring.block))
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
         x, _, out, _ = depthwise_types(layer)
         ring = self.ring(layer)
-        # Rows of the input that have been read when a row of the output is written.
+        # Number of input rows that have been read before a row of the output is written.
         rows = np.arange(ring.out.shape[1])
         read = rows * ring.window.strides[0] - ring.window.padding[0][0] + ring.rows
         safe = (rows + 1) * ring.out.shape[2] <= read * ring.x.shape[2]
@@ -212,7 +212,7 @@ class RingDepthwise(Kernel):
         fields = describe(
             self.fields,
             weights=f"pairs of float16, {order}" if self.half else order,
-            row_pieces=f"of {ring.taps} taps in a row of the kernel",
+            row_pieces=f"pieces of {ring.taps} taps in a row of the kernel",
         )
         function = CFunction("depthwise_conv2d/f32_ring.c.j2", self.name, spec, fields)
         return KernelCall(function, parameters | dict(limits), scratch)
@@ -220,7 +220,10 @@ class RingDepthwise(Kernel):
 
 @register
 class DepthwiseConv2DFloatFpu(RingDepthwise):
-    """Products and sums are rounded one by one, as in C without contraction: VMLA, which fuses nothing."""
+    """float32 depthwise convolution for FPU cores by VMLA, which rounds products and sums separately.
+
+    This is C without contraction.
+    """
 
     name = "f32_depthwise_conv2d__fpu_4x4"
     features = frozenset({"fpu", "thumb2"})
@@ -232,7 +235,7 @@ class DepthwiseConv2DFloatFpu(RingDepthwise):
 
 @register
 class DepthwiseConv2DFloatMve(RingDepthwise):
-    """Products are fused with sums by VFMA: these are rounded once."""
+    """float32 depthwise convolution for Helium (MVE) by VFMA, fused multiply-add, which rounds once."""
 
     name = "f32_depthwise_conv2d__mve_4x4"
     features = frozenset({"mve_fp"})
@@ -243,9 +246,9 @@ class DepthwiseConv2DFloatMve(RingDepthwise):
 
 
 class _HalfRingDepthwise(float16_weights.HalfWeights, RingDepthwise):
-    """Weights are float16, converted for four channels before their image is computed.
+    """Base class of ring kernels with float16 weights, converted once for each image and 4 channels.
 
-    `HalfWeights` proves that nothing is lost; they lie in the order of float32, two in a word.
+    `HalfWeights` proves that the conversion is exact. The weights have the order of float32, two in a word.
     """
 
     def conversions(self, layer: LayerContext) -> float:
@@ -256,14 +259,14 @@ class _HalfRingDepthwise(float16_weights.HalfWeights, RingDepthwise):
 
 @register
 class DepthwiseConv2DFloatFpuHalf(_HalfRingDepthwise, DepthwiseConv2DFloatFpu):
-    """Computes with the converted weights as the kernel for float32 does, in registers of the unit."""
+    """`DepthwiseConv2DFloatFpu` with float16 weights."""
 
     name = "f32_f16w_depthwise_conv2d__fpu_4x4"
 
 
 @register
 class DepthwiseConv2DFloatMveHalf(_HalfRingDepthwise, DepthwiseConv2DFloatMve):
-    """Computes with the converted weights as the kernel for float32 does, in vectors."""
+    """`DepthwiseConv2DFloatMve` with float16 weights."""
 
     name = "f32_f16w_depthwise_conv2d__mve_4x4"
 
@@ -281,7 +284,7 @@ def _plan_ring(layer: LayerContext, block: int) -> Ring:
 
 
 def _pack_pieces(matrix: Array, kernel_width: int, ring: Ring, lanes: int) -> Array:
-    """Weights [channels, taps] as [blocks of channels, pieces of rows, taps of a piece, lanes]."""
+    """Reorder weights [channels, taps] to [blocks of channels, pieces of rows, taps of a piece, lanes]."""
     rows = product_sum.pad_channels(matrix, lanes).reshape(-1, lanes, ring.window.size[0], kernel_width)
     rows = np.pad(rows, ((0, 0), (0, 0), (0, 0), (0, ring.pieces * ring.taps - kernel_width)))
     pieces = rows.reshape(rows.shape[0], lanes, -1, ring.taps)

@@ -1,6 +1,6 @@
-"""Hybrid depthwise convolutions: as those of int16 activations up to the sums, which end as floats.
+"""Hybrid depthwise convolution: the kernels for int16 activations, with sums that are scaled to float32.
 
-`dynamic_finish` has what makes floats of sums. Activations are within [-255, 255], so that sums have 32 bits.
+`dynamic_finish` scales the sums. Activations are in [-255, 255], so that sums fit 32 bits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from microfold.ops.convolution.hybrid_depthwise_conv2d import HybridDepthwiseCon
 
 
 class _HybridDepthwise(Kernel):
-    """What all of them share; before a kernel of int16 in the list of bases."""
+    """Mixin that turns a kernel for int16 activations into a hybrid one. It is the first base class."""
 
     op = HybridDepthwiseConv2D
 
@@ -40,7 +40,7 @@ class _HybridDepthwise(Kernel):
         return super().overlap(layer, index) if index == 0 else None
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
-        return False  # outputs take twice the bytes of inputs
+        return False  # Outputs need twice the bytes of inputs.
 
     def reads_rows(self, layer: LayerContext) -> bool:
         return False
@@ -48,7 +48,7 @@ class _HybridDepthwise(Kernel):
 
 @register
 class HybridDepthwiseConv2DPortable(_HybridDepthwise, PlaneDepthwise):
-    """One channel at a time, from a padded plane; `weights` are those of `PlaneDepthwise`."""
+    """Hybrid depthwise convolution of one channel at a time, with plane and weights of `PlaneDepthwise`."""
 
     name = "s16_f32_hybrid_depthwise_conv2d__c_plane"
     like = "s16_depthwise_conv2d__c_plane"
@@ -62,7 +62,7 @@ class HybridDepthwiseConv2DPortable(_HybridDepthwise, PlaneDepthwise):
 
 @register
 class HybridDepthwiseConv2DDsp(_HybridDepthwise, DepthwiseConv2DInt16Dsp):
-    """One channel at a time, two taps a SMLAD; plane and weights are those of `DepthwiseConv2DInt16Dsp`."""
+    """Hybrid depthwise convolution by SMLAD, with plane and weights of `DepthwiseConv2DInt16Dsp`."""
 
     name = "s16_f32_hybrid_depthwise_conv2d__dsp_1x4"
     like = "s16_depthwise_conv2d__dsp_1x4"
@@ -78,7 +78,7 @@ class HybridDepthwiseConv2DDsp(_HybridDepthwise, DepthwiseConv2DInt16Dsp):
 
 @register
 class HybridDepthwiseConv2DMve(_HybridDepthwise, DepthwiseConv2DInt16Mve):
-    """One pixel, eight channels at a time; `weights` are those of `DepthwiseConv2DInt16Mve`."""
+    """Hybrid depthwise convolution of 1 pixel by 8 channels, with weights of `DepthwiseConv2DInt16Mve`."""
 
     name = "s16_f32_hybrid_depthwise_conv2d__mve_8"
     like = "s16_depthwise_conv2d__mve_8"

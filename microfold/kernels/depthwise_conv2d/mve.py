@@ -1,4 +1,4 @@
-"""A depthwise convolution kernel for Helium that gathers the words of a channel's window."""
+"""int8 depthwise convolution for Helium (MVE) that gathers the words of a channel's window."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
 
 def _rows_of_band(layer: LayerContext) -> int:
-    """Rows of outputs that a band serves: as many as have their windows in one group of interleaved rows.
+    """Return the rows of outputs of a band, so that all their windows fit one group of interleaved rows.
 
-    Only of code that is fast otherwise: the more rows, the more functions differ.
+    Code that is not pipelined computes one row, because every number of rows needs a separate function.
     """
     window = depthwise_types(layer)[3]
     free = ROWS - window.size[0]
@@ -43,7 +43,7 @@ def _rows_of_band(layer: LayerContext) -> int:
 
 
 def _rows_pipelined(layer: LayerContext) -> bool:
-    """Whether sums are made beside the requantisation of those before, of patches of one vector."""
+    """Return whether patches are one vector, whose sums overlap with the previous requantisation."""
     form, _ = requantization(layer)
     clamp, _ = mve.output_parameters(layer)
     _, _, out, window = depthwise_types(layer)
@@ -53,12 +53,14 @@ def _rows_pipelined(layer: LayerContext) -> bool:
 
 @register
 class DepthwiseConv2DMve(Kernel):
-    """Interleaves the rows under the window by fours, so that words hold the taps of one column and channel.
+    """Depthwise convolution of 4 channels at a time, from bands of 4 interleaved rows.
 
-    A vector gathers four words, at the offsets in `taps`. Computes 4 channels at a time: `weights` are
-    [channels / 4][vectors][4][16], see `_pack`, `channels` the `mve.block_words` of `requantization`, the
-    shortest exact form. Where words have room for the windows of several rows of outputs, these are computed
-    from one band: of each but the last one the weights begin some bytes later.
+    A word of the band has the inputs of 4 rows in one column and channel. A vector gathers four words, at the
+    offsets in `taps`. `weights` is [channels / 4][vectors][4][16], see `_pack`. `channels` has the
+    `mve.block_words` of `requantization`, the shortest exact form.
+
+    If words have room for the windows of several rows of outputs, these rows are computed from one band. All
+    rows share the weights; rows above the last one read them from a later byte on.
     """
 
     name = "s8_depthwise_conv2d__mve_4"
@@ -77,7 +79,7 @@ class DepthwiseConv2DMve(Kernel):
         "dilation_height",
         "pad_top",
         "pad_left",
-        Field("columns", "of the band, with padding"),
+        Field("columns", "columns of the band, including padding"),
         Field("band", "bytes from one group of 4 rows to the next"),
         Field("multiplier", "output channels per input channel"),
         "input_zero_point",
@@ -159,13 +161,13 @@ class DepthwiseConv2DMve(Kernel):
             ("rows", rows),
             ("pipelined", _rows_pipelined(layer)),
         )
-        # The last block of channels may reach behind the last pixel.
+        # The last block of channels may reach beyond the last pixel.
         scratch = OUTSIDE + groups * band
         described = describe(
             self.fields,
             weights="[blocks of 4 channels]" + (f"[{vectors}]" if vectors > 1 else "") + "[4][16]",
             channels=f"[blocks]{mve.record_order(form)}",
-            taps=f"[{vectors}][4]: where the words of a patch lie in the band",
+            taps=f"[{vectors}][4], offsets of the words of a patch in the band",
         )
         return KernelCall(
             CFunction("depthwise_conv2d/mve.c.j2", self.name, spec, described), parameters, scratch
@@ -173,11 +175,12 @@ class DepthwiseConv2DMve(Kernel):
 
 
 def _pack(filters: Array | None, vectors: int, rows: int, stride: int) -> Array:
-    """[1, KH, KW, channels] to [blocks, vectors, 4, 16]: the taps of a channel as words of 4 rows.
+    """Pack [1, KH, KW, channels] as [blocks, vectors, 4, 16], with the taps of a channel as words of 4 rows.
 
     Args:
-        rows: of outputs, `stride` rows of inputs apart, that a band serves. Words are those of the last one,
-            which begin with zeros; bytes further on lie those of others. Then zeros follow the last block.
+        rows: rows of outputs of a band. The words are packed for the last row and begin with zeros. The words
+            for other rows begin some bytes later, so that zeros follow the last block.
+        stride: rows of inputs from one row of outputs to the next.
     """
     assert filters is not None
     _, height, width, channels = filters.shape

@@ -1,4 +1,4 @@
-"""A depthwise convolution kernel for Helium and small windows: a vector serves four neighbouring outputs."""
+"""int8 depthwise convolution for Helium (MVE) and small windows, in tiles of 4 outputs from one vector."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from microfold.support.frozen import frozen
 
 @frozen
 class _Tile:
-    """Outputs that one vector of taps gives, and where the vector comes from.
+    """Tile of 4 outputs that are computed from one vector of inputs.
 
     Attributes:
-        shape: rows, columns of outputs: 4 in all.
+        shape: rows and columns of outputs, 4 outputs in all.
         band_rows: input rows under the tile's windows.
-        columns: input columns that the taps take, from the tile's first one.
+        columns: input columns that the taps read, relative to the tile's first one.
     """
 
     shape: tuple[int, int]
@@ -50,15 +50,15 @@ class _Tile:
         return -(-self.band_rows // ROWS)
 
     def along(self, columns: int) -> int:
-        """How many tiles a row of outputs takes, the last of which may cover some of the one before."""
+        """Return the number of tiles in a row of outputs. The last tile may overlap the one before."""
         return -(-columns // self.shape[1])
 
 
 def _find_tile(out: TensorType, window: Window) -> _Tile | None:
-    """The tile of 4 outputs whose windows fit in one vector; None if there is none.
+    """Return the best tile of 4 outputs whose windows fit in one vector; None if none fits.
 
-    The last tiles may cover outputs of the ones above and to the left: the fewest tiles are best, and of as
-    many those that fill the rows.
+    The last tiles may overlap the tiles above and to the left. The best tile needs the fewest tiles, then
+    avoids overlaps within rows.
     """
     found: list[tuple[tuple[int, bool], _Tile]] = []
     for shape in ((2, 2), (4, 1), (1, 4)):
@@ -78,11 +78,11 @@ def _find_tile(out: TensorType, window: Window) -> _Tile | None:
 
 @register
 class DepthwiseConv2DMveTile(Kernel):
-    """Small windows: one vector of 4 words has the taps of 4 neighbouring outputs of a channel.
+    """Depthwise convolution with small windows: a vector of 4 words has the inputs of 4 adjacent outputs.
 
-    Each output has its vector of weights, moved to where the patch has its taps: `channels` are int32
-    [channels][2], see `mve.pack_records`, `weights` the bytes in which these vectors are found, see
-    `_pack_tile`. The form is one of `mve.requantization`, but for the general one.
+    Each output has a vector of weights, shifted to the positions of its inputs. `channels` is int32
+    [channels][2], see `mve.pack_records`. `weights` has the bytes of these vectors, see `_pack_tile`. The
+    requantisation is a form of `mve.requantization` other than the general one.
     """
 
     name = "s8_depthwise_conv2d__mve_tile"
@@ -91,16 +91,16 @@ class DepthwiseConv2DMveTile(Kernel):
     code = 500
     fields = declare(
         Field("channels", "[channels]: 256 * bias + shift, multiplier"),
-        Field("weights", "of each channel: its taps in the words of a patch, with zeros around them"),
-        Field("taps", "[4]: where the words of a patch lie in the band"),
-        Field("targets", "[4]: where the outputs of a tile lie"),
+        Field("weights", "taps of each channel in the order of a patch's words, with zeros around them"),
+        Field("taps", "[4], offsets of the words of a patch in the band"),
+        Field("targets", "[4], offsets of the outputs of a tile"),
         *IMAGE_FIELDS,
-        Field("band_rows", "under the windows of a tile"),
+        Field("band_rows", "rows under the windows of a tile"),
         "stride_height",
         "stride_width",
         "pad_top",
         "pad_left",
-        Field("columns", "of the band, with padding"),
+        Field("columns", "columns of the band, including padding"),
         Field("band", "bytes from one group of 4 rows to the next"),
         "input_zero_point",
         "output_zero_point",
@@ -112,12 +112,12 @@ class DepthwiseConv2DMveTile(Kernel):
             return reason
         _, _, out, window = depthwise_types(layer)
         if channel_multiplier(layer) != 1:
-            return "it needs one output channel per input channel"
+            return "it requires one output channel per input channel"
         if _find_tile(out, window) is None:
-            return "no tile of 4 outputs is within the image and has its windows in 4 words of 4 rows"
+            return "no tile of 4 outputs fits the output and has its windows in 4 words of 4 rows"
         form, records = requantization(layer)
         if form is mve.MveForm.GENERAL:
-            return "it needs multipliers below one half"
+            return "it requires multipliers below one half"
         return mve.unshared_biases(records)
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -189,7 +189,7 @@ class DepthwiseConv2DMveTile(Kernel):
             "input_zero_point": x.quant.zero_point,
             **fields,
         }
-        # A row has one tile.
+        # Whether a row has one tile.
         single = out.shape[2] == tile.shape[1]
         pipelined = _tiles_pipelined(layer, tile)
         if single or pipelined:
@@ -212,22 +212,22 @@ class DepthwiseConv2DMveTile(Kernel):
 
 
 def _tiles_pipelined(layer: LayerContext, tile: _Tile) -> bool:
-    """Whether sums of a tile are made beside the requantisation of the one before.
+    """Return whether pipelined code overlaps the sums of a tile with the requantisation of the previous one.
 
-    That is the one in front of it, or, in rows of one tile, that of the channel before.
+    In rows of one tile, the previous tile belongs to the previous channel.
     """
     form, _ = requantization(layer)
     clamp, _ = mve.output_parameters(layer)
     _, _, out, window = depthwise_types(layer)
     if out.shape[2] == tile.shape[1]:
-        # There are registers for ties of negative numbers, too.
+        # This code has registers to round ties of negative numbers.
         return form is not mve.MveForm.GENERAL and not clamp and not layer.compiled_for_size
-    # Two steps, one of which were no multiple of the other, would take more registers than there are.
+    # With stride 1, one register has the steps of inputs and of outputs. Two steps need too many registers.
     return is_pipelined(layer, form, clamp) and window.strides[1] == 1
 
 
 def _tile_vectors(filters: Array | None, tile: _Tile, window: Window) -> Array:
-    """int8 [channels, 4, 16]: for each output of a tile its taps among the patch's words.
+    """Return each output's taps at their positions in the words of a patch, int8 [channels, 4, 16].
 
     Args:
         filters: [1, KH, KW, channels].
@@ -244,12 +244,12 @@ def _tile_vectors(filters: Array | None, tile: _Tile, window: Window) -> Array:
 
 @frozen
 class _TileWeights:
-    """Where the vectors of a tile's outputs are found.
+    """Packed vectors of the weights of a tile's outputs.
 
     Attributes:
-        array: int8.
-        starts: of the four vectors of the first channel.
-        step: from a channel to the next; all in bytes.
+        array: packed weights, int8.
+        starts: offsets of the four vectors of the first channel, in bytes.
+        step: bytes from a channel to the next.
     """
 
     array: Array
@@ -258,9 +258,10 @@ class _TileWeights:
 
 
 def _pack_tile(filters: Array | None, tile: _Tile, window: Window) -> _TileWeights:
-    """The taps of each channel once, with zeros around them, where all four vectors are moved by bytes.
+    """Pack the taps of each channel once, with zeros around them, if the four vectors are shifted copies.
 
-    A vector that begins some bytes before the taps has them so many bytes further on.
+    A vector that is loaded from n bytes before the taps has the taps shifted by n bytes. If the vectors are
+    no shifted copies, pack all four of them.
     """
     vectors = _tile_vectors(filters, tile, window)
     channels = vectors.shape[0]
@@ -271,7 +272,7 @@ def _pack_tile(filters: Array | None, tile: _Tile, window: Window) -> _TileWeigh
     if len(found) < len(moves):
         return _TileWeights(vectors, (0, 16, 32, 48), vectors[0].size)
     before = max(found)
-    # Behind the taps, a vector from the first of them on has zeros: the next channel's are some of them.
+    # A vector that starts at the taps needs zeros after them, which may be the zeros of the next channel.
     step = max(before + used, mve.LANES)
     packed = np.zeros((channels - 1) * step + before + mve.LANES, np.int8)
     for channel, taps in enumerate(vectors[:, 0, :used]):
@@ -280,7 +281,7 @@ def _pack_tile(filters: Array | None, tile: _Tile, window: Window) -> _TileWeigh
 
 
 def _moved_by(first: Array, used: int, other: Array) -> int | None:
-    """By how many bytes a vector of `used` bytes is moved to give another; None if that does not."""
+    """Return the shift in bytes that turns a vector with `used` bytes into another one; None if none does."""
     for move in range(mve.LANES - used + 1):
         if np.array_equal(np.pad(first, (move, 0))[: mve.LANES], other):
             return move
@@ -288,9 +289,10 @@ def _moved_by(first: Array, used: int, other: Array) -> int | None:
 
 
 def _rows_overlap(x: TensorType, out: TensorType, window: Window, rows: int) -> int:
-    """Smallest ``input address - output address`` for a kernel that copies what `rows` output rows read.
+    """Return the smallest ``input address - output address`` for a kernel that copies inputs of some rows.
 
-    The last rows are moved up if fewer are left. Then all reads of a step come before its writes.
+    Each step copies the inputs of `rows` output rows before it writes them. The last step starts earlier if
+    fewer rows remain.
     """
     starts = [min(i, out.shape[1] - rows) for i in range(0, out.shape[1], rows)]
     row_in, row_out = x.nbytes // (x.shape[0] * x.shape[1]), out.nbytes // (out.shape[0] * out.shape[1])
@@ -303,5 +305,5 @@ def _rows_overlap(x: TensorType, out: TensorType, window: Window, rows: int) -> 
         for start in starts
     ]
     reads, writes = (list(part) for part in zip(*steps, strict=True))
-    # Starts are in order: no later step reads below the next one.
+    # Starts are in order, so no later step reads before the start of the next one.
     return max((write - read for write, read in zip(writes, reads[1:], strict=False)), default=-x.nbytes)

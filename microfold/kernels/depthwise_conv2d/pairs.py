@@ -1,6 +1,6 @@
-"""Depthwise convolution for cores without SIMD instructions, with two pixels in one word.
+"""int8 depthwise convolution for cores without SIMD, with two pixels in one word.
 
-The proof of these sums is in `packing.two_pixels_per_word`.
+`packing.two_pixels_per_word` has the proof of the sums.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 from microfold.support.frozen import frozen
 
-# Neighbouring taps in one run.
+# Number of adjacent taps in one run.
 TAPS = 3
-# Words that a run has in scratch: an offset and its weights.
+# Words of a run in the scratch: an offset and its weights.
 RUN_WORDS = 1 + TAPS
-# Runs, so that a channel's runs and their parts can be counted in a byte.
+# Maximum number of runs of a window, so that a byte can count the runs of a channel and their parts.
 LARGEST_WINDOW = 100
 
 
 @frozen
 class _Plane:
-    """A padded copy of one channel: words of a pixel for the upper half of the outputs and one for the lower.
+    """Padded copy of one channel, whose words have a pixel for the upper and one for the lower outputs.
 
     Attributes:
         half: rows of outputs in the upper half.
-        size: rows, columns of words.
-        columns: words of a row that come from the image.
+        size: rows and columns of words.
+        columns: words of a row that are copied from the image.
     """
 
     half: int
@@ -64,10 +64,10 @@ def _plan_plane(layer: LayerContext) -> _Plane:
 
 
 def tap_runs(window: Window, width: int) -> list[tuple[int, tuple[int, ...]]]:
-    """Up to `TAPS` neighbouring taps each: the offset of the first one's input, and indices of the weights.
+    """Return the runs of up to `TAPS` adjacent taps: offset of the first input, and indices of the weights.
 
     Args:
-        width: of a row of inputs.
+        width: length of a row of inputs.
     """
     runs: list[tuple[int, tuple[int, ...]]] = []
     together = TAPS if window.dilations[1] == 1 else 1
@@ -80,18 +80,18 @@ def tap_runs(window: Window, width: int) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def pack_tap_runs(matrix: Array, runs: list[tuple[int, ...]]) -> tuple[Array, Array]:
-    """Bytes of each channel's runs, and how many runs each channel has.
+    """Pack the runs of each channel, and count them.
 
-    A run whose sum might not fit is there several times, with parts of its weights.
+    A run whose sum might not fit 16 bits is split into several runs, with parts of its weights.
 
     Args:
         matrix: int8 weights [channels, taps].
         runs: indices of the weights of each run.
 
     Returns:
-        int8: of each run its index and `TAPS` weights; int64 [channels].
+        int8 [runs, 1 + TAPS], index and weights of each run; int64 [channels], the runs of each channel.
     """
-    # Asked for several times for each layer.
+    # The result is cached, because callers ask several times for each layer.
     rows, counts = _tap_run_rows(matrix.tobytes(), matrix.shape, tuple(runs))
     return np.array(rows, np.int8), np.array(counts, np.int64)
 
@@ -100,7 +100,7 @@ def pack_tap_runs(matrix: Array, runs: list[tuple[int, ...]]) -> tuple[Array, Ar
 def _tap_run_rows(
     array: bytes, shape: tuple[int, int], runs: tuple[tuple[int, ...], ...]
 ) -> tuple[list[list[int]], list[int]]:
-    """Rows and counts of `pack_tap_runs`."""
+    """Return the rows and counts of `pack_tap_runs`."""
     rows: list[list[int]] = []
     counts: list[int] = []
     for weights in np.frombuffer(array, np.int8).reshape(shape).astype(np.int64):
@@ -116,7 +116,7 @@ def _tap_run_rows(
 
 
 def _parts(run: Array) -> list[list[int]]:
-    """Weights that add up to those of the run; each part's sum fits."""
+    """Split the weights of a run into the fewest parts whose sums fit 16 bits."""
     count = 1
     while True:
         parts = [(run + k) // count for k in range(count)]
@@ -126,11 +126,11 @@ def _parts(run: Array) -> list[list[int]]:
 
 
 class _PairDepthwise(Kernel):
-    """Copies one channel at a time to a plane of words, then computes two outputs at a time.
+    """Base class of kernels that copy a channel to a plane of words, then compute two outputs together.
 
-    `weights` are runs of an index and three weights, `runs` how many each channel has, `offsets` where a
-    run's inputs are: see `pack_tap_runs`, which parts runs whose sums might not fit 16 bits. `channels` are
-    records whose form `sum_records` proves.
+    `weights` has runs of an index and three weights. `runs` has the number of runs of each channel, `offsets`
+    the offset of each run's inputs. `pack_tap_runs` splits runs whose sums might not fit 16 bits. `channels`
+    has records whose form `sum_records` proves.
     """
 
     op = DepthwiseConv2D
@@ -138,8 +138,8 @@ class _PairDepthwise(Kernel):
     trades = frozenset({Trade.INPUT_SCRATCH})
     thumb1: bool
     fields = declare(
-        Field("weights", "of each channel's runs: index, three weights"),
-        Field("runs", "of each channel"),
+        Field("weights", "index and three weights of each run of each channel"),
+        Field("runs", "number of runs of each channel"),
         "offsets",
         "channels",
         *IMAGE_FIELDS,
@@ -149,9 +149,9 @@ class _PairDepthwise(Kernel):
         "copied_columns",
         "pad_top",
         "pad_left",
-        Field("half", "rows of outputs that the upper halves of words are behind the lower ones"),
-        Field("second_row", "rows of inputs"),
-        Field("row_step", "from one output row's inputs to the next's, in the plane"),
+        Field("half", "rows of outputs between the lower and the upper halves of words"),
+        Field("second_row", "rows of inputs between the lower and the upper halves of words"),
+        Field("row_step", "words of the plane from the inputs of one output row to the next"),
         "input_zero_point",
         *output_range.LIMIT_FIELDS,
         output_table.TABLE_FIELD,
@@ -159,17 +159,17 @@ class _PairDepthwise(Kernel):
     pitch_fields = frozenset({"input_width"})
 
     def supports(self, layer: LayerContext) -> str | None:
-        # Two columns at a time are stored by lines that have no register for a table.
+        # The assembly that stores two columns together has no register for a table.
         reason = unsupported_integer_depthwise(layer, tables=self.thumb1)
         if reason is not None:
             return reason
         window = depthwise_types(layer)[3]
         if len(tap_runs(window, 0)) > LARGEST_WINDOW:
-            return f"its window must have at most {LARGEST_WINDOW} runs of {TAPS} taps"
+            return f"the window must have at most {LARGEST_WINDOW} runs of {TAPS} taps"
         return None
 
     def _runs(self, layer: LayerContext) -> tuple[Array, Array, Array]:
-        """Offsets of the runs; their weights; runs of each channel."""
+        """Return the offsets of the runs, their packed weights, and the number of runs of each channel."""
         window = depthwise_types(layer)[3]
         runs = tap_runs(window, _plan_plane(layer).size[1])
         offsets = np.array([offset for offset, _ in runs], np.int32)
@@ -177,7 +177,7 @@ class _PairDepthwise(Kernel):
 
     def input_scratch(self, layer: LayerContext) -> int:
         rows, width = _plan_plane(layer).size
-        # Behind the plane, the last run's missing taps, and a channel's runs.
+        # After the plane are the missing taps of the last run, and the runs of a channel.
         return 4 * (rows * width + TAPS - 1 + RUN_WORDS * int(self._runs(layer)[2].max()))
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -204,7 +204,7 @@ class _PairDepthwise(Kernel):
         return Terms(call=1) + x.shape[0] * image + output_table.table_terms(layer)
 
     def _columns(self, window: Window, *, clamp: bool) -> int:
-        """Neighbouring columns of outputs that are computed together, if requantisation is by lines."""
+        """Return the number of adjacent columns that are computed together with the short requantisation."""
         return 2 if not self.thumb1 and not clamp and window.strides[1] == 1 else 1
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
@@ -221,7 +221,7 @@ class _PairDepthwise(Kernel):
         offsets, weights, counts = self._runs(layer)
         multipliers = product_sum.channel_multipliers(layer)
         records = sum_records(layer, depthwise_matrix(layer), multipliers, narrow=self.thumb1)
-        # Twice the bytes to a run's inputs leave a bit that marks the last run.
+        # Doubled byte offsets leave a bit that marks the last run.
         columns = self._columns(window, clamp=records.clamp) if records.form == FORM else 1
         spec = (
             ("thumb1", self.thumb1),
@@ -257,7 +257,10 @@ class _PairDepthwise(Kernel):
 
 @register
 class DepthwiseConv2DThumb2(_PairDepthwise):
-    """Outputs are one product of 64 bits where `plan_affine` finds one for each channel."""
+    """Depthwise convolution for ARMv7-M.
+
+    Requantisation uses one 64-bit product if `plan_affine` finds one for each channel.
+    """
 
     name = "s8_depthwise_conv2d__thumb2_pairs"
     features = frozenset({"thumb2"})
@@ -267,7 +270,10 @@ class DepthwiseConv2DThumb2(_PairDepthwise):
 
 @register
 class DepthwiseConv2DThumb1(_PairDepthwise):
-    """Outputs are requantised by products of 32 bits, of which `plan_narrow` finds the shortest form."""
+    """Depthwise convolution for ARMv6-M.
+
+    Requantisation uses 32-bit products, for which `plan_narrow` finds the shortest form.
+    """
 
     name = "s8_depthwise_conv2d__thumb1_pairs"
     features = frozenset({"thumb1"})

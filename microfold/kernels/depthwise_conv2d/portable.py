@@ -1,7 +1,7 @@
-"""Depthwise convolution kernels in portable C, and what all of them share.
+"""Depthwise convolution in portable C, and the helpers that all depthwise kernels share.
 
-A channel is copied to a plane with its padding: there, windows have no edges to look for, and the taps of a
-row are neighbours. A column of pixels under a column of taps is read as a row, see `as_row`.
+A channel is copied to a plane with its padding. Windows in the plane never cross an edge, and pixels of a row
+are adjacent. If image and window are one pixel wide, the column is read as a row, see `as_row`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from microfold.support.frozen import frozen
 
 
 def depthwise_types(layer: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
-    """Types of input, filter [1, KH, KW, OC] and output, and the window."""
+    """Return the types of input, filter [1, KH, KW, OC] and output, and the window."""
     x, weights = layer.node.inputs[0], layer.node.inputs[1]
     assert (
         x is not None
@@ -40,56 +40,59 @@ def depthwise_types(layer: LayerContext) -> tuple[TensorType, TensorType, Tensor
 
 
 def depthwise_matrix(layer: LayerContext) -> Array:
-    """The constant filters as [output channels, KH * KW]."""
+    """Return the constant filters as [output channels, KH * KW]."""
     filters = layer.array(1)
     assert filters is not None
     return np.ascontiguousarray(filters.reshape(-1, filters.shape[3]).T)
 
 
 def channel_multiplier(layer: LayerContext) -> int:
-    """Output channels per input channel."""
+    """Return the number of output channels per input channel."""
     x, _, out, _ = depthwise_types(layer)
     return out.shape[3] // x.shape[3]
 
 
 def unsupported_integer_depthwise(layer: LayerContext, *, tables: bool = False) -> str | None:
-    """The conditions that all int8 depthwise kernels share; any channel multiplier.
+    """Return the reason why no int8 depthwise kernel supports the layer, or None.
+
+    Any channel multiplier is accepted.
 
     Args:
-        tables: the kernel looks outputs up in a table, too.
+        tables: whether the kernel also supports a lookup table for outputs.
     """
     reason = product_sum.unsupported_int8_constants(layer, tables=tables)
     return reason or product_sum.unsupported_bounds(layer, depthwise_matrix(layer))
 
 
 def channel_records(layer: LayerContext) -> tuple[multiply_high.Requantization, Mapping[str, Parameter]]:
-    """Requantisation of an int8 depthwise convolution, and the output bounds as layer fields."""
+    """Return the requantisation of an int8 depthwise convolution, and the output limits as layer fields."""
     multipliers = product_sum.channel_multipliers(layer)
     return product_sum.output_records(layer, depthwise_matrix(layer), multipliers)
 
 
 def plane_in_place(x: TensorType, out: TensorType) -> bool:
-    """For a kernel that copies a channel of the input before it writes that channel of the output.
+    """Return whether a kernel that copies each channel to a plane can compute the layer in place.
 
-    With one output channel per input channel, and images that do not grow, output pixel p of channel c lies
-    on input pixel p of channel c, which has been copied.
+    The kernel copies a channel of the input before it writes that channel of the output. With one output
+    channel per input channel, and an image that does not grow, output pixel p of channel c overwrites input
+    pixel p of channel c, which has been copied.
     """
     fits = out.shape[1] * out.shape[2] <= x.shape[1] * x.shape[2]
     return fits and x.shape[3] == out.shape[3]
 
 
-# Neighbouring outputs of a row computed together, at most.
+# Maximum number of adjacent outputs of a row that are computed together.
 MAXIMUM_BLOCK = 6
-UNROLLED_TAPS = 5  # a narrower kernel is unrolled along its width
+UNROLLED_TAPS = 5  # Largest width of a window that is unrolled.
 
 
 @frozen
 class _Plane:
-    """A padded copy of one channel, as large as the blocks of outputs read it.
+    """Padded copy of one channel, of the size that blocks of outputs read.
 
     Attributes:
-        block: outputs computed together, in a row.
-        size: rows, columns.
+        block: adjacent outputs of a row that are computed together.
+        size: rows and columns.
     """
 
     x: TensorType
@@ -100,7 +103,7 @@ class _Plane:
 
 
 def as_row(x: TensorType, out: TensorType, window: Window) -> tuple[TensorType, TensorType, Window]:
-    """A column of pixels under a column of taps, read as a row: the bytes lie the same way."""
+    """Convert a column of pixels and a column of taps to rows, whose bytes have the same order."""
     if (x.shape[2], out.shape[2], window.size[1], window.padding[1]) != (1, 1, 1, (0, 0)):
         return x, out, window
     turned = Window(
@@ -121,7 +124,7 @@ def _plan_plane(layer: LayerContext) -> _Plane:
     taps, columns = window.size[1], out.shape[2]
 
     def row_cost(block: int) -> int:
-        """Instructions for one row of outputs on a core with 13 registers."""
+        """Estimate the instructions for one row of outputs on a core with 13 registers."""
         inputs = (block - 1) * window.strides[1] + taps if taps <= UNROLLED_TAPS else block * taps
         return -(-columns // block) * (25 + 10 * block + window.size[0] * (4 + taps + inputs + block * taps))
 
@@ -134,7 +137,7 @@ def _plan_plane(layer: LayerContext) -> _Plane:
 
 
 def _copied(x: TensorType, window: Window, size: tuple[int, int]) -> tuple[int, int]:
-    """Rows and columns of the image that are in a plane of some size."""
+    """Return the number of rows and columns of the image in a plane of some size."""
     (top, _), (left, _) = window.padding
     return max(min(x.shape[1], size[0] - top), 0), max(min(x.shape[2], size[1] - left), 0)
 
@@ -151,23 +154,23 @@ PLANE_FIELDS = declare(
     "kernel_width",
     Field("plane_size", "elements of a padded channel"),
     "plane_width",
-    Field("plane_start", "where the image begins in the plane"),
+    Field("plane_start", "offset of the image in the plane"),
     "copied_rows",
     "copied_columns",
-    Field("row_step", "from one output row's inputs to the next's, in the plane"),
-    Field("tap_step", "from one kernel row's inputs to the next's"),
+    Field("row_step", "elements of the plane from the inputs of one output row to the next"),
+    Field("tap_step", "elements of the plane from the inputs of one kernel row to the next"),
 )
-# Of those, see `Kernel.pitch_fields`.
+# The fields of `PLANE_FIELDS` that are `Kernel.pitch_fields`.
 PLANE_PITCH_FIELDS = frozenset({"input_pixels", "input_width"})
 
 
 def plane_parameters(
     x: TensorType, out: TensorType, window: Window, size: tuple[int, int]
 ) -> dict[str, Parameter]:
-    """Values of `PLANE_FIELDS`.
+    """Return the values of `PLANE_FIELDS`.
 
     Args:
-        size: rows, columns of the plane, from the padding's corner on.
+        size: rows and columns of the plane, including padding.
     """
     rows, width = size
     copied_rows, copied_columns = _copied(x, window, size)
@@ -192,7 +195,7 @@ def plane_parameters(
 
 
 class PlaneDepthwise(Kernel):
-    """Copies one channel at a time to a padded plane, then computes up to 6 outputs of a row together.
+    """Base class of kernels that copy a channel to a padded plane, then compute up to 6 outputs together.
 
     Weights are [output channels][kernel_height][kernel_width].
     """
@@ -234,7 +237,7 @@ class PlaneDepthwise(Kernel):
         return True
 
     def call(self, layer: LayerContext, template: str, finish: Finish) -> KernelCall:
-        """The call; `finish` makes outputs of its sums."""
+        """Return the call, in which `finish` computes outputs from sums."""
         plane = _plan_plane(layer)
         x, out, window = plane.x, plane.out, plane.window
         spec = (
@@ -257,10 +260,10 @@ class PlaneDepthwise(Kernel):
 
 @register
 class DepthwiseConv2DInt8(PlaneDepthwise):
-    """int8 with int32 sums; `channels` are records (bias, multiplier, addend, shift).
+    """int8 depthwise convolution with int32 sums. `channels` has records (bias, multiplier, addend, shift).
 
-    `channel_records` proves their form. Where sums may leave 32 bits, it computes them in 64, and wraps them
-    round as the reference does.
+    `channel_records` proves their form. If sums may exceed 32 bits, they are computed in 64 bits and wrapped
+    around as in the reference.
     """
 
     name = "s8_depthwise_conv2d__c_plane"
@@ -286,7 +289,7 @@ class DepthwiseConv2DInt8(PlaneDepthwise):
 
 @register
 class DepthwiseConv2DInt8Wide(DepthwiseConv2DInt8):
-    """The same with int16 weights: legacy uint8 ones without their zero point."""
+    """`DepthwiseConv2DInt8` with int16 weights, which are legacy uint8 weights minus their zero point."""
 
     name = "s8_s16w_depthwise_conv2d__c_plane"
     like = "s8_depthwise_conv2d__c_plane"
@@ -295,7 +298,7 @@ class DepthwiseConv2DInt8Wide(DepthwiseConv2DInt8):
 
 @register
 class DepthwiseConv2DFloat(PlaneDepthwise):
-    """The reference's order of accumulation: all products, then the bias."""
+    """float32 depthwise convolution in the reference's order of accumulation: all products, then the bias."""
 
     name = "f32_depthwise_conv2d__c_plane"
     op = DepthwiseConv2D
@@ -315,7 +318,10 @@ class DepthwiseConv2DFloat(PlaneDepthwise):
 
 @register
 class DepthwiseConv2DFloatHalf(float16_weights.HalfWeights, DepthwiseConv2DFloat):
-    """Weights are float16, converted for blocks of outputs; `HalfWeights` proves that nothing is lost."""
+    """float32 depthwise convolution with float16 weights, converted for blocks of outputs.
+
+    `HalfWeights` proves that the conversion is exact.
+    """
 
     name = "f32_f16w_depthwise_conv2d__c_plane"
     fields = describe(
@@ -328,7 +334,10 @@ class DepthwiseConv2DFloatHalf(float16_weights.HalfWeights, DepthwiseConv2DFloat
 
 @register
 class DepthwiseConv2DInt16(PlaneDepthwise):
-    """int16 activations and int8 weights; `plan_portable` proves the form of `channels`' records."""
+    """Depthwise convolution of int16 activations and int8 weights.
+
+    `plan_portable` proves the form of the records.
+    """
 
     name = "s16_depthwise_conv2d__c_plane"
     op = DepthwiseConv2D

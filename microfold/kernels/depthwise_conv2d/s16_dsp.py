@@ -1,4 +1,4 @@
-"""int16 depthwise convolution, int8 weights, for cores with DSP instructions."""
+"""Depthwise convolution of int16 activations and int8 weights for cores with the DSP extension."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from microfold.kernels.requantize.int16_sums import int16_clamping
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 
-# Rows of a kernel that are written out, at most, if its width is.
+# Maximum number of window rows that are unrolled, if the columns are.
 UNROLLED_ROWS = 3
 
 
 @register
 class DepthwiseConv2DInt16Dsp(Kernel):
-    """Copies one channel at a time to a padded plane; words of it and of the weights hold two taps.
+    """Depthwise convolution that copies a channel to a padded plane, whose words have two adjacent inputs.
 
-    Up to four outputs of a row are computed together. Rows of the plane begin at words, as blocks do: where a
-    window begins at an odd element, its first tap is the upper half of a word, and the others are paired from
-    the second on. `pack_taps` has the layout; `plan_int16_requantization` proves the form of the records.
+    Up to 4 outputs of a row are computed together. Rows of the plane and blocks are word-aligned. If a window
+    begins at an odd element, its first input is the upper half of a word, and pairs begin at the second tap.
+    `pack_taps` defines the layout of the weights. `plan_int16_requantization` proves the form of the records.
     """
 
     name = "s16_depthwise_conv2d__dsp_1x4"
@@ -76,7 +76,7 @@ class DepthwiseConv2DInt16Dsp(Kernel):
         return True
 
     def finish(self, layer: LayerContext) -> Finish:
-        """How sums become outputs."""
+        """Return the finish, which computes outputs from sums."""
         plan = int16_depthwise_plan(layer)
         assert plan is not None
         clamp_kind, limits = int16_clamping(layer)
@@ -92,7 +92,7 @@ class DepthwiseConv2DInt16Dsp(Kernel):
         unrolled = width <= UNROLLED_TAPS
         both = unrolled and window.strides[1] % 2 == 1
         block = _block(out.shape[2], window)
-        # The last blocks may reach behind the image.
+        # The last block of a row may reach beyond the image.
         last = (-(-out.shape[2] // block) * block - 1) * window.strides[1]
         plane_width = last + width + 1 & ~1
         plane_height = (out.shape[1] - 1) * window.strides[0] + (height - 1) * window.dilations[0] + 1
@@ -121,19 +121,19 @@ class DepthwiseConv2DInt16Dsp(Kernel):
 
 
 def unsupported_taps(layer: LayerContext) -> str | None:
-    """The reason if pairs of taps do not lie side by side."""
+    """Return the reason if the inputs of adjacent taps are not adjacent, else None."""
     if _row_types(layer)[3].dilations[1] > 1:
-        return "it needs neighbouring taps side by side: no dilation along rows"
+        return "it does not support dilation along rows"
     return None
 
 
 def pack_taps(filters: Array, *, both: bool) -> Array:
-    """Pairs of neighbouring taps as words, the first tap in the lower half.
+    """Pack pairs of adjacent taps as words, with the first tap in the lower half.
 
     Args:
         filters: int8 [channels, KH, KW].
-        both: pairs from the first tap on, of which an odd last tap is left out, then pairs from the second on
-            (of a single tap: that one, and a zero); otherwise those from the first on, with a zero behind.
+        both: whether to pack pairs from the first tap on, without an odd last tap, then pairs from the second
+            tap on. Otherwise, and for a single tap, pairs from the first tap on, padded with a zero.
 
     Returns:
         int32 [channels, KH, words].
@@ -148,7 +148,7 @@ def pack_taps(filters: Array, *, both: bool) -> Array:
 
 
 def _row_types(layer: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
-    """Types of input, filter and output, and the window; columns of pixels and taps are read as rows."""
+    """Return the types of input, filter and output, and the window. A single column is read as a row."""
     x, weights, out, window = depthwise_types(layer)
     if not layer.row_table:
         x, out, window = as_row(x, out, window)
@@ -160,7 +160,7 @@ def _block(columns: int, window: Window) -> int:
 
 
 def _block_cost(block: int, window: Window) -> float:
-    """Estimated instructions for a block of outputs."""
+    """Estimate the instructions for a block of outputs."""
     height, width = window.size
     if width > UNROLLED_TAPS:
         row = -(-width // 2) * (2 * block + 4) + 5

@@ -1,4 +1,4 @@
-"""int16 depthwise convolution, int8 weights, for Helium."""
+"""Depthwise convolution of int16 activations and int8 weights for Helium (MVE)."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS, image_paramete
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 
-# Elements of int16 in a vector.
+# Number of int16 elements in a vector.
 LANES = 8
 
 
 def int16_depthwise_plan(layer: LayerContext) -> Int16Requantization | None:
-    """Requantisation of an int16 depthwise convolution."""
+    """Return the requantisation of an int16 layer; None if a bias or a multiplier does not fit."""
     return plan_int16_requantization(layer, depthwise_matrix(layer), product_sum.channel_multipliers(layer))
 
 
 def unsupported_int16_depthwise(layer: LayerContext) -> str | None:
-    """Return what keeps a kernel from summing up in 32 bits."""
+    """Return the reason why a kernel with 32-bit sums does not support the layer, or None."""
     reason = product_sum.unsupported_constants(layer, DType.INT16, DType.INT8)
     if reason is not None:
         return reason
@@ -44,17 +44,17 @@ def unsupported_int16_depthwise(layer: LayerContext) -> str | None:
     if plan is None:
         return "a bias or a multiplier is too large"
     if plan.long or plan.form == "wide":
-        return "sums may leave 32 bits, or a multiplier is too large"
+        return "sums may exceed 32 bits, or a multiplier is too large"
     return None
 
 
 @register
 class DepthwiseConv2DInt16Mve(Kernel):
-    """One pixel, eight channels at a time: long products of even and of odd lanes, each with their sums.
+    """Depthwise convolution of 1 pixel by 8 channels, with separate sums for even and odd lanes.
 
-    `weights` are [blocks][kernel_height][kernel_width][8], see `pack_lanes`; `channels` are [blocks][3][8],
-    see `pack_even_odd`. `plan_int16_requantization` proves the form of the records. Rows that are found by
-    their addresses are a loop each, others one loop over all rows of the window.
+    `weights` is [blocks][kernel_height][kernel_width][8], see `pack_lanes`. `channels` is [blocks][3][8], see
+    `pack_even_odd`. `plan_int16_requantization` proves the form of the records. With an indirection buffer,
+    each row of the window is a loop; otherwise one loop computes all rows.
     """
 
     name = "s16_depthwise_conv2d__mve_8"
@@ -62,12 +62,12 @@ class DepthwiseConv2DInt16Mve(Kernel):
     features = frozenset({"mve"})
     fields = declare(
         Field("weights", "[blocks of 8 channels][kernel_height][kernel_width][8]"),
-        Field("channels", "[blocks][3][8]: bias, multiplier, -shift: of even channels, then of odd ones"),
-        Field("inputs", "[blocks][8]: input channels of the output channels"),
+        Field("channels", "[blocks][3][8]: bias, multiplier, -shift; even channels, then odd ones"),
+        Field("inputs", "[blocks][8], input channels of the output channels"),
         *IMAGE_FIELDS,
         "output_channels",
         *WINDOW_FIELDS,
-        Field("inner_begin", "outputs of a row whose windows lie between the left and the right edge"),
+        Field("inner_begin", "range of outputs of a row whose windows do not cross an edge"),
         "inner_end",
         *output_range.LIMIT_FIELDS,
     )
@@ -75,12 +75,12 @@ class DepthwiseConv2DInt16Mve(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_int16_depthwise(layer)
         if reason is None and not has_wide_sums(layer.node):
-            return "with an int32 bias, sums are rounded twice"
+            return "it does not support an int32 bias, with which sums are rounded twice"
         return reason
 
     def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = depthwise_types(layer)
-        # Taps that lie outside of the image are left out.
+        # Taps outside the image are skipped.
         rows, columns = (
             inside / outputs for inside, outputs in zip(_inside(x, out, window), out.shape[1:3], strict=True)
         )
@@ -102,7 +102,7 @@ class DepthwiseConv2DInt16Mve(Kernel):
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = depthwise_types(layer)
-        # Channels are written before the next ones of the same pixel are read.
+        # Channels are written before the next channels of the same pixel are read.
         return window_overlap(x, out, window, 1, reads_first=False)
 
     def reads_rows(self, layer: LayerContext) -> bool:
@@ -112,7 +112,7 @@ class DepthwiseConv2DInt16Mve(Kernel):
         return 1
 
     def finish(self, layer: LayerContext, lanes: Array) -> Finish:
-        """How sums become outputs.
+        """Return the finish, which computes outputs from sums.
 
         Args:
             lanes: channels of each block, see `channel_lanes`.
@@ -160,7 +160,7 @@ class DepthwiseConv2DInt16Mve(Kernel):
 
 
 def _inside(x: TensorType, out: TensorType, window: Window) -> tuple[int, int]:
-    """Of the windows of all rows, and of all columns, how many taps lie in the image."""
+    """Return the taps inside the image along the rows, and along the columns, summed over all windows."""
     counts: list[int] = []
     for axis in (0, 1):
         starts = np.arange(out.shape[1 + axis]) * window.strides[axis] - window.padding[axis][0]
@@ -170,17 +170,18 @@ def _inside(x: TensorType, out: TensorType, window: Window) -> tuple[int, int]:
 
 
 def _inner_columns(x: TensorType, out: TensorType, window: Window) -> tuple[int, int]:
-    """Outputs of a row whose windows lie between the edges: the first one, and the one behind the last."""
+    """Return the range of outputs of a row whose windows do not cross the left or right edge."""
     begin = -(-window.padding[1][0] // window.strides[1])
     end = (x.shape[2] - window.extent[1] + window.padding[1][0]) // window.strides[1] + 1
     return begin, min(max(end, 0), out.shape[2])
 
 
 def channel_lanes(channels: int, *, moved: bool) -> Array:
-    """int64 [blocks, 8]: the channels of each block.
+    """Return the channels of each block, int64 [blocks, 8].
 
     Args:
-        moved: the last block ends with the last channel; otherwise its lanes behind that repeat it.
+        moved: whether the last block starts earlier, to end with the last channel. Otherwise its remaining
+            lanes repeat the last channel.
     """
     starts = np.arange(0, channels, LANES)
     if moved:
@@ -189,14 +190,14 @@ def channel_lanes(channels: int, *, moved: bool) -> Array:
 
 
 def pack_lanes(filters: Array, lanes: Array) -> Array:
-    """[1, KH, KW, channels] to [blocks, KH, KW, 8]."""
+    """Reorder [1, KH, KW, channels] to [blocks, KH, KW, 8]."""
     return np.ascontiguousarray(filters[0][..., lanes].transpose(2, 0, 1, 3))
 
 
 def pack_even_odd(records: Array, lanes: Array) -> Array:
-    """Records of `Int16Requantization.once`, [channels, 4], to int32 [blocks, 3, 2, 4].
+    """Pack records of the form ``once`` of `Int16Requantization`, [channels, 4], as int32 [blocks, 3, 2, 4].
 
-    For each block bias, multiplier and -shift: of its even channels, then of the odd ones.
+    A block has bias, multiplier and -shift, each for its even channels, then for the odd ones.
     """
     bias, multiplier, _, shift = records[lanes].transpose(2, 0, 1)
     rows = np.stack([bias, multiplier, -shift], axis=1).reshape(len(lanes), 3, LANES // 2, 2)

@@ -1,1 +1,1 @@
-"""Kernels that choose the boxes of a detector."""
+"""Kernels that select the boxes of a detector."""

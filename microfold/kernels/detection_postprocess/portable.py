@@ -1,4 +1,4 @@
-"""Choice of a detector's boxes in portable C."""
+"""Box selection of a detector in portable C."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ WORD = 4
 
 @register
 class DetectionPostprocessPortable(Kernel):
-    """A heap gives the boxes above the threshold by their scores; each is held against those that are kept.
+    """Non-maximum suppression with a heap that yields the boxes above the threshold by descending score.
 
-    Boxes are decoded when they leave the heap, so that those below the threshold, or worse than what is found
-    already, cost no exponentials. That is the references' result: a box is dropped for one that was kept
-    before it, and what is decoded is looked at only then. Quantised scores are compared as they are, with
-    the least one that means the threshold or more.
+    Each box is compared with the boxes that were kept before. A box is decoded when it leaves the heap, so
+    that boxes below the threshold, or worse than the boxes that are needed, cost no exponentials. The result
+    equals the reference's: a box is only dropped because of a box that was kept before it, and only then are
+    its decoded coordinates read. Quantised scores are compared without dequantisation, with the smallest
+    element that represents at least the threshold.
 
-    Scratch: boxes kept of a class, where each class has its own; each box's best score, where one stands for
-    all; the heap of indices. Constants: the anchors as they are. Floats: centres and halves of sizes in
-    double as in the references, overlaps in float32 in their order, so that the same boxes are dropped.
+    Scratch: the kept boxes of a class if each class is processed separately; the best score of each box
+    otherwise; the heap of indices. Constants: the anchors, unchanged. Floats: centres and half sizes in
+    double as in the references, overlaps in float32 in the same order of operations, so that the same boxes
+    are dropped.
     """
 
     name = "detection_postprocess__c"
@@ -36,26 +38,26 @@ class DetectionPostprocessPortable(Kernel):
     code = 1500
     fields = declare(
         Field("anchors", "y, x, height, width"),
-        Field("scales", "of y, x, height, width"),
-        Field("boxes", "around anchors"),
-        Field("encoding_length", "of a box; four elements are read"),
+        Field("scales", "scales of y, x, height, width"),
+        Field("boxes", "number of boxes, one for each anchor"),
+        Field("encoding_length", "elements of a box, of which four are read"),
         "encoding_zero_point",
         "encoding_scale",
-        Field("first_class", "1: the background is in front"),
+        Field("first_class", "1 if class 0 is the background, else 0"),
         "classes",
         "score_zero_point",
         "score_scale",
-        Field("score_threshold", "as scores are stored"),
+        Field("score_threshold", "in units of the stored scores"),
         "overlap_threshold",
-        Field("max_classes", "of a box"),
-        Field("heap_start", "of the scratch, in scores: aligned to words"),
-        Field("max_kept", "boxes of a class"),
-        Field("max_detections", "boxes to find"),
-        Field("rows", "of the results"),
+        Field("max_classes", "maximum number of classes of a box"),
+        Field("heap_start", "offset in the scratch, in elements of scores, aligned to words"),
+        Field("max_kept", "maximum number of boxes of a class"),
+        Field("max_detections", "maximum number of boxes"),
+        Field("rows", "rows of the results"),
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        return "it fuses nothing" if layer.node.epilogue else None
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1) if layer.array(2) is not None else (0, 1, 2)
@@ -109,7 +111,7 @@ def _quantization(what: str, x: TensorType) -> dict[str, Parameter]:
 
 
 def _least(threshold: float, scores: TensorType) -> float | int:
-    """The least element that means the threshold or more; what is beyond the type, none means."""
+    """Return the smallest element that represents at least the threshold; above the range if none does."""
     if scores.quant is None:
         return float(np.float32(threshold))
     low, high = scores.dtype.range

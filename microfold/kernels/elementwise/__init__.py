@@ -1,1 +1,1 @@
-"""Element by element."""
+"""Kernels that compute their results element by element."""

@@ -1,4 +1,4 @@
-"""Addition and subtraction in portable C, and what all quantised additions share."""
+"""Addition and subtraction in portable C, and the functions that all quantised additions share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from microfold.ops.elementwise.sub import Sub
 
 
 def quantized_parameters(layer: LayerContext) -> AddParameters:
-    """The reference's fixed-point parameters of the node."""
+    """Return the reference's fixed-point parameters of the node."""
     first, second = (v.type.quant for v in layer.node.operands[:2])
     op = layer.node.op
     assert first is not None and second is not None and isinstance(op, Add | Sub | SquaredDifference)
@@ -33,7 +33,7 @@ def quantized_parameters(layer: LayerContext) -> AddParameters:
 def plan_one(
     bias: int, bounds: tuple[int, int], multiplier: Multiplier, zero_point: int, low: int, multiple: int = 1
 ) -> Requantization:
-    """`plan_requantization` of a single record."""
+    """Call `plan_requantization` for a single record."""
     return plan_requantization(
         np.array([bias]),
         (np.array([bounds[0]]), np.array([bounds[1]])),
@@ -48,7 +48,7 @@ def plan_one(
 def plan_short(
     layer: LayerContext, bounds: tuple[int, int], multiplier: Multiplier, zero_point: int
 ) -> tuple[str, Array]:
-    """The shortest exact form of a node's output that its core has the products for, and its one record."""
+    """Return the shortest exact form of a node's output that the core can multiply, and its single record."""
     limits = output_range.integer_bounds(layer.node)
     if layer.target.has("thumb1"):
         mantissa, shift = np.array([multiplier.mantissa]), np.array([multiplier.shift])
@@ -61,7 +61,7 @@ def plan_short(
 
 
 def centred_hull(layer: LayerContext, index: int) -> tuple[int, int]:
-    """Smallest and largest element of a quantised operand, less its zero point."""
+    """Return the smallest and largest element of a quantised operand, minus its zero point."""
     value = layer.node.inputs[index]
     assert value is not None and value.type.quant is not None
     low, high = (bound - value.type.quant.zero_point for bound in layer.range(index).hull)
@@ -69,7 +69,7 @@ def centred_hull(layer: LayerContext, index: int) -> tuple[int, int]:
 
 
 def plan_input(layer: LayerContext, index: int, left_shift: int, multiplier: Multiplier) -> Requantization:
-    """How an operand gets to the common scale: ``requantise(bias + (x << left_shift))``."""
+    """Plan the scaling of an operand to the common scale: ``requantise(bias + (x << left_shift))``."""
     value = layer.node.inputs[index]
     assert value is not None and value.type.quant is not None
     step = 1 << left_shift
@@ -78,17 +78,17 @@ def plan_input(layer: LayerContext, index: int, left_shift: int, multiplier: Mul
 
 
 class _QuantizedSum(BinaryKernel):
-    """Base of sums, differences and squared differences, element by element in the reference's own steps.
+    """Base class of sums, differences and squared differences that follow the reference step by step.
 
-    Both operands are brought to a common scale, combined by the C expression `combine`, and requantised.
-    `scales` are three records (bias, multiplier, addend, shift): of the operands, and of the result.
-    `plan_requantization` proves each of their forms for all values that an operand, or what is made of both,
-    can have.
+    Both operands are scaled to a common scale, combined by the C expression `combine`, and requantised. The
+    constant `scales` has three records (bias, multiplier, addend, shift): one for each operand, and one for
+    the result. `plan_requantization` proves each form for all values of an operand, and for all values of the
+    combined result.
     """
 
     template = "elementwise/add.c.j2"
     fields = declare(
-        Field("scales", "of the operands, and of the result"),
+        Field("scales", "scales of the operands and of the result"),
         *output_range.LIMIT_FIELDS,
         *LOOP_FIELDS,
     )
@@ -96,7 +96,7 @@ class _QuantizedSum(BinaryKernel):
     squares = False
 
     def never_negative(self, layer: LayerContext) -> bool:
-        """A sum of operands that are not."""
+        """Return whether this is a sum of two operands that are never below their zero points."""
         return self.op is Add and all(centred_hull(layer, index)[0] >= 0 for index in (0, 1))
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -119,7 +119,8 @@ class _QuantizedSum(BinaryKernel):
             plan_input(layer, index, parameters.left_shift, multiplier)
             for index, multiplier in ((0, parameters.first), (1, parameters.second))
         )
-        # Each operand is at most half of the range that its left shift gives it.
+        # On the common scale, each operand is at most half of its shifted range. The sum is at most that
+        # range.
         extent = (self.dtype.range[1] - self.dtype.range[0]) << parameters.left_shift
         if self.squares:
             extent *= extent
@@ -147,7 +148,7 @@ class _QuantizedSum(BinaryKernel):
 
 @register
 class AddInt8(_QuantizedSum):
-    """Sums of int8: their requantisation corrects no signs where no operand is below its zero point."""
+    """Sums of int8, whose requantisation needs no sign correction if no operand is below its zero point."""
 
     name = "s8_add__c"
     op = Add
@@ -156,7 +157,7 @@ class AddInt8(_QuantizedSum):
 
 @register
 class SubInt8(_QuantizedSum):
-    """Differences of int8, which may be negative whatever the operands are."""
+    """Differences of int8, which may be negative for all operands."""
 
     name = "s8_sub__c"
     op = Sub
@@ -166,7 +167,7 @@ class SubInt8(_QuantizedSum):
 
 @register
 class AddInt16(_QuantizedSum):
-    """Sums of int16, shifted to the left by 15 bits on their way to the common scale, not by 20."""
+    """Sums of int16, which are shifted left by 15 bits for the common scale, instead of 20."""
 
     name = "s16_add__c"
     op = Add
@@ -175,7 +176,7 @@ class AddInt16(_QuantizedSum):
 
 @register
 class SubInt16(_QuantizedSum):
-    """Differences of int16, with the left shift of sums of int16."""
+    """Differences of int16, with the left shift of `AddInt16`."""
 
     name = "s16_sub__c"
     op = Sub
@@ -185,7 +186,7 @@ class SubInt16(_QuantizedSum):
 
 @register
 class SquaredDifferenceInt8(_QuantizedSum):
-    """Squares of differences of int8 on the common scale; their bounds are those of a difference, squared."""
+    """Squared differences of int8 on the common scale, with the squared bounds of a difference."""
 
     name = "s8_squared_difference__c"
     op = SquaredDifference
@@ -196,7 +197,7 @@ class SquaredDifferenceInt8(_QuantizedSum):
 
 @register
 class SquaredDifferenceInt16(_QuantizedSum):
-    """Squares of differences of int16 on the common scale, with bounds like those of int8."""
+    """Squared differences of int16 on the common scale, with the squared bounds of a difference."""
 
     name = "s16_squared_difference__c"
     op = SquaredDifference

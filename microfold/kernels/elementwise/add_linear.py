@@ -1,4 +1,4 @@
-"""Addition and subtraction of int8 in portable C: two products and a shift, where a linear form is exact."""
+"""Addition and subtraction of int8 in portable C, with two products and a shift if a linear form is exact."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from microfold.ops.elementwise.sub import Sub
 class _LinearSum(BinaryKernel):
     """``output = clamp((first * factor + second * factor + offset) >> shift)``, element by element.
 
-    Two products, an addend and a shift, which are fields of the layer. `find_linear_form` tries them with all
-    65,536 pairs of operands; `refuses_linear_form` tells where it found none that give the reference's
-    results.
+    The two factors, the offset and the shift are fields of the layer. `find_linear_form` checks a candidate
+    against the reference for all 65,536 pairs of operands. `refuses_linear_form` returns the reason if no
+    candidate is exact.
     """
 
     template = "elementwise/add_linear.c.j2"
@@ -47,7 +47,7 @@ class AddLinear(_LinearSum):
 
 @register
 class SubLinear(_LinearSum):
-    """Differences of int8: the linear form's second factor is negative."""
+    """Differences of int8 by one linear form, whose second factor is negative."""
 
     name = "s8_sub__c_linear"
     op = Sub

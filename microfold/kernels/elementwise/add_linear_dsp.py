@@ -1,11 +1,11 @@
-"""Addition and subtraction of int8 with DSP instructions, where a linear form is exact.
+"""Addition and subtraction of int8 with DSP instructions, if a linear form is exact.
 
-Two instructions with a mask make of four elements two pairs of int16, 256 times the elements. SMLAWB and
-SMLAWT add the upper 32 bits of the 48-bit product of a factor and one of a pair,
+Two instructions with a mask convert four elements to two pairs of int16 with 256 times their values. SMLAWB
+and SMLAWT add the upper 32 bits of the 48-bit product of a factor and one element of a pair,
 
     floor(256 * factor * (256 * a) / 2^16) = factor * a
 
-which is exact, if 256 times the factors fit 32 bits.
+which is exact if 256 times the factors fit 32 bits.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from microfold.ops.elementwise.sub import Sub
 class _LinearSumDsp(WordKernel):
     """``output = clamp((first * factor + second * factor + offset) >> shift)``, in groups of eight elements.
 
-    The factors in the layer are 256 times as large, see the module. `find_linear_form` has tried the form
-    with all 65,536 pairs of operands, and `supports` has factors below 2^23, so that SMLAWB and SMLAWT are
-    exact.
+    The factors in the layer are 256 times as large, see the module docstring. `find_linear_form` has checked
+    the form for all 65,536 pairs of operands. `supports` requires factors below 2^23, so that SMLAWB and
+    SMLAWT are exact.
     """
 
     template = "elementwise/add_linear_dsp.c.j2"
@@ -46,7 +46,7 @@ class _LinearSumDsp(WordKernel):
         form = layer_linear_form(layer)
         assert form is not None
         if max(map(abs, form.factors)) >= 1 << 23:
-            return f"its factors must be below {1 << 23} in magnitude; they are {form.factors}"
+            return f"its factors must be below {1 << 23} in magnitude; got {form.factors}"
         return None
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -59,16 +59,14 @@ class _LinearSumDsp(WordKernel):
             assert isinstance(factor, int)
             form[name] = factor << 8
         output = f"(first * first_factor + second * second_factor + offset) >> {shift}"
-        fields = describe(
-            self.fields, first_factor=f"output = {output}, the factors being 256 times as large"
-        )
+        fields = describe(self.fields, first_factor=f"output = {output}, with factors stored times 256")
         spec = ("shift", shift), ("clamp", clamp), ("dual_issue", layer.target.has("dual_issue"))
         return self.call(layer, spec, form | limits, fields)
 
 
 @register
 class AddLinearDsp(_LinearSumDsp):
-    """Sums of int8 by SMLAWB and SMLAWT."""
+    """Sums of int8 with SMLAWB and SMLAWT."""
 
     name = "s8_add__dsp_linear"
     op = Add
@@ -76,7 +74,7 @@ class AddLinearDsp(_LinearSumDsp):
 
 @register
 class SubLinearDsp(_LinearSumDsp):
-    """Differences of int8 by SMLAWB and SMLAWT, with a second factor that is negative."""
+    """Differences of int8 with SMLAWB and SMLAWT; the second factor is negative."""
 
     name = "s8_sub__dsp_linear"
     op = Sub

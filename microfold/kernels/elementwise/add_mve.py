@@ -1,4 +1,4 @@
-"""Addition, subtraction and squared difference kernels for Helium."""
+"""Addition, subtraction and squared difference with Helium."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from microfold.ops.elementwise.sub import Sub
 
 
 class _SumMve(BinaryMve):
-    """Two multiply-accumulates and a shift for four elements at once.
+    """Sums of int8 by two multiply-accumulates and a shift for four elements at once.
 
-    `find_linear_form` has tried factors, offset and shift with all 65,536 pairs of operands; where none give
-    the reference's results, `_ScaledSumMve` takes the reference's steps.
+    `find_linear_form` has checked factors, offset and shift for all 65,536 pairs of operands. If no linear
+    form is exact, `_ScaledSumMve` follows the reference step by step.
     """
 
     template = "elementwise/add_mve.c.j2"
@@ -46,7 +46,7 @@ class _SumMve(BinaryMve):
 
 @register
 class AddMve(_SumMve):
-    """Sums of int8 by one linear form of both operands, four at once."""
+    """Sums of int8 by one linear form of both operands, four elements at once."""
 
     name = "s8_add__mve"
     op = Add
@@ -54,28 +54,29 @@ class AddMve(_SumMve):
 
 @register
 class SubMve(_SumMve):
-    """Differences of int8 by a linear form, four at once; its second factor is negative."""
+    """Differences of int8 by one linear form, four elements at once; its second factor is negative."""
 
     name = "s8_sub__mve"
     op = Sub
 
 
 HALF = "half"
-"""Multiplies by one half: shifts by one bit less."""
+"""Form of a multiplication by one half: a left shift by one bit less."""
 
 
 class _ScaledSumMve(BinaryMve):
-    """The reference's own steps for four elements: both to their common scale, then the result.
+    """Sums, differences and squared differences by the reference's steps, for four elements at once.
 
-    `scales` are three records (bias, multiplier, shift): of the operands, and of the result. VQRDMULH and
-    VRSHL are the reference's two roundings, see `packing.mve`; `lane_form` tells where the second one needs a
-    sign. An operand whose multiplier is one half is shifted instead, which `_forms` allows where no bit is
+    Both operands are scaled to their common scale, combined, and requantised. The constant `scales` has three
+    records (bias, multiplier, shift): one for each operand, and one for the result. VQRDMULH and VRSHL are
+    the reference's two roundings, see `packing.mve`; `lane_form` decides whether the second one needs a sign
+    correction. An operand with a multiplier of one half is shifted instead if `_forms` finds that no bit is
     lost.
     """
 
     template = "elementwise/add_mve_scaled.c.j2"
     fields = declare(
-        Field("scales", "of the operands, and of the result"),
+        Field("scales", "scales of the operands and of the result"),
         "output_zero_point",
         *output_range.LIMIT_FIELDS,
         *LOOP_FIELDS,
@@ -100,11 +101,11 @@ class _ScaledSumMve(BinaryMve):
         return [-v.type.quant.zero_point for v in layer.node.operands[:2] if v.type.quant is not None]
 
     def _forms(self, layer: LayerContext) -> list[MveForm | str]:
-        """Of the operands and the result: how they are multiplied, or why they cannot be."""
+        """Return the forms of multiplication of both operands and the result, or why one has none."""
         parameters = quantized_parameters(layer)
         forms: list[MveForm | str] = []
         for index, multiplier in enumerate((parameters.first, parameters.second)):
-            # The larger scale is half of the common one, and no bit is lost.
+            # The larger scale is half of the common scale, and no bit is lost.
             reach = max(map(abs, centred_hull(layer, index))) << parameters.left_shift
             halved = multiplier == (1 << 30, 0) and parameters.left_shift > 0 and reach < 1 << 31
             forms.append(HALF if halved else lane_form(multiplier, False))
@@ -136,13 +137,13 @@ class _ScaledSumMve(BinaryMve):
 
 
 def _define(operator: type[Add | Sub | SquaredDifference], combine: str) -> None:
-    """Registers the kernels of int8, which may have shorter ones, and of int16."""
+    """Register the int8 kernels, named ``_scaled`` if linear forms also exist, and the int16 kernels."""
     for dtype, name in (
         (DType.INT8, f"s8_{operator.name}__mve" + "_scaled" * (operator is not SquaredDifference)),
         (DType.INT16, f"s16_{operator.name}__mve"),
     ):
         attributes = {
-            "__doc__": f"{operator.__name__} of {dtype.value}, by the reference's steps, four at once.",
+            "__doc__": f"{operator.__name__} of {dtype.value} by the reference's steps, in vectors of four.",
             "name": name,
             "op": operator,
             "dtype": dtype,

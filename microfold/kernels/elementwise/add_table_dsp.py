@@ -19,17 +19,17 @@ from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.sub import Sub
 from microfold.support.frozen import frozen
 
-# The result is (table[a] + b * factor) >> SHIFT; results before saturation reach 2^(31 - SHIFT).
+# The result is (table[a] + b * factor) >> SHIFT. Before saturation, its magnitude may reach 2^(31 - SHIFT).
 SHIFTS = (22, 20, 18)
-_FAR = np.int64(1) << 40  # further than any sum
+_FAR = np.int64(1) << 40  # larger than any sum
 
 
 @frozen(eq=False)
 class Split:
-    """``op(a, b) == clamp((table[a + 128] + b * factor) >> shift)`` for all a and b.
+    """Constants with ``op(a, b) == clamp((table[a + 128] + b * factor) >> shift)`` for all a and b.
 
     Attributes:
-        swapped: a is the second operand.
+        swapped: whether a is the second operand.
     """
 
     table: Array
@@ -40,11 +40,11 @@ class Split:
 
 @lru_cache(maxsize=256)
 def find_split(op: Add | Sub, first: TensorType, second: TensorType, limits: tuple[int, int]) -> Split | None:
-    """Constants that give the reference's result for all 65,536 pairs of operands; None if none were found.
+    """Find constants that reproduce the reference for all 65,536 pairs of operands; None if none are found.
 
     Args:
-        first, second: int8 types; their shapes do not matter.
-        limits: the result's bounds after clamping.
+        first, second: int8 types of any shape.
+        limits: smallest and largest result after clamping.
     """
     exact = all_results(op, first, second, limits)
     assert op.out.quant is not None
@@ -62,12 +62,13 @@ def find_split(op: Add | Sub, first: TensorType, second: TensorType, limits: tup
 
 
 def _fit(exact: Array, slope: float, shift: int, limits: tuple[int, int]) -> tuple[Array, int] | None:
-    """Table and factor for results [a, b] that change by about `slope` with b."""
+    """Return table and factor for results [a, b] that change by about `slope` with b; None if none fit."""
     unit = 1 << shift
-    # The nearest factors; then slightly larger ones, since halves of either sign are rounded away from zero.
+    # The nearest factors come first, then slightly larger ones, because the reference rounds halves away from
+    # zero.
     ideal = round(slope * unit)
     outward = [ideal + (1 if slope > 0 else -1) * (abs(ideal) >> k) for k in range(10, 17)]
-    # The operands `a` that stood in the way of other factors mostly stand in the way of the next ones, too.
+    # Rows `a` that excluded other factors. They mostly exclude the next factors also.
     obstacles: list[int] = []
     for factor in dict.fromkeys([ideal, *(ideal + d for n in range(1, 9) for d in (n, -n)), *outward]):
         low, high = _entries(exact[obstacles], factor, unit, limits)
@@ -85,9 +86,10 @@ def _fit(exact: Array, slope: float, shift: int, limits: tuple[int, int]) -> tup
 
 
 def _entries(exact: Array, factor: int, unit: int, limits: tuple[int, int]) -> tuple[Array, Array]:
-    """Return the least and the largest table entry for each row of results [a, b]; least > largest: none.
+    """Return the smallest and largest table entry for each row of results [a, b]; smallest > largest: none.
 
-    ``entry + b * factor`` must lie in ``[exact * unit, (exact + 1) * unit)``, or beyond if that is clamped.
+    ``entry + b * factor`` must be in ``[exact * unit, (exact + 1) * unit)``, or beyond if the result is
+    clamped.
     """
     products = np.arange(-128, 128, dtype=np.int64) * factor
     low = np.where(exact == limits[0], -_FAR, exact * unit - products).max(axis=1)
@@ -96,19 +98,19 @@ def _entries(exact: Array, factor: int, unit: int, limits: tuple[int, int]) -> t
 
 
 class _SumDsp(BinaryKernel):
-    """``(table[a] + b * factor) >> shift``, saturated: a load, a product that adds and a shift an element.
+    """``(table[a] + b * factor) >> shift``, saturated: a load, a multiply-accumulate and a shift per element.
 
-    Four elements at a time, each read before it is written. `table` has int32 results for one operand from
-    -128 to 127, with rounding and zero point in them. `find_split` has tried table and factor with all 65,536
-    pairs of operands and the reference's results.
+    Each iteration reads four elements before it writes them. The constant `table` has an int32 result for
+    each value of one operand from -128 to 127, which includes rounding and zero point. `find_split` has
+    checked table and factor against the reference for all 65,536 pairs of operands.
     """
 
     features = frozenset({"dsp"})
     trades = frozenset({Trade.TABLE})
     dtype = DType.INT8
     fields = declare(
-        Field("table", "of the operand a, from -128"),
-        Field("factor", "of the operand b"),
+        Field("table", "entries for the operand a, from -128 on"),
+        Field("factor", "factor of the operand b"),
         "length",
         *output_range.LIMIT_FIELDS,
     )
@@ -120,7 +122,7 @@ class _SumDsp(BinaryKernel):
         first, second = layer.node.operands[:2]
         if first.type.shape != second.type.shape:
             return "it does not broadcast"
-        return None if self._split(layer) is not None else "no table gives the reference's results"
+        return None if self._split(layer) is not None else "no table reproduces the reference's results"
 
     def terms(self, layer: LayerContext) -> Terms:
         size, (clamp, _) = layer.node.outputs[0].type.size, output_range.clamping(layer.node)
@@ -152,7 +154,7 @@ class _SumDsp(BinaryKernel):
 
 @register
 class AddDsp(_SumDsp):
-    """Sums of int8: the operand with the table is the one for which `find_split` finds an exact factor."""
+    """Sums of int8; `find_split` chooses the operand for the table so that an exact factor exists."""
 
     name = "s8_add__dsp_table"
     op = Add
@@ -160,7 +162,7 @@ class AddDsp(_SumDsp):
 
 @register
 class SubDsp(_SumDsp):
-    """Differences of int8: the factor of the second operand, or the table's slope, is negative."""
+    """Differences of int8; the factor of the second operand, or the slope of its table, is negative."""
 
     name = "s8_sub__dsp_table"
     op = Sub

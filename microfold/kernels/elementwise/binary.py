@@ -1,4 +1,4 @@
-"""Elementwise kernels that need no tables: products, extrema, arithmetic of floats and plain integers."""
+"""Elementwise kernels without tables: products, extrema, and arithmetic of floats and plain integers."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ C_TYPES = {
 class QuantizedMul(BinaryKernel):
     """Products of centred elements, requantised by one multiplier.
 
-    `scale` is one record: (bias, multiplier, addend, shift). The products lie between those of the operands'
-    extremes, and `plan_short` takes the shortest form that is exact for all of these.
+    The constant `scale` is one record: (bias, multiplier, addend, shift). The extremes of the operands bound
+    the products, and `plan_short` chooses the shortest form that is exact within these bounds.
     """
 
     template = "elementwise/mul.c.j2"
@@ -59,7 +59,7 @@ class QuantizedMul(BinaryKernel):
     )
 
     def plan(self, layer: LayerContext) -> tuple[str, Array]:
-        """The form of the requantisation, and its record."""
+        """Return the form of the requantisation, and its record."""
         first, second = (v.type.quant for v in layer.node.operands[:2])
         out = layer.node.outputs[0].type.quant
         assert first is not None and second is not None and out is not None and isinstance(layer.node.op, Mul)
@@ -86,7 +86,7 @@ class QuantizedMul(BinaryKernel):
 
 @register
 class MulInt8(QuantizedMul):
-    """Products of int8; on cores with no product of 64 bits, by the form of `plan_narrow` if there is one."""
+    """Products of int8; cores without 64-bit products use the form of `plan_narrow` if it is exact."""
 
     name = "s8_mul__c"
     op = Mul
@@ -95,7 +95,7 @@ class MulInt8(QuantizedMul):
 
 @register
 class MulInt16(QuantizedMul):
-    """Products of int16, of up to 32 bits before they are requantised."""
+    """Products of int16, of up to 32 bits before requantisation."""
 
     name = "s16_mul__c"
     op = Mul
@@ -103,14 +103,15 @@ class MulInt16(QuantizedMul):
 
 
 class _QuantizedDiv(BinaryKernel):
-    """Quotients of centred elements by the reference's steps, one after the other.
+    """Quotients of centred elements, by the reference's steps for each element.
 
-    A reciprocal of the divisor takes three steps of Newton's method. No constants but the multiplier.
+    The reciprocal of the divisor needs three iterations of Newton's method. The only constant is the
+    multiplier.
     """
 
     template = "elementwise/quantized_div.c.j2"
     fields = declare(
-        Field("multiplier", "of quotients to steps of the output"),
+        Field("multiplier", "scale from quotients to units of the output"),
         "shift",
         "first_zero_point",
         "second_zero_point",
@@ -120,7 +121,7 @@ class _QuantizedDiv(BinaryKernel):
     )
 
     def cost(self, layer: LayerContext) -> float:
-        # A function is called for each quotient; counted on Cortex-M4 and Cortex-M0+.
+        # Each quotient calls a function. Counted on Cortex-M4 and Cortex-M0+.
         per_quotient = 660.0 if layer.target.has("thumb1") else 150.0
         return 50 + per_quotient * layer.node.outputs[0].type.size
 
@@ -171,11 +172,11 @@ class QuantizedDivInt16(_QuantizedDiv):
 class _Arithmetic(BinaryKernel):
     """One C expression of the two elements, element by element.
 
-    No constants. Sums, differences and products of integers are those of unsigned ones, which wrap round as
-    the reference's do. Floats may be clamped behind the expression.
+    The kernel has no constants. Sums, differences and products of integers are computed as unsigned, so that
+    they wrap around like the reference's. Floats may be clamped after the expression.
 
     Class attributes:
-        expression: in C, of the elements a and b.
+        expression: C expression of the elements a and b.
     """
 
     template = "elementwise/arithmetic.c.j2"
@@ -188,9 +189,9 @@ class _Arithmetic(BinaryKernel):
     def supports(self, layer: LayerContext) -> str | None:
         quantized = any(v.type.quant is not None for v in layer.node.operands[:2])
         if quantized and not self.op.any_zero_point:
-            return "it computes with plain numbers; these are quantised"
+            return "it needs operands without quantisation; they are quantised"
         if layer.node.epilogue and not self.dtype.is_float:
-            return "it fuses nothing"
+            return "it does not support an epilogue"
         return super().supports(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -205,7 +206,7 @@ class _Arithmetic(BinaryKernel):
 
 
 _ORDERED = (DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.INT64)
-# Plain integers wrap around, which C leaves undefined for signed ones.
+# Plain integers wrap around. C leaves that undefined for signed types, so the expressions are unsigned.
 _EXPRESSIONS: tuple[tuple[type[Op], tuple[DType, ...], str], ...] = (
     *(
         (operator, (DType.FLOAT32,), float_expressions.ARITHMETIC[operator.name])
@@ -234,7 +235,7 @@ _EXPRESSIONS: tuple[tuple[type[Op], tuple[DType, ...], str], ...] = (
         for dtype, text in texts.items()
     ),
 )
-# Kernels whose parts take about as much, by those that have no figures of their own.
+# By the name of a kernel without measured cost terms, the kernel with about the same costs.
 _LIKE = {
     **{f"s64_{name}__c": f"s32_{name}__c" for name in ("add", "sub", "mul")},
     "s32_squared_difference__c": "s32_mul__c",
@@ -261,13 +262,13 @@ for _operator, _dtypes, _expression in _EXPRESSIONS:
 
 
 class UnaryKernel(Kernel):
-    """Base of elementwise kernels of one operand; in place where elements keep their size."""
+    """Base class of elementwise kernels of one operand, which run in place if elements keep their size."""
 
     def supports(self, layer: LayerContext) -> str | None:
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         for t in (x, out):
             if t.dtype not in C_TYPES:
-                return f"it does not know {t.dtype.value}"
+                return f"it does not support {t.dtype.value}"
         return output_range.unsupported_epilogue(layer.node)
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -281,23 +282,23 @@ class UnaryKernel(Kernel):
 
 
 def clip_fields(dtype: DType) -> Fields:
-    """Those of a clip by itself, whose bounds have the type of the elements."""
+    """Return the fields of a separate clip, whose bounds have the type of the elements."""
     element = C_TYPES[dtype]
     return declare("length", Field("output_minimum", c_type=element), Field("output_maximum", c_type=element))
 
 
 @register
 class ClipPortable(UnaryKernel):
-    """Clamps, one element after the other: a clip that was not fused.
+    """Clip that was not fused, one element after the other.
 
-    No constants but the bounds, in steps of quantised elements by the operator's own `bounds`.
+    The only constants are the bounds; for quantised elements they come from the operator's `bounds`.
     """
 
     name = "clip__c"
     op = Clip
 
     def supports(self, layer: LayerContext) -> str | None:
-        return "it fuses nothing" if layer.node.epilogue else super().supports(layer)
+        return "it does not support an epilogue" if layer.node.epilogue else super().supports(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x = layer.node.operands[0].type
@@ -318,16 +319,20 @@ class ClipPortable(UnaryKernel):
 QUANTIZE_FIELDS = declare(
     "zero_point",
     "half_scale",
-    Field("minimum", "in halves of a step from the zero point"),
+    Field("minimum", "distance from the zero point, in half quantisation steps"),
     "maximum",
 )
 
 
 def quantization(out: TensorType, bounds: tuple[int, int] | None = None) -> dict[str, Parameter]:
-    """Those of a step that quantises floats; `bounds` of the result, if not those of its type.
+    """Return the parameters of a step that quantises floats.
 
-    What is divided by half of the scale, cut to an integer and halved is rounded to the nearest, halves away
-    from zero: twice a quotient is exact in float, and so are its bounds before the zero point is added.
+    The code divides by half of the scale, truncates to an integer, and halves it with rounding; halves are
+    rounded away from zero. Twice a quotient is exact in float, and so are its bounds before the zero point is
+    added.
+
+    Args:
+        bounds: smallest and largest result; default: the range of its type.
     """
     assert out.quant is not None
     low, high = bounds if bounds is not None else out.dtype.range
@@ -342,7 +347,7 @@ def quantization(out: TensorType, bounds: tuple[int, int] | None = None) -> dict
 
 @register
 class QuantizePortable(UnaryKernel):
-    """Quotients by half of the scale, see `quantization`; what is not a number is 0 steps."""
+    """Quantisation of float32 with quotients by half of the scale, see `quantization`; NaN counts as 0."""
 
     name = "f32_quantize__c"
     op = Quantize
@@ -368,7 +373,7 @@ class QuantizePortable(UnaryKernel):
 
 @register
 class DequantizePortable(UnaryKernel):
-    """``(x - zero_point) * scale``, for types whose differences are exact in float."""
+    """``(x - zero_point) * scale``, for types with differences that are exact in float32."""
 
     name = "dequantize__c"
     op = Dequantize
@@ -384,7 +389,7 @@ class DequantizePortable(UnaryKernel):
         if x.quant is not None and x.quant.axis is not None:
             return "it needs one scale per tensor"
         if x.dtype not in (DType.INT8, DType.UINT8, DType.INT16):
-            return f"it does not compute {x.dtype.value}, whose differences are not exact in float"
+            return f"it does not support {x.dtype.value}, because differences are not exact in float32"
         return super().supports(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -405,7 +410,7 @@ class DequantizePortable(UnaryKernel):
 
 @register
 class CastPortable(UnaryKernel):
-    """C's conversion of each element; floats saturate at integers' bounds, what is not a number is 0."""
+    """C's conversion of each element; floats saturate at the limits of integer types, and NaN becomes 0."""
 
     name = "cast__c"
     op = Cast
@@ -414,7 +419,7 @@ class CastPortable(UnaryKernel):
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        return "it fuses nothing" if layer.node.epilogue else super().supports(layer)
+        return "it does not support an epilogue" if layer.node.epilogue else super().supports(layer)
 
     def terms(self, layer: LayerContext) -> Terms:
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type

@@ -19,10 +19,10 @@ from microfold.ops.elementwise.mul import Mul
 
 
 class WordKernel(BinaryKernel):
-    """Base of kernels of int8 that compute a group of elements at once, and the rest one by one.
+    """Base class of int8 kernels that compute a group of elements at once, and the remaining ones one by one.
 
     Class attributes:
-        group: elements of a group.
+        group: elements per group.
     """
 
     features = frozenset({"dsp"})
@@ -48,10 +48,10 @@ class WordKernel(BinaryKernel):
 
 @register
 class MulInt8Dsp(QuantizedMul, WordKernel):
-    """Four products at a time: SXTAB16 widens and centres two bytes of a word in one instruction.
+    """Products of int8, four at a time: SXTAB16 widens and centres two bytes of a word in one instruction.
 
-    The halves are multiplied and requantised one by one. `QuantizedMul.plan` proves the form that
-    requantises; short ones take four times the product.
+    The halfwords are multiplied and requantised one by one. `QuantizedMul.plan` proves the form of the
+    requantisation. Short forms use four times the product.
     """
 
     name = "s8_mul__dsp"
@@ -68,9 +68,10 @@ class MulInt8Dsp(QuantizedMul, WordKernel):
 
 
 class _Extremum(WordKernel):
-    """Four bytes at a time: SSUB8 compares the bytes of two words, SEL takes the larger or the others.
+    """Extrema of four bytes at a time: SSUB8 compares the bytes of two words, SEL selects from them.
 
-    No constants, and no rounding: the operands have one scale, and the result is one of them.
+    The kernel has no constants and does not round: the operands have the same scale, and each result is one
+    of them.
     """
 
     template = "elementwise/extremum_dsp.c.j2"
@@ -80,7 +81,7 @@ class _Extremum(WordKernel):
     code = 100
 
     def supports(self, layer: LayerContext) -> str | None:
-        return "it fuses nothing" if layer.node.epilogue else super().supports(layer)
+        return "it does not support an epilogue" if layer.node.epilogue else super().supports(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         return self.call(layer, (("largest", self.op is Maximum),), {})
@@ -88,7 +89,7 @@ class _Extremum(WordKernel):
 
 @register
 class MaximumDsp(_Extremum):
-    """The larger one of each two bytes."""
+    """Larger byte of each pair of int8 elements."""
 
     name = "s8_maximum__dsp"
     op = Maximum
@@ -96,7 +97,7 @@ class MaximumDsp(_Extremum):
 
 @register
 class MinimumDsp(_Extremum):
-    """The smaller one of each two bytes."""
+    """Smaller byte of each pair of int8 elements."""
 
     name = "s8_minimum__dsp"
     op = Minimum

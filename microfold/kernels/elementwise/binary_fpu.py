@@ -22,15 +22,15 @@ from microfold.ops.elementwise.sub import Sub
 
 
 class _ArithmeticFpu(BinaryKernel):
-    """Four elements between a VLDM and a VSTM, by one instruction for each; the last ones one by one.
+    """Arithmetic of four elements between a VLDM and a VSTM, one instruction each; the tail one by one.
 
-    Limits from 0 on are applied to the bits, whose order is that of floats that are not negative: without
-    branches, in integer registers. `supports` has no other limits. Each instruction rounds once, as the
-    operation in C does.
+    Limits of 0 and above are applied in integer registers, without branches: the bits of non-negative floats
+    have the order of their values. `supports` rejects all other limits. Each instruction rounds once, like
+    the operation in C.
 
     Class attributes:
-        operator: the instruction, but for ``squared_difference``.
-        expression: the same in C, of the elements a and b.
+        operator: name of the instruction, or ``squared_difference``.
+        expression: the operation as a C expression of the elements a and b.
     """
 
     template = "elementwise/arithmetic_fpu.c.j2"
@@ -47,16 +47,16 @@ class _ArithmeticFpu(BinaryKernel):
     def supports(self, layer: LayerContext) -> str | None:
         clamp_kind = float_clamping(layer)[0]
         if clamp_kind == "general":
-            return "it clamps to 0 and above"
+            return "it supports only limits of 0 and above"
         if clamp_kind != "none" and self.op is Div:
-            return "it clamps bits, and 0 / 0 is not a number"
+            return "it clamps the bits of floats, but 0 / 0 is NaN"
         return super().supports(layer)
 
     def terms(self, layer: LayerContext) -> Terms:
         *outer, (length, *_) = self.loops(layer)
         size, clamp_kind = layer.node.outputs[0].type.size, float_clamping(layer)[0]
         runs = size // length
-        # The last ones come one by one.
+        # The last 0 to 3 elements of a run are computed one by one.
         each = Terms(call=1, run=runs if outer else 0, element=size, rest=runs * (length % 4))
         return each if clamp_kind == "none" else each + Terms({clamp_kind: size})
 

@@ -1,4 +1,4 @@
-"""Extrema of int8, int16 and float32, and arithmetic of float32, for Helium, with broadcasting."""
+"""Extrema of int8, int16 and float32, and arithmetic of float32, with Helium and with broadcasting."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from microfold.ops.elementwise.sub import Sub
 
 
 class _Arithmetic(BinaryMve):
-    """One C expression of the two vectors: as many elements at once as have 16 bytes, the rest predicated.
+    """One C expression of two vectors of 16 bytes; the remaining elements are predicated.
 
-    No constants. Clips are fused with floats alone.
+    The kernel has no constants. Clips are fused for floats only.
 
     Class attributes:
-        expression: in C with intrinsics, of the vectors a and b.
+        expression: C expression with intrinsics, of the vectors a and b.
     """
 
     template = "elementwise/arithmetic_mve.c.j2"
@@ -40,7 +40,7 @@ class _Arithmetic(BinaryMve):
 
     def supports(self, layer: LayerContext) -> str | None:
         if layer.node.epilogue and not self.dtype.is_float:
-            return "it fuses nothing"
+            return "it does not support an epilogue"
         return super().supports(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:

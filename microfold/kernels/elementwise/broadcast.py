@@ -1,4 +1,4 @@
-"""Elementwise kernels of two operands: how broadcasting becomes a nest of loops."""
+"""Elementwise kernels of two operands: conversion of broadcasting to a loop nest."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 
-# Loops around the innermost one that templates have: as many as images need, and as many as six axes need.
+# Numbers of loops around the innermost one that the templates have: enough for images, and for six axes.
 OUTER_LOOPS = 3
 DEEP_OUTER_LOOPS = 5
 
 
 def merge_axes(sizes: Sequence[int], *strides: Sequence[int]) -> list[tuple[int, ...]]:
-    """The fewest loops that traverse `sizes` with each operand's strides, outermost first.
+    """Return the shortest loop nest that traverses `sizes` with each operand's strides, outermost loop first.
 
     Returns:
         Rows (size, stride, stride, …); at least one.
@@ -31,7 +31,7 @@ def merge_axes(sizes: Sequence[int], *strides: Sequence[int]) -> list[tuple[int,
     for row in zip(sizes, *strides, strict=True):
         if row[0] == 1:
             continue
-        # The outer loop's steps are whole runs of this one: both are one longer loop.
+        # Merge two loops if the outer step equals the extent of the inner loop, for all operands.
         if loops and all(
             outer == row[0] * inner for outer, inner in zip(loops[-1][1:], row[1:], strict=True)
         ):
@@ -42,33 +42,33 @@ def merge_axes(sizes: Sequence[int], *strides: Sequence[int]) -> list[tuple[int,
 
 
 def contiguous_strides(shape: Shape) -> list[int]:
-    """Elements from one index to the next along each axis."""
+    """Return the elements from one index to the next along each axis of a contiguous tensor."""
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 def broadcast_strides(shape: Shape, out: Shape) -> list[int]:
-    """Strides of an operand of `shape` along the axes of `out`: 0 where it is repeated."""
+    """Return the strides of an operand of `shape` along the axes of `out`, with 0 along broadcast axes."""
     aligned = (1,) * (len(out) - len(shape)) + tuple(shape)
     return [0 if n == 1 else stride for n, stride in zip(aligned, contiguous_strides(aligned), strict=True)]
 
 
 def loop_records(loops: Sequence[tuple[int, ...]], count: int) -> Array:
-    """Loops as an int32 array of `count` records, trivial ones in front."""
+    """Return loops as an int32 array of `count` records, preceded by loops of size 1."""
     width = len(loops[0]) if loops else 3
     trivial = [(1, *(0,) * (width - 1))] * (count - len(loops))
     return np.array([*trivial, *loops], np.int32)
 
 
-# Those that `BinaryKernel.call` adds.
-LOOP_FIELDS = declare(Field("length", "of the innermost loop"), Field("loops", "the three around it"))
+# Fields that `BinaryKernel.call` adds.
+LOOP_FIELDS = declare(Field("length", "size of the innermost loop"), Field("loops", "the 3 outer loops"))
 
 
 class BinaryKernel(Kernel):
-    """Base of elementwise kernels of two operands of one element type; either may be constant.
+    """Base class of elementwise kernels of two operands of one element type; either may be constant.
 
     Class attributes:
-        template: of the function; it renders the loops with ``elementwise/binary.j2``.
-        dtype: of operands and result.
+        template: path of the C template, which renders the loops with ``elementwise/binary.j2``.
+        dtype: element type of operands and result.
     """
 
     template: ClassVar[str]
@@ -80,13 +80,13 @@ class BinaryKernel(Kernel):
         if first.dtype is not self.dtype:
             return f"it needs {self.dtype.value} operands; they are {first.dtype.value}"
         if len(self.loops(layer)) > DEEP_OUTER_LOOPS + 1:
-            return "its operands broadcast along too many axes in turn"
+            return "its operands broadcast along too many alternating axes"
         return output_range.unsupported_epilogue(layer.node)
 
     def terms(self, layer: LayerContext) -> Terms:
         size = layer.node.outputs[0].type.size
         *outer, (length, *steps) = self.loops(layer)
-        # An operand that stays the same is neither read nor widened.
+        # An operand with step 0 is neither read nor widened in the loop.
         read = size * sum(step != 0 for step in steps)
         clamp = bool(layer.node.epilogue) and output_range.clamping(layer.node)[0]
         runs = size // length if outer else 0
@@ -100,12 +100,13 @@ class BinaryKernel(Kernel):
         return (0, 1)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
-        # Element by element in order: in place if the operand has an element for each of the result's.
+        # Elements are processed in order, so an operand with as many elements as the result can share its
+        # memory.
         operand, out = layer.node.operands[index].type, layer.node.outputs[0].type
         return 0 if operand.size == out.size and operand.dtype.itemsize == out.dtype.itemsize else None
 
     def loops(self, layer: LayerContext) -> list[tuple[int, ...]]:
-        """(size, first's step, second's step) of the loops, outermost first; steps in elements."""
+        """Return (size, first's step, second's step) of the loops, outermost first; steps in elements."""
         out = layer.node.outputs[0].type.shape
         return merge_axes(out, *(broadcast_strides(v.type.shape, out) for v in layer.node.operands[:2]))
 
@@ -116,16 +117,16 @@ class BinaryKernel(Kernel):
         parameters: Mapping[str, Parameter],
         fields: Fields = (),
     ) -> KernelCall:
-        """The call with the loops' fields and choices added.
+        """Return the call, with the fields and choices of the loops added.
 
         Args:
-            fields: if not those of the kernel.
+            fields: fields that replace the kernel's own.
         """
         *outer, inner = self.loops(layer)
         fields = fields or self.fields
         deep = len(outer) > OUTER_LOOPS
         if deep:
-            fields = describe(fields, loops="the five around it")
+            fields = describe(fields, loops="the 5 outer loops")
         nested = DEEP_OUTER_LOOPS if deep else bool(outer)
         spec = (*spec, ("nested", nested), ("first_step", inner[1]), ("second_step", inner[2]))
         traversal: dict[str, Parameter] = {"length": inner[0]}

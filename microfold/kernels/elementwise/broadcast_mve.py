@@ -1,4 +1,4 @@
-"""Elementwise kernels of two operands for Helium, with broadcasting."""
+"""Elementwise kernels of two operands with Helium, with broadcasting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from microfold.kernels.requantize import output_range
 
 
 def run_terms(loops: Sequence[tuple[int, ...]], size: int, lanes: int) -> Terms:
-    """Of the runs of the innermost loop; an operand that stays the same is not loaded again."""
+    """Count the code parts of the runs of the innermost loop; an operand with step 0 is loaded only once."""
     length, *steps = loops[-1]
     runs = size // length
     read = runs * -(-length // lanes) * sum(step != 0 for step in steps)
@@ -26,10 +26,10 @@ def run_terms(loops: Sequence[tuple[int, ...]], size: int, lanes: int) -> Terms:
 
 
 class BinaryMve(BinaryKernel):
-    """Base; templates render their loops with ``elementwise/binary_mve.j2``.
+    """Base class of Helium kernels of two operands; ``elementwise/binary_mve.j2`` renders their loops.
 
     Class attributes:
-        lanes: elements computed together.
+        lanes: elements per vector.
     """
 
     features = frozenset({"mve"})
@@ -49,7 +49,7 @@ class BinaryMve(BinaryKernel):
         spec: tuple[tuple[str, SpecValue], ...],
         parameters: Mapping[str, Parameter],
     ) -> KernelCall:
-        """The call with the choices and fields of the loops, of their rest, and of the clamp added."""
+        """Return the call, with choices and fields of the loops, of their tail, and of the clamp added."""
         clamp, limits = output_range.clamping(layer.node)
         tail = self.loops(layer)[-1][0] % self.lanes != 0
         spec = (*spec, ("type", C_TYPES[self.dtype]), ("tail", tail), ("clamp", clamp))
@@ -57,7 +57,7 @@ class BinaryMve(BinaryKernel):
 
 
 def lane_form(multiplier: Multiplier, never_negative: bool) -> MveForm | str:
-    """How lanes are multiplied in two rounding steps, or why they cannot be."""
+    """Return the form in which lanes are multiplied in two rounding steps, or why none is exact."""
     if multiplier.shift > 0:
-        return "it multiplies by less than 1"
+        return "it supports only multipliers below 1"
     return MveForm.RELU if never_negative or multiplier.shift == 0 else MveForm.PLAIN

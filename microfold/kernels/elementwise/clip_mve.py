@@ -1,4 +1,4 @@
-"""Clips for Helium: whole vectors."""
+"""Clips with Helium, in whole vectors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from microfold.kernels.layer import LayerContext
 
 
 class _ClipMve(ClipPortable):
-    """Whole vectors of 16 bytes between the clip's bounds, by two instructions; the rest by predication."""
+    """Clip of whole vectors of 16 bytes by two instructions; the remaining elements are predicated."""
 
     dtype: ClassVar[DType]
     features: ClassVar[frozenset[str]] = frozenset({"mve"})
@@ -24,7 +24,7 @@ class _ClipMve(ClipPortable):
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
         if x.dtype is not self.dtype:
-            return f"it needs {self.dtype.value}; the input is {x.dtype.value}"
+            return f"it needs {self.dtype.value}; got {x.dtype.value}"
         return super().supports(layer)
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -42,7 +42,7 @@ class _ClipMve(ClipPortable):
 
 @register
 class ClipInt8Mve(_ClipMve):
-    """Sixteen elements at once, by VMAX and VMIN."""
+    """Clip of sixteen int8 elements at once, with VMAX and VMIN."""
 
     name = "s8_clip__mve"
     dtype = DType.INT8
@@ -50,7 +50,7 @@ class ClipInt8Mve(_ClipMve):
 
 @register
 class ClipInt16Mve(_ClipMve):
-    """Eight elements at once, by VMAX and VMIN."""
+    """Clip of eight int16 elements at once, with VMAX and VMIN."""
 
     name = "s16_clip__mve"
     dtype = DType.INT16
@@ -58,7 +58,7 @@ class ClipInt16Mve(_ClipMve):
 
 @register
 class ClipFloatMve(_ClipMve):
-    """Four elements at once, by VMAXNM and VMINNM."""
+    """Clip of four float32 elements at once, with VMAXNM and VMINNM."""
 
     name = "f32_clip__mve"
     dtype = DType.FLOAT32

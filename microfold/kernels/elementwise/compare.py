@@ -38,7 +38,7 @@ _RELATIONS = {
 
 
 class _Compare(BinaryKernel):
-    """``a < b`` and the like, element by element, as they are; the relation is in the code."""
+    """``a < b`` and other relations, element by element, without scaling; the code contains the relation."""
 
     template = "elementwise/compare.c.j2"
     fields = declare(*LOOP_FIELDS)
@@ -46,8 +46,8 @@ class _Compare(BinaryKernel):
     def supports(self, layer: LayerContext) -> str | None:
         assert isinstance(layer.node.op, Compare)
         if layer.node.op.relation not in _RELATIONS:
-            return f"it does not know the relation {layer.node.op.relation}"
-        return "it fuses nothing" if layer.node.epilogue else super().supports(layer)
+            return f"it does not support the relation {layer.node.op.relation}"
+        return "it does not support an epilogue" if layer.node.epilogue else super().supports(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         return self.compare(layer, _RELATIONS[_operator(layer).relation], "as they are", {})
@@ -70,7 +70,7 @@ def _operator(layer: LayerContext) -> Compare:
 
 
 def _scaled(layer: LayerContext) -> tuple[Array, Array]:
-    """What the reference makes of each int8 number of either operand, from -128 on."""
+    """Return the reference's scaled value of each int8 number from -128 on, for both operands."""
     every = np.arange(-128, 128).astype(np.int8)
     first, second = (
         _operator(layer).scaled(Tensor(TensorType(DType.INT8, every.shape, value.type.quant), every))
@@ -81,16 +81,16 @@ def _scaled(layer: LayerContext) -> tuple[Array, Array]:
 
 @register
 class CompareInt8(_Compare):
-    """int8 elements, brought to a common scale first.
+    """Comparison of int8 elements that are first brought to a common scale.
 
-    `scales` are two records (minus the zero point, multiplier, 0, shift), and the multiplication in two
-    roundings is the reference's.
+    The constant `scales` has two records (negated zero point, multiplier, 0, shift). The multiplication with
+    two roundings is the reference's.
     """
 
     name = "s8_compare__c"
     op = Compare
     dtype = DType.INT8
-    fields = declare(Field("scales", "of both operands; bias: zero point with the other sign"), *LOOP_FIELDS)
+    fields = declare(Field("scales", "scales of both operands; bias: negated zero point"), *LOOP_FIELDS)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         op, records = _operator(layer), list[tuple[int, ...]]()
@@ -104,7 +104,10 @@ class CompareInt8(_Compare):
 
 @register
 class CompareInt8Alike(_Compare):
-    """int8 elements that are quantised alike, as they are: larger numbers stay larger at the common scale."""
+    """Comparison of int8 elements with equal quantisation, without scaling.
+
+    This is exact if the scaling to the common scale is strictly increasing.
+    """
 
     name = "s8_compare__c_alike"
     op = Compare
@@ -115,32 +118,32 @@ class CompareInt8Alike(_Compare):
             return reason
         first, second = (value.type.quant for value in layer.node.operands[:2])
         if first != second:
-            return f"its operands must be quantised alike; they are {first} and {second}"
-        return (
-            None if _increases(_scaled(layer)[0]) else "numbers of its operands are equal at the common scale"
-        )
+            return f"its operands must have equal quantisation; got {first} and {second}"
+        return None if _increases(_scaled(layer)[0]) else "different numbers are equal on the common scale"
 
 
 @register
 class CompareInt8Table(_Compare):
-    """int8 elements of different scales: the first one against a limit that a table has for the second.
+    """Comparison of int8 elements of different scales: the second one's table entry is a limit.
 
-    `limits` has 256 int16: for each second number the least first number that is as large at the common
-    scale, or larger, as the relation says; 128 if there is none. For equality, the first number that is
-    equal, or `NO_NUMBER`.
+    The constant `limits` has 256 int16. For each second number it contains the smallest first number that is
+    at least as large on the common scale, or larger, as the relation requires; 128 if none is. For equality,
+    it contains the first number that is equal, or `NO_NUMBER`.
     """
 
     name = "s8_compare__c_limits"
     op = Compare
     dtype = DType.INT8
     NO_NUMBER: ClassVar[int] = 256
-    fields = declare(Field("limits", "of the first element, by the second one, from -128 on"), *LOOP_FIELDS)
+    fields = declare(
+        Field("limits", "limit of the first element, by the second one, from -128 on"), *LOOP_FIELDS
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         if reason := super().supports(layer):
             return reason
         if _operator(layer).relation in ("equal", "not_equal") and not _increases(_scaled(layer)[0]):
-            return "numbers of its first operand are equal at the common scale"
+            return "different numbers of the first operand are equal on the common scale"
         return None
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -168,7 +171,7 @@ for _dtype in (DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32, DType.BOOL)
             f"Compare{_dtype.name.title()}",
             (_Compare,),
             {
-                "__doc__": f"{_dtype.value} elements, compared as they are.",
+                "__doc__": f"Comparison of {_dtype.value} elements without scaling.",
                 "name": _name,
                 "op": Compare,
                 "dtype": _dtype,
@@ -177,31 +180,31 @@ for _dtype in (DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32, DType.BOOL)
     )
 
 
-# What select copies; float16 as the bits that it has.
+# C types of the elements that a selection copies; float16 is copied as its bits.
 _MOVED = C_TYPES | {DType.FLOAT16: "uint16_t"}
 
 
 def select_loops(node: Node) -> list[tuple[int, ...]]:
-    """Return (size, steps in condition and operands) of the fewest loops, outermost first."""
+    """Return (size, steps in condition and operands) of the shortest loop nest, outermost loop first."""
     out = node.output.type.shape
     return merge_axes(out, *(broadcast_strides(v.type.shape, out) for v in node.operands[:3]))
 
 
 def _select_fault(layer: LayerContext, loops: int) -> str | None:
-    """Return the reason if a selection by at most so many loops cannot compute a layer."""
+    """Return the reason if a selection with at most this many loops cannot compute a layer."""
     if len(select_loops(layer.node)) > loops:
-        return "its operands broadcast along too many axes in turn"
+        return "its operands broadcast along too many alternating axes"
     if layer.node.output.type.dtype not in _MOVED:
-        return f"it does not know {layer.node.output.type.dtype.value}"
-    return "it fuses nothing" if layer.node.epilogue else None
+        return f"it does not support {layer.node.output.type.dtype.value}"
+    return "it does not support an epilogue" if layer.node.epilogue else None
 
 
 @register
 class SelectPortable(Kernel):
-    """Element by element, in four loops; all three operands broadcast.
+    """Selection element by element, in four loops; all three operands may broadcast.
 
-    The loops are fields: of each its size, and the steps in condition and operands. Elements are copied as
-    they are.
+    Each loop has four fields: its size, and the steps in condition and operands. Elements are copied
+    unchanged.
     """
 
     name = "select__c"
@@ -237,9 +240,9 @@ class SelectPortable(Kernel):
 
 @register
 class SelectDeep(Kernel):
-    """Element by element, in six loops, for operands that broadcast along more axes in turn than four.
+    """Selection element by element, in six loops, for operands that broadcast along more alternating axes.
 
-    `loops` has a row for each: its size, and the steps in condition and operands.
+    The constant `loops` has a row for each loop: its size, and the steps in condition and operands.
     """
 
     name = "select__c_deep"

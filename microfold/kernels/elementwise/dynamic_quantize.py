@@ -1,4 +1,4 @@
-"""Quantisation of rows of floats by steps that follow from them: in portable C, for FPUs, for Helium."""
+"""Dynamic quantisation of rows of floats, with scales computed at run time: portable C, FPU and Helium."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from microfold.ops.elementwise.conversions.dynamic_quantize import DynamicQuanti
 
 
 def vector_helper(layer: LayerContext, asymmetric: bool) -> str:
-    """Ends the name of the helper that quantises a vector best on the layer's target."""
+    """Return the end of the name of the helper that quantises a vector fastest on the layer's target."""
     if layer.target.has("mve_fp"):
         core = "_mve"
     else:
@@ -21,31 +21,31 @@ def vector_helper(layer: LayerContext, asymmetric: bool) -> str:
 
 
 class _DynamicQuantize(Kernel):
-    """A row twice: for its range, and to quantise it.
+    """Dynamic quantisation of a row in two passes: one finds its range, one quantises it.
 
-    No constants. Bounds are compared as integers: bits of positive floats have the order of their values,
-    those of negative ones the reverse. Values are rounded half away from zero without a sum of floats, which
-    compilers might fuse with the product: twice the steps are cut to an integer t, and ``(t + 1) >> 1``,
-    ``t >> 1`` where t is negative, is the rounded half. The zero point is found in double, as in the
-    reference.
+    The kernel has no constants. Limits are compared as integers: the bits of positive floats have the order
+    of their values, the bits of negative ones the reverse order. Values are rounded half away from zero
+    without a sum of floats, because compilers might fuse the sum with the product. The code truncates twice
+    the quotient to an integer t. The rounded value is ``(t + 1) >> 1``, or ``t >> 1`` if t is negative. The
+    zero point is computed in double, as in the reference.
 
     Class attributes:
-        helpers: ends the names of those that it calls.
+        helpers: end of the names of the helpers that it calls.
     """
 
     op = DynamicQuantize
     helpers: ClassVar[str] = ""
-    fields = declare("rows", Field("length", "of a row"))
+    fields = declare("rows", Field("length", "elements of a row"))
 
     def supports(self, layer: LayerContext) -> str | None:
-        return "it fuses nothing" if layer.node.epilogue else None
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
-        # Two bytes are written where four were read.
+        # Each element of two bytes overwrites memory that has been read: an element of four bytes.
         return 0
 
     def planning(self, layer: LayerContext) -> float:
-        """Estimated instructions between the two passes: divisions, in double where there is a zero point."""
+        """Estimate the instructions between the two passes: divisions, in double if there is a zero point."""
         assert isinstance(layer.node.op, DynamicQuantize)
         division = 20.0 if layer.target.has("fpu") else 400.0
         return 2 * division + (2000.0 if layer.node.op.asymmetric else 60.0)
@@ -62,14 +62,14 @@ class _DynamicQuantize(Kernel):
 
 @register
 class DynamicQuantizePortable(_DynamicQuantize):
-    """One element after the other."""
+    """Dynamic quantisation in portable C, one element after the other."""
 
     name = "f32_s16_dynamic_quantize__c"
 
     def cost(self, layer: LayerContext) -> float:
         assert isinstance(layer.node.op, DynamicQuantize)
         x = layer.node.operands[0].type
-        # In software, counted under QEMU in layers of dscnn_bn_aeq_dynwi8.
+        # Instructions of a product in software, counted under QEMU in layers of dscnn_bn_aeq_dynwi8.
         product = 10.0 if layer.target.has("fpu") else 43.0 if layer.target.has("thumb2") else 185.0
         element = product + (17.0 if layer.node.op.asymmetric else 13.0)
         return x.size * element + x.shape[0] * self.planning(layer)
@@ -77,7 +77,7 @@ class DynamicQuantizePortable(_DynamicQuantize):
 
 @register
 class DynamicQuantizeFpu(_DynamicQuantize):
-    """Four elements an iteration; SSAT halves and clamps in one instruction."""
+    """Dynamic quantisation of four elements per iteration; SSAT halves and clamps in one instruction."""
 
     name = "f32_s16_dynamic_quantize__fpu"
     features = frozenset({"fpu", "thumb2"})
@@ -91,7 +91,7 @@ class DynamicQuantizeFpu(_DynamicQuantize):
 
 @register
 class DynamicQuantizeMve(_DynamicQuantize):
-    """Four elements an instruction."""
+    """Dynamic quantisation of four elements per instruction."""
 
     name = "f32_s16_dynamic_quantize__mve"
     features = frozenset({"mve_fp"})

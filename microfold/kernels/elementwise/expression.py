@@ -1,4 +1,4 @@
-"""Expressions of float32 elements: one loop over all operands, values between functions in registers."""
+"""Expressions of float32 elements: one loop over all operands, with intermediate values in registers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.ops.elementwise.expression import Expression
 from microfold.support.frozen import frozen
 
-# Of the element x, or of a and b, with the numbers p and q of the step.
+# C expressions of the element x, or of a and b, with the numbers p and q of the step.
 _SCALAR: Mapping[str, str] = {
     **float_expressions.ARITHMETIC,
     **float_expressions.BINARY,
@@ -42,13 +42,13 @@ _SCALAR: Mapping[str, str] = {
     "copy": "x",
     "dequantize": "(float)(x - z) * p",
 }
-# The same of vectors of four.
+# C expressions of vectors of four elements.
 _VECTOR: Mapping[str, str] = {
     "abs": "vabsq_f32(x)",
     "add": "vaddq_f32(a, b)",
     "clip": "vminnmq_f32(vmaxnmq_f32(x, vdupq_n_f32(p)), vdupq_n_f32(q))",
     "copy": "x",
-    # Divided by 6, where the reference's last step is a division.
+    # A multiplication by 1 / 6, although the reference's last step is a division by 6.
     "hard_swish": "vmulq_n_f32(vmulq_f32(x, vminnmq_f32(vmaxnmq_f32("
     "vaddq_n_f32(x, 3.0f), vdupq_n_f32(0.0f)), vdupq_n_f32(6.0f))), 1.0f / 6.0f)",
     "leaky_relu": "vpselq_f32(x, vmulq_n_f32(x, p), vcmpgtq_n_f32(x, 0.0f))",
@@ -65,23 +65,23 @@ _VECTOR: Mapping[str, str] = {
     "sub": "vsubq_f32(a, b)",
     "upper": "vminnmq_f32(x, vdupq_n_f32(p))",
 }
-# Functions that end with a product, of which compilers might make one instruction with a sum behind it.
+# Functions that end with a product, which compilers might fuse with a sum that follows it.
 _PRODUCTS = frozenset({"mul", "square", "squared_difference", "prelu", "leaky_relu", "dequantize"})
-# Integers whose differences from a zero point are exact in float.
+# Integer types with differences from a zero point that are exact in float.
 NARROW = (DType.INT8, DType.UINT8, DType.INT16)
 _NAMES = re.compile(r"\b[abxpqz]\b")
 
 
 @frozen
 class Part:
-    """A function of an expression as kernels compute it.
+    """One function of an expression, in the form in which kernels compute it.
 
     Attributes:
-        function: its name; clips are ``clip`` (``limited`` from 0 on), ``lower`` (``relu`` at 0), ``upper``
-            or ``copy``, by the bounds that are finite.
-        taken: the values that it takes.
-        numbers: its numbers, as indices into those of the expression.
-        zero_point: likewise, of what it dequantises.
+        function: its name. A clip becomes ``clip`` (``limited`` from 0 on), ``lower`` (``relu`` at 0),
+            ``upper`` or ``copy``, depending on its finite bounds.
+        taken: indices of the values that it reads.
+        numbers: its numbers, as indices into the numbers of the expression.
+        zero_point: zero point of a dequantised operand, as an index into the zero points of the expression.
     """
 
     function: str
@@ -90,7 +90,7 @@ class Part:
     zero_point: int | None = None
 
     def text(self, expressions: Mapping[str, str]) -> str:
-        """Its expression in C, of values v0, v1, … and numbers n0, n1, …"""
+        """Return its C expression, with values v0, v1, … and numbers n0, n1, …"""
         values = [f"v{index}" for index in self.taken]
         names = dict(zip("ab" if len(values) == 2 else "x", values, strict=True))
         names |= dict(zip("pq", (f"n{index}" for index in self.numbers), strict=False))
@@ -100,7 +100,7 @@ class Part:
 
 
 def parts(node: Node) -> tuple[list[Part], list[float], list[int]]:
-    """The functions of an expression, and the numbers and zero points that they have, each once."""
+    """Return the functions of an expression, and the numbers and zero points that they use, each once."""
     assert isinstance(node.op, Expression)
     numbers: dict[float, int] = {}
     zero_points: dict[int, int] = {}
@@ -120,7 +120,7 @@ def parts(node: Node) -> tuple[list[Part], list[float], list[int]]:
 
 
 def _clip(low: float, high: float) -> tuple[str, tuple[float, ...]]:
-    """The function of a clip by its bounds, and its numbers."""
+    """Return the function of a clip, which depends on its bounds, and its numbers."""
     if (low, high) == (0.0, math.inf):
         return "relu", ()
     if low == 0.0 < high < math.inf:
@@ -133,21 +133,21 @@ def _clip(low: float, high: float) -> tuple[str, tuple[float, ...]]:
 
 
 class ExpressionKernel(Kernel):
-    """Base: loops over operands that broadcast, with what one element takes, function by function.
+    """Base class of kernels that loop over operands with broadcasting, and compute each element step by step.
 
     Class attributes:
-        template: of the function.
-        expressions: of each function that it computes, in C.
-        integers: types of operands that it dequantises, and of results that it quantises.
+        template: path of the C template.
+        expressions: C expression of each supported function.
+        integers: integer types of operands that it dequantises, and of results that it quantises.
     """
 
     op = Expression
     code = 200
     fields = declare(
-        Field("length", "of the innermost loop"),
-        Field("loops", "the three around it: runs, then elements from one to the next of each operand"),
-        Field("numbers", "of its functions"),
-        Field("zero_points", "of what it dequantises"),
+        Field("length", "size of the innermost loop"),
+        Field("loops", "the 3 outer loops: size, then each operand's step in elements"),
+        Field("numbers", "numbers of the functions"),
+        Field("zero_points", "zero points of dequantised operands"),
         *QUANTIZE_FIELDS,
     )
     integers: ClassVar[tuple[DType, ...]] = ()
@@ -161,15 +161,15 @@ class ExpressionKernel(Kernel):
                 or value.type.quant is None
                 or value.type.quant.axis is not None
             ):
-                return f"it does not read {value.type}"
+                return f"it does not support operands of {value.type}"
         if layer.node.output.type.dtype not in (DType.FLOAT32, *self.integers):
-            return f"it does not write {layer.node.output.type.dtype.value}"
+            return f"it does not support results of {layer.node.output.type.dtype.value}"
         for part in self.parts(layer):
             if part.function not in self.expressions:
-                return f"it does not compute {part.function}"
+                return f"it does not support the function {part.function}"
         if len(self.loops(layer)) > OUTER_LOOPS + 1:
-            return "its operands broadcast along too many axes in turn"
-        return "it fuses nothing" if layer.node.epilogue else None
+            return "its operands broadcast along too many alternating axes"
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def parts(self, layer: LayerContext) -> list[Part]:
         return parts(layer.node)[0]
@@ -178,17 +178,17 @@ class ExpressionKernel(Kernel):
         return tuple(range(len(layer.node.inputs)))
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
-        # All operands of an element are read before it is written.
+        # All operands of an element are read before its result is written.
         operand, out = layer.node.operands[index].type, layer.node.outputs[0].type
         return 0 if operand.size == out.size and operand.dtype.itemsize >= out.dtype.itemsize else None
 
     def loops(self, layer: LayerContext) -> list[tuple[int, ...]]:
-        """(size, step of each operand) of the loops, outermost first; steps in elements."""
+        """Return (size, step of each operand) of the loops, outermost first; steps in elements."""
         out = layer.node.outputs[0].type.shape
         return merge_axes(out, *(broadcast_strides(v.type.shape, out) for v in layer.node.operands))
 
     def spec(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
-        """What templates ask for besides the loops."""
+        """Return the choices of the template in addition to the common ones."""
         return ()
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -219,7 +219,7 @@ class ExpressionKernel(Kernel):
         return KernelCall(CFunction(self.template, self.name, spec, self.fields), parameters)
 
     def statements(self, found: Sequence[Part], operands: int) -> Iterator[str]:
-        """What defines the values behind the operands, in C."""
+        """Yield the C statements that compute the values after the operands."""
         for index, part in enumerate(found, operands):
             text = part.text(self.expressions)
             is_rounded = part.function in _PRODUCTS and index < operands + len(found) - 1
@@ -228,10 +228,10 @@ class ExpressionKernel(Kernel):
 
 @register
 class ExpressionPortable(ExpressionKernel):
-    """Element by element; each function is the C expression of its own kernel.
+    """Expression element by element; each function is the C expression of its own kernel.
 
-    What a product gives is rounded before anything is added to it, whatever the compiler may contract.
-    Integers are dequantised where they are read; the result is quantised as by `QuantizePortable`.
+    A product is rounded before a sum uses it, so that the compiler cannot contract the two. Integers are
+    dequantised when they are read. The result is quantised like by `QuantizePortable`.
     """
 
     name = "f32_expression__c"
@@ -242,7 +242,7 @@ class ExpressionPortable(ExpressionKernel):
     def supports(self, layer: LayerContext) -> str | None:
         functions = {part.function for part in self.parts(layer)}
         if "mve_fp" in layer.target.features and functions <= _VECTOR.keys():
-            return "the target has vectors for all of its functions"
+            return "the target has vector instructions for all of its functions"
         return super().supports(layer)
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -255,7 +255,7 @@ class ExpressionPortable(ExpressionKernel):
         return each + Terms(quantize=0 if layer.node.output.type.dtype is DType.FLOAT32 else size)
 
     def guess(self, term: str) -> float:
-        # Most are functions of the C library.
+        # Most functions are calls of the C library.
         text = _SCALAR.get(term)
         if text is None:
             return 30.0 if term == "quantize" else super().guess(term)
@@ -264,7 +264,7 @@ class ExpressionPortable(ExpressionKernel):
 
 @register
 class ExpressionMve(ExpressionKernel):
-    """Four elements at a time by intrinsics, the last ones predicated; each rounds once."""
+    """Expression of four elements at a time by intrinsics that round once; the tail is predicated."""
 
     name = "f32_expression__mve"
     template = "elementwise/expression_mve.c.j2"

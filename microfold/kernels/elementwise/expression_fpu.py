@@ -11,19 +11,19 @@ from microfold.kernels.elementwise.expression import NARROW, ExpressionPortable,
 from microfold.kernels.kernel import Trade, register
 from microfold.kernels.layer import LayerContext
 
-# Values of four elements that there is room for at a time: s0 to s15, which calls need not keep.
+# Number of values of four elements that are in registers at a time: s0 to s15, which calls do not preserve.
 _BLOCKS = 4
-# Operands and numbers in registers beside them.
+# Maximum number of operands with step 0 plus numbers, and of operands with a step plus zero points.
 _SAME = 8
 _STREAMS = 4
 
 
-# Of four elements: the registers of results, what each takes, and the numbers.
+# Generates instructions for four elements, from the registers of results, of operands, and of numbers.
 Lines = Callable[[Sequence[str], Sequence[Sequence[str]], Sequence[str]], Sequence[str]]
 
 
 def _each(*patterns: str) -> Lines:
-    """Instructions for each element: of the result `y`, what it takes, `a` and `b`, and numbers `p`, `q`."""
+    """Return a generator of instructions for result `y`, operands `a` and `b`, and numbers `p` and `q`."""
 
     def lines(results: Sequence[str], taken: Sequence[Sequence[str]], numbers: Sequence[str]) -> list[str]:
         found: list[str] = []
@@ -38,7 +38,7 @@ def _each(*patterns: str) -> Lines:
 
 
 def _bounded(condition: str, number: str) -> tuple[str, ...]:
-    """The number where the result is so compared to it: what is not a number stays."""
+    """Return instructions that replace the result by a number if the comparison holds; NaN stays."""
     return (
         f"vcmp.f32 {{y}}, {{{number}}}",
         "vmrs APSR_nzcv, FPSCR",
@@ -48,7 +48,7 @@ def _bounded(condition: str, number: str) -> tuple[str, ...]:
 
 
 def _relu(results: Sequence[str], taken: Sequence[Sequence[str]], numbers: Sequence[str]) -> Sequence[str]:
-    """By the bits, whose order is that of floats that are not negative; a number is the largest result."""
+    """Clamp the bits, whose order is that of non-negative floats; a number is the upper limit."""
     first, second, third, fourth = (operands[0] for operands in taken)
     found = [f"vmov r2, r3, {first}, {second}", f"vmov r4, r5, {third}, {fourth}"]
     found += [f"vmov r6, {number}" for number in numbers]
@@ -79,16 +79,16 @@ _LINES: Mapping[str, Lines] = {
     "sub": _each("vsub.f32 {y}, {a}, {b}"),
     "upper": _each("vmov.f32 {y}, {a}", *_bounded("gt", "p")),
 }
-# What may give what is not a number, of which `_relu` would make one.
+# Functions with results that may be NaN, which `_relu` would replace by a number.
 _PARTIAL = frozenset({"div", "sqrt"})
 _BY_BITS = frozenset({"relu", "limited"})
 _IN_INTEGERS = _BY_BITS | {"dequantize"}
-# What loads an element.
+# Load instructions of the integer types.
 _LOADS = {DType.INT8: "ldrsb", DType.UINT8: "ldrb", DType.INT16: "ldrsh"}
 
 
 def _dequantized(part: Part, type: DType, first: int) -> list[str]:
-    """Four elements of integers, converted to the registers from this one on."""
+    """Return the instructions that dequantise four elements into the registers from `first` on."""
     (value,), (scale,) = part.taken, part.numbers
     loads = [f"{_LOADS[type]} r{k}, [%[in{value}]], #{type.itemsize}" for k in range(2, 6)]
     centred = [f"sub r{k}, r{k}, %[z{part.zero_point}]" for k in range(2, 6)]
@@ -100,9 +100,10 @@ def _dequantized(part: Part, type: DType, first: int) -> list[str]:
 
 @register
 class ExpressionFpu(ExpressionPortable):
-    """Four elements between VLDMs and a VSTM, by the instruction of each function; the last ones one by one.
+    """Expression of four elements between VLDMs and a VSTM; the remaining elements one by one.
 
-    Each instruction rounds once, as the operation in C does: VMLA and VFMA are not among them.
+    Each function is one instruction or a few of them. Each instruction rounds once, like the operation in C;
+    therefore VMLA and VFMA are not used.
     """
 
     name = "f32_expression__fpu"
@@ -118,19 +119,19 @@ class ExpressionFpu(ExpressionPortable):
                 return f"it has no instructions for {part.function}"
         steps = self.loops(layer)[-1][1:]
         if layer.node.output.type.dtype is not DType.FLOAT32:
-            return "it does not quantise"
+            return "it does not support quantised results"
         if any(part.zero_point is not None and not steps[part.taken[0]] for part in self.parts(layer)):
-            return "it does not dequantise what stays the same"
+            return "it does not dequantise operands with step 0"
         streams = sum(step != 0 for step in steps)
         _, numbers, zero_points = parts(layer.node)
         same = len(steps) - streams + len(numbers)
         functions = {part.function for part in self.parts(layer)}
         if not (functions.isdisjoint(_BY_BITS) or functions.isdisjoint(_PARTIAL)):
-            return "it clamps bits, and 0 / 0 is not a number"
+            return "it clamps the bits of floats, but 0 / 0 is NaN"
         if streams + len(zero_points) > _STREAMS or same > _SAME:
-            return f"it has no registers for {streams} operands and {same} numbers"
+            return f"it has too few registers for {streams} operands and {same} numbers"
         if self._lines(layer) is None:
-            return f"more than {_BLOCKS} values are in use at a time"
+            return f"more than {_BLOCKS} values are live at a time"
         return super().supports(layer)
 
     def _lines(self, layer: LayerContext) -> list[str] | None:
@@ -154,7 +155,7 @@ class ExpressionFpu(ExpressionPortable):
         each = Terms(call=1, run=runs if outer else 0, element=size, read=size * read)
         for part in found:
             each += Terms({part.function: size})
-        # The last ones come one by one.
+        # The last 0 to 3 elements of a run are computed one by one.
         return each + Terms(rest=last, rest_step=last * (len(found) + read))
 
     def guess(self, term: str) -> float:
@@ -164,10 +165,10 @@ class ExpressionFpu(ExpressionPortable):
 
 
 def assembly(found: Sequence[Part], steps: Sequence[int], types: Sequence[DType]) -> list[str] | None:
-    """Instructions for four elements of each operand that has a step; None if the registers do not suffice.
+    """Return instructions for four elements of each operand that has a step; None if registers are too few.
 
-    Operands are loaded where they are first taken, and a value's registers are free behind the last function
-    that takes it. Names in brackets are those of operands of the C.
+    Operands are loaded when they are first read. The registers of a value are free after the last function
+    that reads it. Names in brackets are operands of the inline assembly.
     """
     last = {index: place for place, part in enumerate(found) for index in part.taken}
     blocks: dict[int, int] = {}

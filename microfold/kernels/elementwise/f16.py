@@ -1,4 +1,4 @@
-"""Elementwise float16 kernels in portable C, and for float vectors (MVE); casts to and from float32."""
+"""Elementwise float16 kernels in portable C and with Helium; casts between float16 and float32."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from microfold.ops.elementwise.sub import Sub
 
 
 class _HalfBinary(BinaryKernel):
-    """Both elements as float32, one C expression, and a rounding back: so do units for float16.
+    """One C expression of both elements in float32, rounded to float16, as float16 units compute it.
 
-    Element by element; no constants. Limits are applied in float32.
+    Elements are computed one by one, without constants. Limits are applied in float32.
     """
 
     dtype = DType.FLOAT16
@@ -37,7 +37,7 @@ class _HalfBinary(BinaryKernel):
         *LOOP_FIELDS,
         *output_range.LIMIT_FIELDS,
     )
-    # C, with elements a and b as floats.
+    # C expression of the elements x and y as floats.
     expression: ClassVar[str]
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -47,7 +47,7 @@ class _HalfBinary(BinaryKernel):
 
 
 class _HalfBinaryMve(BinaryKernel):
-    """Eight elements at a time by one intrinsic; the last ones by predication. Limits are vectors, too."""
+    """One intrinsic for eight elements at a time; the tail is predicated, and limits are vectors."""
 
     features = frozenset({"mve_fp"})
     dtype = DType.FLOAT16
@@ -77,7 +77,7 @@ _BINARY: tuple[tuple[type[Op], str, str], ...] = (
 
 def _define(operator: type[Op], expression: str, intrinsic: str) -> None:
     portable = {
-        "__doc__": f"{operator.__name__} of float16: ``{expression}`` as float32, rounded.",
+        "__doc__": f"{operator.__name__} of float16: ``{expression}`` in float32, rounded.",
         "name": f"f16_{operator.name}__c",
         "op": operator,
         "expression": expression,
@@ -97,7 +97,7 @@ for _operation in _BINARY:
 
 
 class _HalfClip(Kernel):
-    """Clamps float16 elements. The code is chosen by `core`.
+    """Clip of float16 elements.
 
     Class attributes:
         core: ``c``: one by one, as float32; ``mve``: vectors of eight.
@@ -113,8 +113,8 @@ class _HalfClip(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
         if x.dtype is not DType.FLOAT16:
-            return f"it needs float16; the input is {x.dtype.value}"
-        return "it fuses nothing" if layer.node.epilogue else None
+            return f"it needs float16; got {x.dtype.value}"
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def terms(self, layer: LayerContext) -> Terms:
         return Terms(call=1, element=layer.node.output.type.size)
@@ -138,7 +138,7 @@ class _HalfClip(Kernel):
 
 @register
 class ClipHalf(_HalfClip):
-    """One element after the other, as float32, which holds each of them exactly."""
+    """Clip one element after the other, as float32, which represents each float16 exactly."""
 
     name = "f16_clip__c"
     core = "c"
@@ -146,7 +146,7 @@ class ClipHalf(_HalfClip):
 
 @register
 class ClipHalfMve(_HalfClip):
-    """Eight elements at a time; the last ones by predication."""
+    """Clip of eight elements at a time; the tail is predicated."""
 
     name = "f16_clip__mve"
     features = frozenset({"mve_fp"})
@@ -154,7 +154,7 @@ class ClipHalfMve(_HalfClip):
 
 
 class _HalfCast(Kernel):
-    """Between float16 and float32, by helper functions for an element or for a run of them.
+    """Casts between float16 and float32, by helper functions for one element or for a run of them.
 
     Class attributes:
         core: ``c``: one by one; ``mve``: vectors of four.
@@ -169,8 +169,8 @@ class _HalfCast(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         x, out = layer.node.operands[0].type, layer.node.output.type
         if {x.dtype, out.dtype} != {DType.FLOAT16, DType.FLOAT32}:
-            return f"it converts float16 and float32; these are {x.dtype.value} and {out.dtype.value}"
-        return "it fuses nothing" if layer.node.epilogue else None
+            return f"it converts between float16 and float32; got {x.dtype.value} to {out.dtype.value}"
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def terms(self, layer: LayerContext) -> Terms:
         narrowing = layer.node.output.type.dtype is DType.FLOAT16
@@ -179,7 +179,7 @@ class _HalfCast(Kernel):
         )
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
-        # Narrower elements are written behind those that are read.
+        # A narrower element is written after the wider element at its address has been read.
         return 0 if layer.node.output.type.dtype is DType.FLOAT16 else None
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -193,7 +193,7 @@ class _HalfCast(Kernel):
 
 @register
 class CastHalf(_HalfCast):
-    """One element after the other, by the core's instruction, or by integer operations on the bits."""
+    """Cast one element after the other, by the core's instruction, or by integer operations on the bits."""
 
     name = "f16_cast__c"
     core = "c"
@@ -201,7 +201,7 @@ class CastHalf(_HalfCast):
 
 @register
 class CastHalfMve(_HalfCast):
-    """Four elements at a time, by the instructions that convert them."""
+    """Cast of four elements at a time, by the conversion instructions."""
 
     name = "f16_cast__mve"
     features = frozenset({"mve_fp"})

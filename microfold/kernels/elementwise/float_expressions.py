@@ -1,8 +1,8 @@
-"""What portable kernels compute of float32 elements: one C expression for each function."""
+"""C expressions of float32 elements, by function, for portable kernels."""
 
 from __future__ import annotations
 
-# Of the element x, by the function's name in `ops.elementwise.unary`.
+# Expressions of the element x, by the function's name in `ops.elementwise.unary`.
 UNARY = {
     "ceil": "ceilf(x)",
     "cos": "cosf(x)",
@@ -23,7 +23,7 @@ UNARY = {
     "sqrt": "sqrtf(x)",
     "square": "x * x",
 }
-# Likewise of operators that have no more to them.
+# Expressions of the element x, by operator name, for operators without attributes.
 ACTIVATIONS = {
     "abs": "fabsf(x)",
     "hard_swish": "x * mf_clamp_float(x + 3.0f, 0.0f, 6.0f) / 6.0f",
@@ -31,7 +31,7 @@ ACTIVATIONS = {
     "rsqrt": "1.0f / sqrtf(x)",
     "tanh": "tanhf(x)",
 }
-# Of the elements a and b, by the name of the operator.
+# Expressions of the elements a and b, by operator name.
 ARITHMETIC = {
     "add": "a + b",
     "maximum": "a > b ? a : b",
@@ -41,13 +41,13 @@ ARITHMETIC = {
     "squared_difference": "(a - b) * (a - b)",
     "sub": "a - b",
 }
-# Likewise of a `FloatBinary`.
+# Expressions of the elements a and b, by the name of a `FloatBinary`.
 BINARY = {
     "atan2": "atan2f(a, b)",
     "div": "a / b",
 }
 
-# Functions of math.h (C99, 7.12) that give a number; those of float32 have an f behind these names.
+# Functions of math.h (C99, 7.12) that return a number; the float32 functions have the suffix f.
 _MATH = (
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos",
     "cosh", "erf", "erfc", "exp", "exp2", "expm1", "fabs", "fdim", "floor", "fma", "fmax", "fmin",
@@ -58,5 +58,5 @@ _MATH = (
 
 
 def calls_math(expression: str) -> bool:
-    """Whether it calls a function of math.h."""
+    """Return whether the expression calls a function of math.h."""
     return any(f"{name}f(" in expression for name in _MATH)

@@ -1,4 +1,4 @@
-"""Functions of int16 for Helium: interpolation between the entries of a table for four elements at once."""
+"""Functions of int16 with Helium: interpolation in a table for four elements at once."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from microfold.kernels.elementwise.unary import LogisticInt16, SigmoidInt16, Tan
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 
-# Elements computed together: the int32 lanes of a vector.
+# Elements per vector: its int32 lanes.
 _LANES = 4
 
 
 def _vectors(layer: LayerContext, call: KernelCall, template: str) -> KernelCall:
-    """The call with another template, which wants to know of a rest."""
+    """Return the call with another template, and with the choice whether there is a tail."""
     tail = layer.node.outputs[0].type.size % _LANES != 0
     spec = (*call.function.spec, ("tail", tail))
     name = call.function.name.replace("__c", "__mve")
@@ -23,9 +23,9 @@ def _vectors(layer: LayerContext, call: KernelCall, template: str) -> KernelCall
 
 
 class _SigmoidMve(SigmoidInt16):
-    """The reference's interpolation for four elements at once: two gathering loads of neighbouring entries.
+    """The reference's interpolation for four elements at once, with two gather loads of adjacent entries.
 
-    The table and the steps are those of `SigmoidInt16`: the same integers, in lanes.
+    The table and the steps are as in `SigmoidInt16`, computed in lanes.
     """
 
     features = frozenset({"mve"})
@@ -39,23 +39,23 @@ class _SigmoidMve(SigmoidInt16):
 
 @register
 class LogisticInt16Mve(_SigmoidMve, LogisticInt16):
-    """The sigmoid in Q0.15, nine bits of an element being between two entries."""
+    """Sigmoid in Q0.15; the lowest nine bits of a scaled element interpolate between two entries."""
 
     name = "s16_logistic__mve"
 
 
 @register
 class TanhInt16Mve(_SigmoidMve, TanhInt16):
-    """``2 * sigmoid(2x) - 1``, eight bits of an element being between two entries."""
+    """``2 * sigmoid(2x) - 1``; the lowest eight bits of a scaled element interpolate between two entries."""
 
     name = "s16_tanh__mve"
 
 
 @register
 class UnaryInt16Mve(UnaryInt16):
-    """Other functions for four elements at once: two gathering loads, and the reference's slope of 16 bits.
+    """Other functions for four elements at once, with two gather loads and the reference's slope of 16 bits.
 
-    The table is that of `UnaryInt16`: 513 results, made by the operator's own `int16_table`.
+    The table is as in `UnaryInt16`: 513 results, computed by the operator's `int16_table`.
     """
 
     name = "s16_unary__mve_table"

@@ -1,4 +1,4 @@
-"""Multiplication of int8 and int16 for Helium."""
+"""Multiplication of int8 and int16 with Helium."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from microfold.ops.elementwise.mul import Mul
 class MulMve(BinaryMve):
     """Products of four centred elements at once, scaled in the reference's two steps.
 
-    VQRDMULH and VRSHL are its roundings, see `packing.mve`; `lane_form` tells whether the second one needs a
-    sign: not where no product is negative, nor where the output is clamped at its zero point.
+    VQRDMULH and VRSHL are the reference's roundings, see `packing.mve`. `lane_form` decides whether the
+    second one needs a sign correction. It needs none if no product is negative, or if the output is clamped
+    at its zero point.
     """
 
     name = "s8_mul__mve"
@@ -31,7 +32,7 @@ class MulMve(BinaryMve):
         "first_zero_point",
         "second_zero_point",
         "multiplier",
-        Field("shift", "to the left, not positive"),
+        Field("shift", "left shift, not positive"),
         "output_zero_point",
         *output_range.LIMIT_FIELDS,
         *LOOP_FIELDS,
@@ -72,7 +73,7 @@ class MulMve(BinaryMve):
 
 @register
 class MulInt16Mve(MulMve):
-    """The same for int16, whose products have 31 bits."""
+    """Products of int16 in vectors of four; a product has at most 31 bits."""
 
     name = "s16_mul__mve"
     dtype = DType.INT16

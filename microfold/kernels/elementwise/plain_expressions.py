@@ -1,4 +1,4 @@
-"""What portable kernels compute of two plain numbers: a C expression for each operator and element type."""
+"""C expressions of two plain numbers for portable kernels, by operator and element type."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _NARROW = (DType.INT8, DType.INT16)
 
 
 def _integers(expression: str, *dtypes: DType) -> dict[DType, str]:
-    """An expression of int32 for elements of int32 and, converted back, of narrower types."""
+    """Return an int32 expression for int32 and, with a conversion of its result, for narrower types."""
     narrow = {dtype: f"({dtype.value}_t)({expression})" for dtype in dtypes}
     return narrow | {DType.INT32: expression}
 
 
-# Of the elements a and b, by the name of the operator, a `PlainBinary`.
+# Expressions of the elements a and b, by the name of a `PlainBinary` operator.
 PLAIN: dict[str, dict[DType, str]] = {
     "bitwise_xor": _integers("a ^ b", *_NARROW, DType.UINT8) | {DType.UINT32: "a ^ b"},
     "floor_div": _integers("mf_floor_div(a, b)", *_NARROW) | {DType.FLOAT32: "mf_floor_div_float(a, b)"},

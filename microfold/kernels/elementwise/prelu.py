@@ -18,16 +18,16 @@ from microfold.ops.elementwise.activations.prelu import Prelu
 
 
 class _QuantizedPrelu(BinaryKernel):
-    """Elements below the zero point are multiplied by alpha, all are requantised, element by element.
+    """Quantised PReLU: elements below the zero point are multiplied by alpha, and all are requantised.
 
-    `scales` are two records (bias, multiplier, addend, shift): of inputs that are not negative, and of
-    products with alpha. For each of them `plan_short` takes the shortest form that is exact for all values
-    that there may be.
+    The constant `scales` has two records (bias, multiplier, addend, shift): one for non-negative inputs, and
+    one for products with alpha. For each, `plan_short` chooses the shortest form that is exact for all
+    possible values.
     """
 
     template = "elementwise/prelu.c.j2"
     fields = declare(
-        Field("scales", "of inputs that are not negative, and of products with alpha"),
+        Field("scales", "scales of non-negative inputs, and of products with alpha"),
         "input_zero_point",
         "alpha_zero_point",
         *output_range.LIMIT_FIELDS,
@@ -35,7 +35,7 @@ class _QuantizedPrelu(BinaryKernel):
     )
 
     def _plans(self, layer: LayerContext) -> list[tuple[str, Array]]:
-        """Form and record of inputs that are not negative, and of products with alpha."""
+        """Return form and record for non-negative inputs, and for products with alpha."""
         x, alpha = (v.type.quant for v in layer.node.operands[:2])
         out = layer.node.outputs[0].type.quant
         assert x is not None and alpha is not None and out is not None and isinstance(layer.node.op, Prelu)
@@ -69,7 +69,7 @@ class _QuantizedPrelu(BinaryKernel):
 
 @register
 class PreluInt8(_QuantizedPrelu):
-    """int8 elements and slopes, whose products are far from 32 bits."""
+    """PReLU of int8 elements and slopes; their products are far below 32 bits."""
 
     name = "s8_prelu__c"
     op = Prelu
@@ -78,7 +78,7 @@ class PreluInt8(_QuantizedPrelu):
 
 @register
 class PreluInt16(_QuantizedPrelu):
-    """int16 elements and slopes, with the steps of int8."""
+    """PReLU of int16 elements and slopes, with the same steps as for int8."""
 
     name = "s16_prelu__c"
     op = Prelu

@@ -1,4 +1,4 @@
-"""Quantised PReLU for Helium."""
+"""Quantised PReLU with Helium."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from microfold.ops.elementwise.activations.prelu import Prelu
 
 
 class _QuantizedPrelu(BinaryMve):
-    """Both results of each of four lanes, of which one is selected.
+    """Quantised PReLU that computes both results for each of four lanes, and selects one.
 
-    `scales` are two records (minus the zero point, multiplier, shift): of inputs that are not negative, and
-    of products with alpha. `supports` checks that both stay within 32 bits; `lane_form` tells whether the
-    second rounding of VRSHL needs a sign, which only the products with alpha do.
+    The constant `scales` has two records (bias, multiplier, shift): one for non-negative inputs, and one for
+    products with alpha. The biases are the negated zero points of input and alpha. `supports` checks that
+    both results fit 32 bits. `lane_form` decides whether the second rounding, VRSHL, needs a sign correction;
+    only products with alpha can need one.
     """
 
     op = Prelu
@@ -31,9 +32,9 @@ class _QuantizedPrelu(BinaryMve):
     fields = declare(
         Field(
             "scales",
-            "of inputs that are not negative, and of products with alpha; of these, the bias is alpha's",
+            "scales of non-negative inputs, and of products with alpha, whose bias is alpha's",
         ),
-        Field("left_shift", "of inputs that are not negative"),
+        Field("left_shift", "left shift of non-negative inputs"),
         "output_zero_point",
         *output_range.LIMIT_FIELDS,
         *LOOP_FIELDS,
@@ -58,7 +59,7 @@ class _QuantizedPrelu(BinaryMve):
     def _slope_form(self, layer: LayerContext) -> MveForm | str:
         corners = [a * b for a in centred_hull(layer, 0) for b in centred_hull(layer, 1)]
         if max(map(abs, corners)) >= 1 << 31:
-            return "they may leave 32 bits"
+            return "they may exceed 32 bits"
         return lane_form(self._multipliers(layer)[1], False)
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -67,7 +68,7 @@ class _QuantizedPrelu(BinaryMve):
         identity, slope = self._multipliers(layer)
         below = self._slope_form(layer)
         assert x is not None and alpha is not None and out is not None and isinstance(below, MveForm)
-        # Only results that are not negative are selected: halves go up.
+        # Only non-negative results are selected from this form, so halves are rounded up.
         spec = (("above", MveForm.RELU.value), ("below", below.value), ("left_shift", identity.shift > 0))
         records = [
             (-x.zero_point, identity.mantissa, min(identity.shift, 0)),
@@ -84,7 +85,7 @@ class _QuantizedPrelu(BinaryMve):
 
 @register
 class PreluMve(_QuantizedPrelu):
-    """int8 elements and slopes, whose products are far from 32 bits."""
+    """PReLU of int8 elements and slopes; their products are far below 32 bits."""
 
     name = "s8_prelu__mve"
     dtype = DType.INT8
@@ -92,7 +93,7 @@ class PreluMve(_QuantizedPrelu):
 
 @register
 class PreluInt16Mve(_QuantizedPrelu):
-    """int16 elements, where no product of centred elements leaves 32 bits."""
+    """PReLU of int16 elements, if no product of centred elements exceeds 32 bits."""
 
     name = "s16_prelu__mve"
     dtype = DType.INT16

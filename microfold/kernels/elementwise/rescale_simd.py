@@ -1,7 +1,7 @@
-"""Multiplied int16 elements with DSP instructions and with Helium: requantize, and activations that do so.
+"""Rescaling of int16 elements with DSP instructions and with Helium: requantisation and some activations.
 
-With DSP instructions, the product of twice an element is rounded at 32 bits by SMMULR or SMMLAR, see the
-module `s16_dsp`; elements that are multiplied by one half or more are shifted left before.
+With DSP instructions, SMMULR or SMMLAR rounds the product of twice an element at 32 bits, see the module
+`s16_dsp`. An element with a multiplier of one half or more is shifted left before the product.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import MveForm
 from microfold.kernels.requantize import output_range
 
-# Elements computed together: the int32 lanes of a vector.
+# Elements per vector: its int32 lanes.
 _MVE_LANES = 4
 
 
 class _Sides(NamedTuple):
-    """The multipliers of elements not below the zero point, and of those below it.
+    """Multipliers for elements at or above the zero point, and for elements below it.
 
     Attributes:
-        two: these are not computed alike.
-        negated: results of the lower side are.
-        signed: results of the upper side's multiplier may be negative, and matter.
+        above, below: the two multipliers.
+        two: whether the two sides are computed differently.
+        negated: whether results below the zero point are negated.
+        signed: whether results with the upper multiplier may be negative and are not clamped.
     """
 
     above: Multiplier
@@ -41,13 +42,13 @@ class _Sides(NamedTuple):
 
 
 class _RescaleSimd(Rescale):
-    """Base: centred int16 elements times one multiplier, or times one on each side of the zero point.
+    """Base class of kernels that multiply centred int16 elements by one multiplier, or by one for each side.
 
-    No tables; the multipliers are fields of the layer. `supports` checks that the widest element, shifted to
-    the left, stays below 2^headroom.
+    The kernels have no tables; the multipliers are fields of the layer. `supports` checks that the widest
+    element, shifted left, is below 2^headroom.
 
     Class attributes:
-        headroom: bits that the widest element may be shifted to.
+        headroom: number of bits that the shifted element may use.
     """
 
     headroom = 31
@@ -57,7 +58,7 @@ class _RescaleSimd(Rescale):
             return reason
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         if x.dtype is not DType.INT16 or out.dtype is DType.INT32:
-            return "it rescales int16 to int8 or int16"
+            return "it supports only int16 to int8 or int16"
         assert x.quant is not None
         reach = max(abs(bound - x.quant.zero_point) for bound in x.dtype.range)
         sides = self.sides(layer)
@@ -75,7 +76,7 @@ class _RescaleSimd(Rescale):
         return _Sides(above, below, two, negated, signed)
 
     def magnitude(self, layer: LayerContext) -> bool:
-        """Whether elements are made positive first."""
+        """Return whether the kernel first replaces elements by their magnitudes."""
         return self.op is AbsInt16.op
 
     def rescale_call(
@@ -85,7 +86,7 @@ class _RescaleSimd(Rescale):
         spec: tuple[tuple[str, SpecValue], ...],
         fields: dict[str, Parameter],
     ) -> KernelCall:
-        """The call with what all variants have."""
+        """Return the call, with the choices and fields that all variants share added."""
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         assert x.quant is not None and out.quant is not None
         sides = self.sides(layer)
@@ -119,10 +120,10 @@ class _RescaleSimd(Rescale):
 
 
 class _RescaleMve(_RescaleSimd):
-    """Four elements at once: both sides are computed, and one is selected.
+    """Rescaling of four elements at once: both sides are computed, and one is selected.
 
-    VQRDMULH and VRSHL are the reference's two roundings, see `packing.mve`. The form that corrects signs is
-    taken only where a side's results may be negative and are rounded twice.
+    VQRDMULH and VRSHL are the reference's two roundings, see `packing.mve`. The form with a sign correction
+    is used only if the results of a side may be negative and are rounded twice.
     """
 
     features = frozenset({"mve"})
@@ -133,7 +134,7 @@ class _RescaleMve(_RescaleSimd):
         "multiplier",
         "left_shift",
         Field("right_shift", "not positive"),
-        Field("below_multiplier", "for elements below the zero point"),
+        Field("below_multiplier", "multiplier for elements below the zero point"),
         "below_left_shift",
         "below_right_shift",
         *output_range.LIMIT_FIELDS,
@@ -149,7 +150,7 @@ class _RescaleMve(_RescaleSimd):
         spec: list[tuple[str, SpecValue]] = [("tail", layer.node.outputs[0].type.size % _MVE_LANES != 0)]
         fields: dict[str, Parameter] = {}
         for prefix, side in (("", sides.above), ("below_", sides.below)):
-            # Without a second rounding, its sign does not matter.
+            # Without a second rounding, no sign correction is needed.
             plain = side.shift < 0 and (sides.signed or bool(prefix))
             spec += [
                 (f"{prefix or 'above_'}form", (MveForm.PLAIN if plain else MveForm.RELU).value),
@@ -165,10 +166,10 @@ class _RescaleMve(_RescaleSimd):
 
 
 class _RescaleDsp(_RescaleSimd):
-    """One element after the other; products are those of twice an element, rounded at 32 bits.
+    """Rescaling of one element after the other, by products of twice an element that are rounded at 32 bits.
 
-    SMMULR does where elements are multiplied by one half or more, SMMLAR with the second rounding's half
-    elsewhere; the module `s16_dsp` has the proof.
+    Multipliers of one half or more use SMMULR. Smaller ones use SMMLAR, which adds the half for the second
+    rounding. The module `s16_dsp` has the proof.
     """
 
     features = frozenset({"dsp"})
@@ -181,7 +182,7 @@ class _RescaleDsp(_RescaleSimd):
         "left_shift",
         "rounding",
         "right_shift",
-        Field("below_multiplier", "for elements below the zero point"),
+        Field("below_multiplier", "multiplier for elements below the zero point"),
         "below_left_shift",
         "below_rounding",
         "below_right_shift",
@@ -191,7 +192,7 @@ class _RescaleDsp(_RescaleSimd):
     def terms(self, layer: LayerContext) -> Terms:
         size, sides = layer.node.outputs[0].type.size, self.sides(layer)
         clamp = self.bounds(layer) != layer.node.outputs[0].type.dtype.range
-        # Two roundings take longer than one; each side is that of half of the elements.
+        # Two roundings cost more than one. Each side is assumed to have half of the elements.
         twice = sum(side.shift < 0 for side in (sides.above, sides.below)) / 2
         return Terms(
             call=1,
@@ -221,55 +222,55 @@ class _RescaleDsp(_RescaleSimd):
 
 @register
 class RequantizeInt16Mve(_RescaleMve, RequantizeWide):
-    """One multiplier for all elements, four at once; a form with signs where outputs may be negative."""
+    """Requantisation by one multiplier, four at once; with sign correction if outputs may be negative."""
 
     name = "s16_requantize__mve"
 
 
 @register
 class RequantizeInt16Dsp(_RescaleDsp, RequantizeWide):
-    """One multiplier for all elements, with a correction of signs where outputs may be negative."""
+    """Requantisation by one multiplier, with sign correction if outputs may be negative."""
 
     name = "s16_requantize__dsp"
 
 
 @register
 class ReluInt16Mve(_RescaleMve, ReluInt16):
-    """One multiplier; where outputs are clamped at the zero point, the second rounding needs no sign."""
+    """ReLU by one multiplier, four at once; outputs that are clamped at the zero point need no correction."""
 
     name = "s16_relu__mve"
 
 
 @register
 class ReluInt16Dsp(_RescaleDsp, ReluInt16):
-    """One multiplier; where outputs are clamped at the zero point, no sign is corrected."""
+    """ReLU by one multiplier; outputs that are clamped at the zero point need no sign correction."""
 
     name = "s16_relu__dsp"
 
 
 @register
 class AbsInt16Mve(_RescaleMve, AbsInt16):
-    """Magnitudes by VABS, then one multiplier, whose results are never negative."""
+    """Magnitudes by VABS, rescaled by one multiplier; results are never negative."""
 
     name = "s16_abs__mve"
 
 
 @register
 class AbsInt16Dsp(_RescaleDsp, AbsInt16):
-    """Magnitudes first, then one multiplier, whose results are never negative."""
+    """Magnitudes, rescaled by one multiplier; results are never negative."""
 
     name = "s16_abs__dsp"
 
 
 @register
 class LeakyReluInt16Mve(_RescaleMve, LeakyReluInt16):
-    """Both multipliers for each vector; results of a negative slope are negated."""
+    """Leaky ReLU that computes both multipliers for each vector; results of a negative slope are negated."""
 
     name = "s16_leaky_relu__mve"
 
 
 @register
 class LeakyReluInt16Dsp(_RescaleDsp, LeakyReluInt16):
-    """A branch for each element: below the zero point, the slope's multiplier, negated if the slope is."""
+    """Leaky ReLU with a branch for each element; results below the zero point may be negated."""
 
     name = "s16_leaky_relu__dsp"

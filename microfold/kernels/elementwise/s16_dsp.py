@@ -1,12 +1,13 @@
 """int16 addition, subtraction and multiplication for cores with DSP instructions.
 
-The reference multiplies twice the value x by m, rounds at 32 bits, then divides by 2^e and rounds halves away
-from zero, e > 0. With SMMLAR, which adds a product's upper half, rounded, to an addend,
+The reference multiplies twice the value x by m and rounds at 32 bits. It then divides by 2^e, e > 0, and
+rounds halves away from zero. SMMLAR adds the upper half of a product, rounded, to an addend:
 
     y = (SMMLAR(2 * x, m, 2^(e-1)) - [x < 0]) >> e
 
-where the reference subtracts 1 if the first result is negative. They differ if that is 0 and x negative; then
-both give 0. The correction matters only where outputs may be negative.
+The reference subtracts 1 if the first result is negative, but this form does so if x is negative. They differ
+if the first result is 0 and x is negative; then both return 0. The correction is only needed if outputs may
+be negative.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.sub import Sub
 
-# Bits below the units of operands on the common scale, as in `add_parameters` for int16.
+# Fractional bits of operands on the common scale, as in `add_parameters` for int16.
 LEFT_SHIFT = 15
 
 
 class _Int16Dsp(BinaryKernel):
-    """Base: sums or products times a multiplier below one half, by one SMMLAR and a shift.
+    """Base class of kernels that scale by a multiplier below one half, with SMMLAR and a shift.
 
-    The multiplier, 2^(e-1) and e are fields of the layer. The module has the proof; `supports` and `refuses`
-    check that the multiplier is below one half and that twice an operand fits 32 bits.
+    The multiplier, 2^(e-1) and e are fields of the layer. The module docstring has the proof. `supports` and
+    `refuses` check its conditions: the multiplier is below one half, and twice an operand fits 32 bits.
     """
 
     features = frozenset({"dsp"})
@@ -54,11 +55,11 @@ class _Int16Dsp(BinaryKernel):
         return self.refuses(layer)
 
     def refuses(self, layer: LayerContext) -> str | None:
-        """Why the operands do not fit; None if they do."""
+        """Return the reason if the operands do not fit; None if they do."""
         raise NotImplementedError
 
     def output(self, layer: LayerContext) -> Multiplier:
-        """The multiplier of the sum or product."""
+        """Return the multiplier of the sum or product."""
         raise NotImplementedError
 
     def int16_call(
@@ -68,7 +69,11 @@ class _Int16Dsp(BinaryKernel):
         fields: dict[str, Parameter],
         lowest: int,
     ) -> KernelCall:
-        """The call with what makes outputs of sums or products, which are not below `lowest`."""
+        """Return the call, with the rescaling of sums or products added.
+
+        Args:
+            lowest: lower bound of the sums or products.
+        """
         multiplier = self.output(layer)
         clamp_kind, limits = int16_clamping(layer)
         positive = lowest >= 0 or clamp_kind in ("relu", "limited")
@@ -87,10 +92,10 @@ class _Int16Dsp(BinaryKernel):
 
 
 class _SumInt16Dsp(_Int16Dsp):
-    """Both operands to twice their common scale, by a shift or by one or two roundings each; then their sum.
+    """Sums of two operands on twice their common scale, each scaled by a shift, or with one or two roundings.
 
-    `_form` knows how an operand gets there, and `_bounds` computes the extremes of the sum by the reference's
-    own multiplication: within 31 bits, the module's proof holds.
+    `_form` returns how an operand is scaled. `_bounds` computes the extremes of the sum by the reference's
+    own multiplication. If they are within 31 bits, the module's proof holds.
     """
 
     template = "elementwise/add_s16_dsp.c.j2"
@@ -101,7 +106,7 @@ class _SumInt16Dsp(_Int16Dsp):
         "second_multiplier",
         "second_rounding",
         "second_shift",
-        Field("multiplier", "of the sum"),
+        Field("multiplier", "multiplier of the sum"),
         "rounding",
         "shift",
         *output_range.LIMIT_FIELDS,
@@ -123,7 +128,7 @@ class _SumInt16Dsp(_Int16Dsp):
             return "it needs a common scale that is twice the larger one"
         low, high = self._bounds(layer)
         if low < -(1 << 30) or high >= 1 << 30:
-            return f"sums may leave 31 bits: they reach [{low}, {high}]"
+            return f"sums must fit 31 bits; they reach [{low}, {high}]"
         return None
 
     def _operands(self, layer: LayerContext) -> tuple[Multiplier, Multiplier]:
@@ -132,7 +137,7 @@ class _SumInt16Dsp(_Int16Dsp):
         return parameters.first, parameters.second
 
     def _form(self, multiplier: Multiplier) -> str:
-        """``half``: the operand is halved; ``once``, ``twice``: it is multiplied, with so many roundings."""
+        """Return how an operand is scaled: ``half``, ``once`` or ``twice`` rounded, or empty if not."""
         if multiplier == (1 << 30, 0):
             return "half"
         if multiplier.shift > 0:
@@ -140,7 +145,7 @@ class _SumInt16Dsp(_Int16Dsp):
         return "once" if multiplier.shift == 0 else "twice"
 
     def _bounds(self, layer: LayerContext) -> tuple[int, int]:
-        """Of the sum on the common scale."""
+        """Return the smallest and largest sum on the common scale."""
         ends = [
             numerics.multiply_by_quantized_multiplier(
                 np.array(centred_hull(layer, index), np.int64) << LEFT_SHIFT, *multiplier
@@ -169,7 +174,7 @@ class _SumInt16Dsp(_Int16Dsp):
 
 @register
 class AddInt16Dsp(_SumInt16Dsp):
-    """Sums of int16: both operands on twice their common scale are added, then scaled by SMMLAR."""
+    """Sums of int16: both operands are added on twice their common scale, and scaled by SMMLAR."""
 
     name = "s16_add__dsp"
     op = Add
@@ -178,7 +183,7 @@ class AddInt16Dsp(_SumInt16Dsp):
 
 @register
 class SubInt16Dsp(_SumInt16Dsp):
-    """Differences of int16; for bounds, the second operand's extremes change places."""
+    """Differences of int16; for bounds, the extremes of the second operand are negated and swapped."""
 
     name = "s16_sub__dsp"
     op = Sub
@@ -189,7 +194,7 @@ class SubInt16Dsp(_SumInt16Dsp):
 class MulInt16Dsp(_Int16Dsp):
     """Products of int16, doubled and requantised by one SMMLAR.
 
-    Twice the largest product, 2^31, is taken as 2^31 - 1 where both give the same output, which `refuses`
+    Twice the largest product, 2^31, is replaced by 2^31 - 1 if both have the same output, which `refuses`
     checks.
     """
 

@@ -1,4 +1,4 @@
-"""Elementwise operators of 8-bit values: a table of 256 results, made by the operator's own reference."""
+"""Elementwise operators of 8-bit values, by a table of 256 results that the operator's reference computes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ from microfold.ops.elementwise.unary import Unary
 
 
 class TableKernel(Kernel):
-    """``output[i] = table[input[i]]``: a load for each element, four in an iteration unless size counts.
+    """``output[i] = table[input[i]]``: one load per element, in iterations of four unless compiled for size.
 
-    `table` has 256 results, those of the lowest input first. They are made by the operator's own reference
-    (`ops.elementwise.lookup.table`) and clamped by the epilogue's bounds, so that nothing is left to prove.
+    The constant `table` has 256 results, starting with the lowest input. The operator's own reference
+    computes them (`ops.elementwise.lookup.table`), and the bounds of the epilogue clamp them. Therefore they
+    need no proof.
     """
 
     fields = declare(
@@ -40,17 +41,17 @@ class TableKernel(Kernel):
     )
 
     def results(self, layer: LayerContext) -> Array:
-        """The result for each value of the input, the lowest first; before any epilogue."""
+        """Return the result for each value of the input, the lowest first, before the epilogue."""
         return table(layer.node.op, self.operand(layer).element)
 
     def operand(self, layer: LayerContext) -> TensorType:
-        """The input that is not constant."""
+        """Return the type of the input that is not constant."""
         return layer.node.operands[0].type
 
     def supports(self, layer: LayerContext) -> str | None:
         x = self.operand(layer)
         if x.dtype not in (DType.INT8, DType.UINT8):
-            return f"it needs 8-bit values; they are {x.dtype.value}"
+            return f"it needs 8-bit values; got {x.dtype.value}"
         return output_range.unsupported_epilogue(layer.node)
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -63,7 +64,7 @@ class TableKernel(Kernel):
         return 0 if x.dtype.itemsize == out.dtype.itemsize else None
 
     def table(self, layer: LayerContext) -> Constant:
-        """The results as the C function reads them."""
+        """Return the results in the form that the C function reads."""
         results = self.results(layer)
         if layer.node.epilogue:
             results = np.clip(results, *output_range.integer_bounds(layer.node)).astype(results.dtype)
@@ -83,9 +84,9 @@ class TableKernel(Kernel):
 
 
 class TableMve(TableKernel):
-    """Sixteen entries by one load that gathers them; the same table, whose results must be bytes.
+    """Table lookup of sixteen results by one gather load, with the same table; results must be bytes.
 
-    Signed inputs become positions by an exclusive or of their upper bit.
+    The table index of a signed input is the input with its highest bit inverted.
     """
 
     features = frozenset({"mve"})
@@ -93,7 +94,7 @@ class TableMve(TableKernel):
     def supports(self, layer: LayerContext) -> str | None:
         out = layer.node.outputs[0].type
         if out.dtype.itemsize != 1:
-            return f"it gathers bytes; the results are {out.dtype.value}"
+            return f"it needs results of one byte; got {out.dtype.value}"
         return super().supports(layer)
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -114,15 +115,15 @@ class TableMve(TableKernel):
 
 
 def _described(fields: Fields, dtype: DType) -> Fields:
-    """With the elements that the table has results for."""
+    """Return the fields, with the range of inputs in the table's comment."""
     low, high = dtype.range
     return describe(fields, table=f"results for {low} to {high}")
 
 
 def _define(operator: type[Op]) -> None:
-    """Registers the kernels of one operator; all operators share their C functions."""
+    """Register the kernels of one operator; all operators share their C functions."""
     stem, name = operator.__name__, f"s8_{operator.name}"
-    doc = f"{stem} of 8-bit values, {{}}, in a table made by its reference."
+    doc = f"{stem} of 8-bit values, {{}}, by a table that its reference computes."
     portable = {"__doc__": doc.format("one by one"), "name": f"{name}__c_table", "op": operator}
     vectors = {"__doc__": doc.format("sixteen at a time"), "name": f"{name}__mve_table", "op": operator}
     register(type(f"{stem}Table", (TableKernel,), portable))

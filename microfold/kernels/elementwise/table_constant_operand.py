@@ -1,4 +1,4 @@
-"""Elementwise operators of an int8 tensor and one constant number: functions of one operand, as tables."""
+"""Elementwise operators of an int8 tensor and a constant number, by a table over the other operand."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from microfold.ops.elementwise.sub import Sub
 
 
 class _ConstantOperand(Kernel):
-    """What both variants have in common; comes before their bases.
+    """Mixin of both variants; it precedes their base class.
 
-    `results` evaluates the operator itself, with its constant, for all 256 values of the other operand: the
-    table has the reference's results.
+    `results` evaluates the operator with its constant for all 256 values of the other operand. Therefore the
+    table contains the reference's results.
     """
 
     trades = frozenset({Trade.TABLE})
@@ -31,10 +31,10 @@ class _ConstantOperand(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         index = _constant_scalar(layer)
         if index is None:
-            return "it needs one operand that is a constant number"
+            return "it needs one operand that is a single constant number"
         size = layer.node.outputs[0].type.size
         if self.operand(layer).size != size:
-            return "the other operand broadcasts, too"
+            return "the other operand must not broadcast"
         return super().supports(layer)
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
@@ -59,7 +59,7 @@ class _ConstantOperand(Kernel):
 
 
 def _constant_scalar(layer: LayerContext) -> int | None:
-    """Index of the operand that is a constant number, the other one being computed."""
+    """Return the index of the operand that is a constant number, if the other one is computed; else None."""
     arrays = [layer.array(index) for index in (0, 1)]
     for index, (array, other) in enumerate((arrays, arrays[::-1])):
         if array is not None and array.size == 1 and other is None:
@@ -72,7 +72,7 @@ def _define(operator: type[Op]) -> None:
         name = f"s8_{operator.name}__{variant}_constant"
         bases = (_ConstantOperand, base)
         attributes = {
-            "__doc__": f"{operator.__name__} of int8 elements and a constant number, {how}, in a table.",
+            "__doc__": f"{operator.__name__} of int8 elements and a constant number, {how}, by a table.",
             "name": name,
             "like": f"s8_mul__{variant}_constant" if operator is QuantizedDiv else None,
             "op": operator,

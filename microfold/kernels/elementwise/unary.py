@@ -1,7 +1,8 @@
 """Elementwise kernels of one int16 operand, in portable C.
 
-They are the reference's own steps: interpolation in a table (`UnaryInt16`, `SigmoidInt16`), or
-multiplications (`Rescale`). For float32, see `elementwise.unary_f32`; for 8-bit values, `elementwise.table`.
+They follow the reference step by step: interpolation in a table (`UnaryInt16`, `SigmoidInt16`), or
+multiplications (`Rescale`). `elementwise.unary_f32` has the kernels for float32, `elementwise.table` the
+kernels for 8-bit values.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from microfold.ops.elementwise.unary import Unary
 class UnaryInt16(UnaryKernel):
     """The reference's interpolation between the entries of a table, element by element.
 
-    `table` has 513 results, at multiples of 128 from the lowest input on, made by the operator's own
-    `int16_table`; `mf_interpolate` takes the reference's steps between two of them.
+    The constant `table` has 513 results of the operator's `int16_table`, at multiples of 128 from the lowest
+    input on. `mf_interpolate` interpolates between two of them with the reference's steps.
     """
 
     name = "s16_unary__c_table"
@@ -48,7 +49,7 @@ class UnaryInt16(UnaryKernel):
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
         if x.dtype is not DType.INT16:
-            return f"it needs int16; the input is {x.dtype.value}"
+            return f"it needs int16; got {x.dtype.value}"
         if isinstance(layer.node.op, Unary) and layer.node.op.function == "sqrt":
             return "the reference computes sqrt of int16 without a table"
         return super().supports(layer)
@@ -68,20 +69,20 @@ class UnaryInt16(UnaryKernel):
 
 
 class SigmoidInt16(UnaryKernel):
-    """The reference's interpolated sigmoid, which also serves tanh.
+    """The reference's interpolated sigmoid, which also computes tanh.
 
-    `table` is `sigmoid_table`: 256 entries, uint16. `int16_scaling` gives the reference's multiplier and
-    shift of the input, with rounding, to the table's scale.
+    The constant `table` is `sigmoid_table`, with 256 entries of uint16. `int16_scaling` returns the
+    reference's multiplier and shift, with rounding, from the input's scale to the table's scale.
 
     Class attributes:
-        shifts: left shifts for which the reference takes a power-of-two scale as it is.
+        shifts: left shifts for which the reference uses a power-of-two scale unchanged.
     """
 
     shifts: ClassVar[tuple[int, ...]]
     fields = declare(
-        Field("table", "the logistic function at multiples of 1/24 in Q0.16"),
+        Field("table", "logistic function at multiples of 1/24 in Q0.16"),
         "length",
-        Field("multiplier", "to the scale of the table"),
+        Field("multiplier", "multiplier to the scale of the table"),
         "rounding",
         "shift",
         *output_range.LIMIT_FIELDS,
@@ -90,7 +91,7 @@ class SigmoidInt16(UnaryKernel):
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
         if x.dtype is not DType.INT16:
-            return f"it needs int16; the input is {x.dtype.value}"
+            return f"it needs int16; got {x.dtype.value}"
         return super().supports(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -114,7 +115,7 @@ class SigmoidInt16(UnaryKernel):
 
 @register
 class LogisticInt16(SigmoidInt16):
-    """The sigmoid itself, in Q0.15."""
+    """Sigmoid in Q0.15."""
 
     name = "s16_logistic__c"
     op = Logistic
@@ -123,7 +124,7 @@ class LogisticInt16(SigmoidInt16):
 
 @register
 class TanhInt16(SigmoidInt16):
-    """``2 * sigmoid(2x) - 1``, from the same table."""
+    """``2 * sigmoid(2x) - 1``, with the table of the sigmoid."""
 
     name = "s16_tanh__c"
     op = Tanh
@@ -131,10 +132,10 @@ class TanhInt16(SigmoidInt16):
 
 
 class Rescale(UnaryKernel):
-    """Multiplies centred elements, negative ones perhaps by another multiplier, one after the other.
+    """Multiplication of centred elements, one after the other; negative ones may have another multiplier.
 
-    The multiplication is the reference's, in two roundings; it is clamped before the zero point is added, so
-    that nothing overflows. The multipliers are fields of the layer.
+    The multiplication has the reference's two roundings. The result is clamped before the zero point is
+    added, so that it cannot overflow. The multipliers are fields of the layer.
     """
 
     fields = declare(
@@ -143,9 +144,9 @@ class Rescale(UnaryKernel):
         "output_zero_point",
         "multiplier",
         "shift",
-        Field("below_multiplier", "for elements below the zero point"),
+        Field("below_multiplier", "multiplier for elements below the zero point"),
         "below_shift",
-        Field("minimum", "of the output, less its zero point"),
+        Field("minimum", "smallest output, minus its zero point"),
         "maximum",
     )
 
@@ -156,9 +157,9 @@ class Rescale(UnaryKernel):
             DType.INT16,
             DType.INT32,
         ):
-            return f"it rescales int16 and int32; these are {x.dtype.value} and {out.dtype.value}"
+            return f"it rescales int16 and int32; got {x.dtype.value} to {out.dtype.value}"
         if x.quant is None or (x.dtype is DType.INT32 and x.quant.zero_point):
-            return "int32 must have zero point 0"
+            return "int32 inputs must have zero point 0"
         return super().supports(layer)
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -169,13 +170,13 @@ class Rescale(UnaryKernel):
         return output_range.integer_bounds(layer.node)
 
     def multipliers(self, layer: LayerContext, x: Quant) -> tuple[Multiplier, Multiplier]:
-        """For elements not below the zero point, and for those below it; default: the operator's one."""
+        """Return the multipliers for elements from the zero point on, and below it; default: one for both."""
         assert isinstance(layer.node.op, Requantize | Relu | Abs)
         multiplier = layer.node.op.multiplier(x)
         return multiplier, multiplier
 
     def below(self, layer: LayerContext) -> str:
-        """C expression of the result of elements below the zero point, from `scaled`."""
+        """Return the C expression of results below the zero point, in terms of `scaled`."""
         return "scaled"
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -201,7 +202,7 @@ class Rescale(UnaryKernel):
             "shift": above.shift,
             "below_multiplier": below.mantissa,
             "below_shift": below.shift,
-            # Before the zero point is added.
+            # Limits before the zero point is added.
             "minimum": max(low - zero_point, -(1 << 31)),
             "maximum": min(high - zero_point, (1 << 31) - 1),
         }
@@ -214,7 +215,7 @@ class Rescale(UnaryKernel):
 
 @register
 class RequantizeWide(Rescale):
-    """One multiplier for all elements, from int16 or int32 to int8, int16 or int32."""
+    """Requantisation by one multiplier for all elements, from int16 or int32 to int8, int16 or int32."""
 
     name = "requantize__c"
     op = Requantize
@@ -222,7 +223,7 @@ class RequantizeWide(Rescale):
 
 @register
 class ReluInt16(Rescale):
-    """One multiplier for all elements; the operator's bounds, cut by those of fused clips."""
+    """ReLU by one multiplier for all elements; fused clips narrow the operator's bounds."""
 
     name = "s16_relu__c"
     op = Relu
@@ -236,7 +237,7 @@ class ReluInt16(Rescale):
 
 @register
 class AbsInt16(Rescale):
-    """Magnitudes of centred elements, then one multiplier."""
+    """Magnitudes of centred elements, rescaled by one multiplier."""
 
     name = "s16_abs__c"
     op = Abs
@@ -244,7 +245,7 @@ class AbsInt16(Rescale):
 
 @register
 class LeakyReluInt16(Rescale):
-    """Below the zero point the multiplier is the slope's; results are negated if the slope is negative."""
+    """Leaky ReLU: elements below the zero point use the multiplier of the slope, and its sign."""
 
     name = "s16_leaky_relu__c"
     op = LeakyRelu
@@ -263,9 +264,9 @@ class LeakyReluInt16(Rescale):
 
 @register
 class SqrtInt16(UnaryKernel):
-    """The root of each element in float32, in steps of the output, truncated; no tables.
+    """Square root of each element in float32, truncated to steps of the output; without tables.
 
-    Elements below the zero point, where the reference ends the run, have the root of 0.
+    An element below the zero point, for which the reference ends the run with an error, has the root of 0.
     """
 
     name = "s16_sqrt__c"
@@ -275,7 +276,7 @@ class SqrtInt16(UnaryKernel):
         "input_zero_point",
         "output_zero_point",
         "scale",
-        Field("output_scale", "of which results are multiples"),
+        Field("output_scale", "unit of the results"),
         *output_range.LIMIT_FIELDS,
     )
 
@@ -283,7 +284,7 @@ class SqrtInt16(UnaryKernel):
         x, op = layer.node.operands[0].type, layer.node.op
         assert isinstance(op, Unary)
         if x.dtype is not DType.INT16 or op.function != "sqrt":
-            return f"it computes the sqrt of int16; this is {op.function} of {x.dtype.value}"
+            return f"it computes the sqrt of int16; got {op.function} of {x.dtype.value}"
         return super().supports(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -304,9 +305,9 @@ class SqrtInt16(UnaryKernel):
 
 @register
 class RsqrtInt16(UnaryKernel):
-    """The reference's inverse square root of each element, then its two multiplications; no tables.
+    """Inverse square root of each element by the reference's steps, then its two products; no tables.
 
-    Elements that are not positive have no root, and give the largest output.
+    Elements that are not positive have no root; their result is the largest output.
     """
 
     name = "s16_rsqrt__c"
@@ -316,14 +317,14 @@ class RsqrtInt16(UnaryKernel):
         "multiplier",
         "shift",
         "output_zero_point",
-        Field("highest", "for elements that have no root"),
+        Field("highest", "result for elements without a root"),
         *output_range.LIMIT_FIELDS,
     )
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
         if x.dtype is not DType.INT16 or x.quant is None or x.quant.zero_point:
-            return f"it needs int16 with zero point 0; the input is {x.dtype.value}"
+            return f"it needs int16 with zero point 0; got {x.dtype.value}"
         return super().supports(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:

@@ -1,4 +1,4 @@
-"""Elementwise kernels of one float32 operand, in portable C: one C expression for each function."""
+"""Elementwise kernels of one float32 operand in portable C: one C expression for each function."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from microfold.ops.elementwise.unary import Unary
 
 
 class _Float(UnaryKernel):
-    """One C expression of the element x, one after the other; no constants but the expression's."""
+    """One C expression of the element x, one element after the other; only the expression has constants."""
 
     fields = declare(
         "length",
@@ -37,9 +37,9 @@ class _Float(UnaryKernel):
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
         if x.dtype is not DType.FLOAT32:
-            return f"it needs float32; the input is {x.dtype.value}"
+            return f"it needs float32; got {x.dtype.value}"
         if not self.expression(layer):
-            return f"it does not know this function: {layer.node.op}"
+            return f"it does not support this function: {layer.node.op}"
         return super().supports(layer)
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -48,18 +48,18 @@ class _Float(UnaryKernel):
         return Terms({"call": 1, f"{prefix}{self.function(layer)}": out.size, "clamped": out.size * clamp})
 
     def function(self, layer: LayerContext) -> str:
-        """The name of what is computed, where a kernel has several."""
+        """Return the name of the computed function, for kernels that have several."""
         return "element"
 
     def guess(self, term: str) -> float:
-        # Most are functions of the C library.
+        # Most functions are calls of the C library.
         return super().guess(term) if term in ("call", "clamped") else 80.0
 
     def expression(self, layer: LayerContext) -> str:
         raise NotImplementedError
 
     def parameters(self, layer: LayerContext) -> dict[str, Parameter]:
-        """Fields that the expression refers to."""
+        """Return the fields that the expression uses."""
         return {}
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -96,7 +96,7 @@ class UnaryFloat(_Float):
 
 @register
 class LeakyReluFloat(_Float):
-    """Elements that are not above 0 are multiplied by `alpha`, a field of the layer."""
+    """Leaky ReLU: elements that are not above 0 are multiplied by `alpha`, a field of the layer."""
 
     name = "f32_leaky_relu__c"
     op = LeakyRelu
@@ -111,7 +111,7 @@ class LeakyReluFloat(_Float):
 
 @register
 class FakeQuantizeFloat(_Float):
-    """Steps are counted from the lowest number on; fields of the layer have the numbers, and 1 / scale."""
+    """Fake quantisation that counts steps from the lowest number; 1 / scale is one of the layer fields."""
 
     name = "f32_fake_quantize__c"
     op = FakeQuantize
@@ -132,10 +132,10 @@ class FakeQuantizeFloat(_Float):
 
 
 class _FixedExpression(_Float):
-    """The same expression for all nodes of an operator.
+    """Operators with one expression for all nodes.
 
     Class attributes:
-        text: the expression.
+        text: C expression of the element x.
     """
 
     text: ClassVar[str]

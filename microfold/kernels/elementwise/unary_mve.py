@@ -1,4 +1,4 @@
-"""Elementwise kernels of one operand with float32 results, for Helium: four elements at a time."""
+"""Elementwise kernels of one operand with float32 results, with Helium: four elements at a time."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from microfold.ops.elementwise.activations.hard_swish import HardSwish
 from microfold.ops.elementwise.activations.leaky_relu import LeakyRelu
 from microfold.ops.elementwise.unary import Unary
 
-# Elements computed together.
+# Elements per vector.
 _LANES = 4
-# Below, floats are denormal: vectors flush them to 0.
+# Smaller floats are denormal; vector instructions flush them to 0.
 SMALLEST_NORMAL = float(np.finfo(np.float32).smallest_normal)
 # C expressions of the vector x.
 _FUNCTIONS: Mapping[type[Op] | str, str] = {
     Abs: "vabsq_f32(x)",
     LeakyRelu: "vpselq_f32(x, vmulq_n_f32(x, alpha), vcmpgtq_n_f32(x, 0.0f))",
-    # Divided by 6, where the reference's last step is a division.
+    # A multiplication by 1 / 6, although the reference's last step is a division by 6.
     HardSwish: "vmulq_n_f32(vmulq_f32(x, vminnmq_f32(vmaxnmq_f32(vaddq_n_f32(x, 3.0f), vdupq_n_f32(0.0f)), "
     "vdupq_n_f32(6.0f))), 1.0f / 6.0f)",
     "neg": "vnegq_f32(x)",
@@ -38,9 +38,9 @@ _DEQUANTIZE = "vmulq_n_f32(vcvtq_f32_s32(vsubq_n_s32(x, zero_point)), scale)"
 
 
 class _UnaryMve(UnaryKernel):
-    """Base: one C expression of a vector of four elements x; the last ones by predication.
+    """Base class of kernels with one C expression of a vector x of four elements; the tail is predicated.
 
-    No tables; scale, zero point and slope are fields of the layer.
+    The kernels have no tables; scale, zero point and slope are fields of the layer.
     """
 
     features = frozenset({"mve_fp"})
@@ -59,13 +59,13 @@ class _UnaryMve(UnaryKernel):
         return Terms(call=1, clamped=-(-size // _LANES) * clamp) + named
 
     def function(self, layer: LayerContext) -> str:
-        """The name of what is computed, where a kernel has several."""
+        """Return the name of the computed function, for kernels that have several."""
         return "element"
 
     def vector_call(
         self, layer: LayerContext, expression: str, fields: Mapping[str, Parameter]
     ) -> KernelCall:
-        """The call of the loop around an expression."""
+        """Return the call of the loop around an expression."""
         x = layer.node.operands[0].type
         clamp, limits = output_range.clamping(layer.node)
         spec = (
@@ -83,14 +83,14 @@ class _UnaryMve(UnaryKernel):
 
 
 class _FloatMve(_UnaryMve):
-    """An expression of `_FUNCTIONS` of float32 vectors, by the operator or its function's name."""
+    """Expressions of `_FUNCTIONS` for float32 vectors, by operator or by the name of its function."""
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
         if x.dtype is not DType.FLOAT32:
-            return f"it needs float32; the input is {x.dtype.value}"
+            return f"it needs float32; got {x.dtype.value}"
         if not self._expression(layer):
-            return f"it has no vectors for this function: {layer.node.op}"
+            return f"it does not support this function: {layer.node.op}"
         return super().supports(layer)
 
     def function(self, layer: LayerContext) -> str:
@@ -109,16 +109,16 @@ class _FloatMve(_UnaryMve):
 
 @register
 class DequantizeMve(_UnaryMve, DequantizePortable):
-    """``(x - zero_point) * scale`` of int8 and int16, widened by loads; differences are exact in float."""
+    """``(x - zero_point) * scale`` of int8 and int16, widened by loads; differences are exact in float32."""
 
     name = "dequantize__mve"
 
     def supports(self, layer: LayerContext) -> str | None:
         if layer.node.operands[0].type.dtype not in (DType.INT8, DType.INT16):
-            return "it widens int8 and int16"
+            return "it supports only int8 and int16"
         quant = layer.node.operands[0].type.quant
         if quant is not None and min(quant.scales) < SMALLEST_NORMAL:
-            return "vectors take denormal scales and results for 0"
+            return "vector instructions flush denormal scales and results to 0"
         return DequantizePortable.supports(self, layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:

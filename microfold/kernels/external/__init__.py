@@ -1,1 +1,1 @@
-"""Code that the user writes."""
+"""Kernels that call code of the user."""

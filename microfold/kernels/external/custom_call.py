@@ -1,4 +1,4 @@
-"""Calls of C functions that the user writes."""
+"""Calls of C functions that the user provides."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from microfold.ops.external.custom_call import CustomCall
 
 @register
 class CustomCallKernel(Kernel):
-    """One call of the firmware's function: pointers to inputs, then to outputs, which lie over no input."""
+    """Call of the firmware's function with pointers to inputs, then to outputs, which overlap no input."""
 
     name = "custom_call__c"
     op = CustomCall
@@ -19,8 +19,8 @@ class CustomCallKernel(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         for value in (*layer.node.operands, *layer.node.outputs):
             if value.type.dtype not in C_TYPES:
-                return f"{value.type.dtype.value} has no type in C"
-        return "it fuses nothing" if layer.node.epilogue else None
+                return f"{value.type.dtype.value} has no C type"
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return tuple(range(len(layer.node.inputs)))

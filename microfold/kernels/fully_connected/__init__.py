@@ -1,1 +1,1 @@
-"""Fully connected layers."""
+"""Fully connected kernels."""

@@ -1,6 +1,7 @@
-"""Fully connected layers of several rows by any convolution kernel: rows are pixels, weights 1x1 filters.
+"""Fully connected layers of several rows by any convolution kernel, with rows as pixels.
 
-Convolution kernels compute several pixels at once, and so read each weight less often.
+Weights are 1x1 filters. Convolution kernels compute several pixels together, so that they read each weight
+less often.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
 def convolution_layer(layer: LayerContext) -> LayerContext:
-    """The convolution that computes the rows."""
+    """Return the convolution that computes the rows."""
     op = layer.node.op
     assert isinstance(op, FullyConnected)
     x, weights, out = fully_connected_types(layer)
@@ -41,7 +42,7 @@ def convolution_layer(layer: LayerContext) -> LayerContext:
 
 
 class _FullyConnectedRows(ByConvolution):
-    """Base of kernels that compute rows as pixels, by a convolution kernel's own function."""
+    """Base class of kernels that compute rows as pixels, by the function of a convolution kernel."""
 
     op = FullyConnected
 
@@ -51,11 +52,11 @@ class _FullyConnectedRows(ByConvolution):
     def supports(self, layer: LayerContext) -> str | None:
         x, weights, _ = fully_connected_types(layer)
         if x.shape[0] < 2:
-            return "it needs at least 2 rows; there is 1"
+            return "it requires at least 2 rows; got 1"
         if x.dtype.is_float or layer.array(1) is None or weights.quant is None or x.quant is None:
-            return "it needs quantised inputs and constant weights"
+            return "it requires quantised inputs and constant weights"
         if weights_zero_point(layer):
-            return f"its weights must have zero point 0; it is {weights_zero_point(layer)}"
+            return f"its weights must have zero point 0; got {weights_zero_point(layer)}"
         return self.convolution.supports(convolution_layer(layer))
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
@@ -67,7 +68,7 @@ class _FullyConnectedRows(ByConvolution):
 
 register_by(
     _FullyConnectedRows,
-    "Rows as pixels",
+    "Fully connected layer with rows as pixels",
     (
         dsp.Conv2DDsp,
         mve.Conv2DMve,

@@ -15,16 +15,16 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.blockwise_fully_connected import BlockwiseFullyConnected
 
-# Computed together.
+# Number of units that are computed together.
 UNITS = 4
 
 
 @register
 class BlockwiseFullyConnectedPortable(Kernel):
-    """Four units at a time, block after block: a sum of integers, which has 32 bits, then its scale.
+    """Blockwise fully connected layer of 4 units at a time. The integer sum of each block is scaled.
 
-    `weights` are [outputs / 4][inputs][4], and `scales` [outputs / 4][blocks][4], in the order in which they
-    are read, with zeros behind the last unit.
+    `weights` is [outputs / 4][inputs][4], and `scales` is [outputs / 4][blocks][4], in reading order and
+    padded with zeros after the last unit. Integer sums have 32 bits.
     """
 
     name = "s16_f32_blockwise_fully_connected__c_4"

@@ -1,4 +1,4 @@
-"""float32 fully connected layers with weights of int8 and a step for each unit."""
+"""float32 fully connected layers with weights compressed to int8 and a scale for each unit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from microfold.kernels.packing.byte_weights import ByteWeights
 
 @register
 class FullyConnectedFloatBytes(ByteWeights, FullyConnectedFloat):
-    """A weight is converted for each product; a sum is scaled once.
+    """float32 fully connected layer with int8 weights, each converted for every product.
 
-    `ByteWeights` proves what that may change.
+    Each sum is scaled once. `ByteWeights` states the error bounds.
     """
 
     name = "f32_s8w_fully_connected__c_4"

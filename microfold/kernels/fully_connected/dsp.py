@@ -1,4 +1,4 @@
-"""Fully connected layers for cores with DSP instructions."""
+"""int8 fully connected layers for cores with the DSP extension."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 @register
 class FullyConnectedDsp(Kernel):
-    """Eight units at a time, then two; SXTB16 widens inputs on the fly, SMLAD multiplies them.
+    """SMLAD fully connected layer of 8 units at a time, then 2. SXTB16 widens inputs on the fly.
 
-    Cores that issue two instructions at a time have their own order of those of eight units.
+    Cores with late loads have their own instruction order for 8 units.
 
-    `weights` are in paired lanes or int16, see `packing.smlad`, in the order of `block_units`; `channels` are
-    records (bias, multiplier, addend, shift), or, where units have one scale, `biases` alone; compiled for
-    size, in three bytes each if they fit.
-    `plan_smlad_requantization` proves their form, `fits_paired` the packing.
+    `weights` is paired lanes or int16, see `packing.smlad`, in the order of `block_units`. `channels` has
+    records (bias, multiplier, addend, shift). If all units have the same scale, `biases` replaces it, with
+    3 bytes for each bias if they fit and the code is compiled for size. `plan_smlad_requantization` proves
+    the form, `fits_paired` the packing.
     """
 
     name = "s8_fully_connected__dsp_8"
@@ -41,10 +41,10 @@ class FullyConnectedDsp(Kernel):
     code = 850
     UNITS = 8
     fields = declare(
-        Field("weights", "of four inputs at a time: pairs (0, 2) and (1, 3) of every two units"),
+        Field("weights", "for each four inputs, pairs (0, 2) and (1, 3) of each two units"),
         "channels",
-        Field("biases", "what sums start from"),
-        Field("multiplier", "of all units"),
+        Field("biases", "initial values of sums"),
+        Field("multiplier", "multiplier of all units"),
         "addend",
         "shift",
         *MATRIX_FIELDS,
@@ -53,13 +53,13 @@ class FullyConnectedDsp(Kernel):
     )
 
     def blocks(self, units: int) -> int:
-        """How many times units are computed eight at a time."""
+        """Return the number of blocks of 8 units."""
         return units // self.UNITS
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_integer_fully_connected(layer, tables=True)
         if reason is None and weights_zero_point(layer):
-            return f"its weights must have zero point 0; it is {weights_zero_point(layer)}"
+            return f"its weights must have zero point 0; got {weights_zero_point(layer)}"
         return reason
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -76,7 +76,8 @@ class FullyConnectedDsp(Kernel):
         matrix = centred_weights(layer)
         plan = smlad.plan_requantization(layer, matrix, unit_multipliers(layer), common=False)
         matrix = np.pad(plan.matrix, ((0, 0), (0, -depth % 4)))
-        # Four inputs and two units: 9 cycles and 7 instructions; int16 weights: 10 and 6, in twice the flash.
+        # Paired weights of 4 inputs and 2 units need 9 cycles and 7 instructions. int16 weights need 10 and
+        # 6, and twice the flash.
         packed = "paired" if smlad.fits_paired(plan.matrix, plan.bounds) else "int16"
         lanes = smlad.pair_lanes(matrix, matrix.shape[1])
         words, records = smlad.smlad_constants(packed, lanes, plan.records, plan.left)
@@ -112,9 +113,9 @@ class FullyConnectedDsp(Kernel):
 
 @register
 class FullyConnectedDspPairs(FullyConnectedDsp):
-    """Two units at a time, without the assembly for eight: short code, for layers with few products.
+    """SMLAD fully connected layer of 2 units at a time, with short code for layers with few products.
 
-    Weights and records are those of `FullyConnectedDsp`, without blocks of eight units.
+    It has the weights and records of `FullyConnectedDsp`, without blocks of 8 units.
     """
 
     name = "s8_fully_connected__dsp_2"
@@ -129,10 +130,11 @@ class FullyConnectedDspPairs(FullyConnectedDsp):
 def _requantization_parameters(
     records: Array, biases: Constant | None, *, common: bool
 ) -> dict[str, Parameter]:
-    """Layer fields for records that are the same but for the biases (common), or are not.
+    """Return the layer fields of the records.
 
     Args:
-        biases: in the place of those of common records.
+        biases: packed biases that common records use instead of int32 biases.
+        common: whether all records are equal except for their biases.
     """
     if not common:
         return {"channels": Constant("channels", records, record="mf_channel")}
@@ -142,9 +144,9 @@ def _requantization_parameters(
 
 
 def narrow_biases(bias: Array) -> Constant | None:
-    """Three bytes for each unit, units even, behind a byte of nothing; None if they do not fit.
+    """Return biases of 3 bytes each, for an even number of units; None if they do not fit.
 
-    Each lies in the upper bytes of a word.
+    An unused byte comes first, so that a word that starts one byte earlier has the bias in its upper bytes.
 
     Args:
         bias: int64 [units].
@@ -157,13 +159,14 @@ def narrow_biases(bias: Array) -> Constant | None:
 
 
 def block_units(words: Array, blocks: int) -> Array:
-    """Packed weights in reading order: blocks of four unit pairs, then unit pairs.
+    """Return packed weights in reading order: blocks of 4 pairs of units, then the remaining pairs of units.
 
     Args:
-        words: int32 [unit pairs, pairs of inputs, ...], an even number of pairs of inputs.
+        words: int32 [pairs of units, pairs of inputs, ...], with an even number of pairs of inputs.
+        blocks: number of blocks.
 
     Returns:
-        int32: of each block, of each two pairs of inputs, the words of its unit pairs.
+        int32: for each block, and for each two pairs of inputs, the words of its pairs of units.
     """
     unit_pairs, pairs = words.shape[:2]
     parts = words.reshape(unit_pairs, pairs // 2, words[0, :2].size)

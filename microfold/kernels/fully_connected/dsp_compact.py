@@ -1,4 +1,4 @@
-"""Fully connected layers by the function of the convolutions, where that is there anyway."""
+"""Fully connected layers by the generic function of convolutions, which share its code."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 @register
 class FullyConnectedCompactDsp(Kernel):
-    """The batch is a row of pixels. A row alone takes as long as four.
+    """Fully connected layer by the function of `Conv2DCompactDsp`, with the batch as a row of pixels.
 
-    The function is that of `Conv2DCompactDsp`, and so is the stream of weights and requantisation;
+    A batch of 1 takes as long as a batch of 4. The constants have the layout of `Conv2DCompactDsp`.
     `smlad.plan_requantization` proves the form.
     """
 
@@ -39,7 +39,7 @@ class FullyConnectedCompactDsp(Kernel):
     features = frozenset({"dsp"})
     trades = frozenset({Trade.ONE_FOR_ALL})
     code = 950
-    # Whether all units are to have one shift to the right.
+    # Whether all units must have the same right shift.
     COMMON: ClassVar[bool] = False
 
     def supports(self, layer: LayerContext) -> str | None:
@@ -80,7 +80,7 @@ class FullyConnectedCompactDsp(Kernel):
 
 @register
 class FullyConnectedCompactPackedDsp(FullyConnectedCompactDsp):
-    """The same by the function of `Conv2DCompactPackedDsp`."""
+    """Fully connected layer by the function of `Conv2DCompactPackedDsp`, with the batch as pixels."""
 
     name = "s8_fully_connected__dsp_compact_packed"
     like = FullyConnectedCompactDsp.name
@@ -90,7 +90,7 @@ class FullyConnectedCompactPackedDsp(FullyConnectedCompactDsp):
         return super().supports(layer) or refuses_packed(layer, self._plan(layer))
 
 
-# Asked for by what is supported, by estimates and by the code, one after the other.
+# The result is cached, because `supports`, estimates and code ask for it in turn.
 @lru_cache(maxsize=8)
 def _plan_requantization(layer: LayerContext, *, common: bool) -> SmladRequantization:
     return smlad.plan_requantization(layer, centred_weights(layer), unit_multipliers(layer), common=common)

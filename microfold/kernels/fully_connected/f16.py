@@ -1,4 +1,4 @@
-"""float16 fully connected layers in portable C, and for float vectors (MVE)."""
+"""float16 fully connected layers in portable C, and for Helium (MVE) with floats."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
-# Computed together, in four vectors.
+# Number of units that are computed together, in four vectors.
 UNITS = 32
 
 
 class _HalfFullyConnected(Kernel):
-    """Base of kernels of float16 with constant weights and bias."""
+    """Base class of float16 kernels with constant weights and bias."""
 
     op = FullyConnected
 
@@ -33,9 +33,9 @@ class _HalfFullyConnected(Kernel):
 
 @register
 class FullyConnectedHalf(_HalfFullyConnected):
-    """One unit after the other: sums of products are float32, and are rounded once.
+    """float16 fully connected layer of one unit at a time. Sums are float32, and are rounded once.
 
-    Weights stay in the model's order, [outputs][inputs]; biases are float32.
+    Weights keep the model's order, [outputs][inputs]. Biases are float32.
     """
 
     name = "f16_fully_connected__c"
@@ -66,10 +66,10 @@ class FullyConnectedHalf(_HalfFullyConnected):
 
 @register
 class FullyConnectedHalfMve(_HalfFullyConnected):
-    """32 units at a time, then eight; up to 64 products are summed up in float16.
+    """float16 fully connected layer of 32 units at a time, then 8. Up to 64 products are summed in float16.
 
-    Weights are [outputs / 32][inputs][32], then [rest / 8][inputs][8]: an input is multiplied with a vector
-    of units. Such sums are not the bits of float32 ones.
+    Weights are [outputs / 32][inputs][32], then [rest / 8][inputs][8], because an input is multiplied by a
+    vector of units. The sums are not bit-identical to float32 sums.
     """
 
     name = "f16_fully_connected__mve_32"

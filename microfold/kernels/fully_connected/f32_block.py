@@ -1,4 +1,4 @@
-"""float32 fully connected layers for floating-point units and float vectors (MVE)."""
+"""float32 fully connected layers for floating-point units and for Helium (MVE) with floats."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
 class _BlockFullyConnected(Kernel):
-    """Four units at a time, or sixteen, in the reference's order: all products, then the bias.
+    """Base class of kernels for 4 or 16 units at a time, in the reference's order.
 
-    Weights are [outputs / 4][inputs][4], with zeros behind the last unit; biases are padded alike.
+    A sum adds all products, then the bias. Weights are [outputs / 4][inputs][4], padded with zeros after the
+    last unit, like the biases.
 
     Class attributes:
         core: ``fpu`` or ``mve``.
-        half: weights are kept as float16.
+        half: whether weights are stored as float16.
     """
 
     op = FullyConnected
@@ -43,7 +44,7 @@ class _BlockFullyConnected(Kernel):
         return product_sum.unsupported_constants(layer, DType.FLOAT32, DType.FLOAT32)
 
     def row_terms(self, layer: LayerContext, finish: Terms) -> Terms:
-        """Of one row of the batch."""
+        """Count the code parts for one row of the batch."""
         raise NotImplementedError
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -72,7 +73,7 @@ class _BlockFullyConnected(Kernel):
 
 @register
 class FullyConnectedFloatFpu(_BlockFullyConnected):
-    """Products and sums are rounded one by one: the reference's bits."""
+    """float32 fully connected layer for FPU cores, bit-identical because it rounds products and sums."""
 
     name = "f32_fully_connected__fpu_4"
     features = frozenset({"fpu", "thumb2"})
@@ -86,7 +87,7 @@ class FullyConnectedFloatFpu(_BlockFullyConnected):
 
 @register
 class FullyConnectedFloatMve(_BlockFullyConnected):
-    """Products are fused with sums: these are rounded once."""
+    """float32 fully connected layer for Helium (MVE), with fused multiply-add, which rounds once."""
 
     name = "f32_fully_connected__mve_16"
     features = frozenset({"mve_fp"})
@@ -101,9 +102,9 @@ class FullyConnectedFloatMve(_BlockFullyConnected):
 
 
 class _HalfBlockFullyConnected(HalfWeights, _BlockFullyConnected):
-    """Weights are float16, of which `HalfWeights` proves that nothing is lost.
+    """Base class of block kernels with float16 weights. `HalfWeights` proves that the conversion is exact.
 
-    They come in pairs of inputs, [outputs / 4][(inputs + 1) / 2][4] words, and are converted for every row.
+    A word has the weights of two inputs, [outputs / 4][(inputs + 1) / 2][4]. They are converted for each row.
     """
 
     fields = describe(
@@ -117,13 +118,13 @@ class _HalfBlockFullyConnected(HalfWeights, _BlockFullyConnected):
 
 @register
 class FullyConnectedFloatFpuHalf(_HalfBlockFullyConnected, FullyConnectedFloatFpu):
-    """Pairs of weights are converted in registers of the floating-point unit, then as with float32."""
+    """`FullyConnectedFloatFpu` with float16 weights, which are converted in FPU registers."""
 
     name = "f32_f16w_fully_connected__fpu_4"
 
 
 @register
 class FullyConnectedFloatMveHalf(_HalfBlockFullyConnected, FullyConnectedFloatMve):
-    """Four weights of two inputs are converted by an instruction each, then as with float32."""
+    """`FullyConnectedFloatMve` with float16 weights. One instruction converts four weights of an input."""
 
     name = "f32_f16w_fully_connected__mve_16"

@@ -1,6 +1,6 @@
-"""Hybrid fully connected layers: as those of int16 activations up to the sums, which end as floats.
+"""Hybrid fully connected layers: the kernels for int16 activations, with sums that are scaled to float32.
 
-`dynamic_finish` has what makes floats of sums. Activations are within [-255, 255], so that sums have 32 bits.
+`dynamic_finish` scales the sums. Activations are in [-255, 255], so that sums fit 32 bits.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from microfold.kernels.requantize.finish import Finish
 from microfold.ops.fully_connected.hybrid_fully_connected import HybridFullyConnected
 from microfold.support.frozen import frozen
 
-# What makes an output of a sum stands in `scale_cost`; these are stores.
+# Default coefficients of storing outputs. `scale_cost` has the cost of scaling sums.
 _STORES = {f"finish_{SUMS}": 3.0, f"block_{SUMS}": 14.0, "int4_pair": 13.0}
 
 
 class _HybridFullyConnected(Kernel):
-    """What all of them share; before a kernel of int16 in the list of bases."""
+    """Mixin that turns a kernel for int16 activations into a hybrid one. It is the first base class."""
 
     op = HybridFullyConnected
 
@@ -51,7 +51,7 @@ class _HybridFullyConnected(Kernel):
 
 @register
 class HybridFullyConnectedPortable(_HybridFullyConnected, UnitGroups):
-    """Up to four units at a time; `weights` are those of `UnitGroups`."""
+    """Hybrid fully connected layer of up to 4 units at a time, with weights of `UnitGroups`."""
 
     name = "s16_f32_hybrid_fully_connected__c_4"
     like = "s16_fully_connected__c_4"
@@ -64,13 +64,13 @@ class HybridFullyConnectedPortable(_HybridFullyConnected, UnitGroups):
 @register
 @frozen(eq=False)
 class HybridFullyConnectedDsp(_HybridFullyConnected, FullyConnectedInt16Dsp):
-    """Four units at a time, by SMLAD; `weights` are those of `FullyConnectedInt16Dsp`."""
+    """Hybrid fully connected layer of 4 units at a time by SMLAD, as in `FullyConnectedInt16Dsp`."""
 
     name = "s16_f32_hybrid_fully_connected__dsp_4"
     like = "s16_fully_connected__dsp_4"
     fields = with_scale_fields(FullyConnectedInt16Dsp.fields)
 
-    multiple: ClassVar[int] = 1  # of the sums of products, what it computes
+    multiple: ClassVar[int] = 1  # Factor by which computed sums exceed the sums of products.
 
     def terms(self, layer: LayerContext) -> Terms:
         return self.product_terms(layer, 1, SUMS)
@@ -83,9 +83,9 @@ class HybridFullyConnectedDsp(_HybridFullyConnected, FullyConnectedInt16Dsp):
 @register
 @frozen(eq=False)
 class HybridFullyConnectedDspInt4(HybridFullyConnectedDsp):
-    """The same with weights of four bits, which are multiplied as the upper halves of bytes: by 16.
+    """`HybridFullyConnectedDsp` with 4-bit weights, multiplied as upper nibbles, 16 times as large.
 
-    Sums have 32 bits as those of weights of eight bits have. The scales take the 16 off, exactly.
+    Sums fit 32 bits as with int8 weights. The scales compensate the factor of 16 exactly.
     """
 
     name = "s16_s4w_hybrid_fully_connected__dsp_4"
@@ -102,7 +102,7 @@ class HybridFullyConnectedDspInt4(HybridFullyConnectedDsp):
 
 @register
 class HybridFullyConnectedMve(_HybridFullyConnected, FullyConnectedInt16Mve):
-    """Four units at a time, eight products an instruction; weights are those of `FullyConnectedInt16Mve`."""
+    """Hybrid fully connected layer of 4 units, 8 products per instruction, as in `FullyConnectedInt16Mve`."""
 
     name = "s16_f32_hybrid_fully_connected__mve_4"
     like = "s16_fully_connected__mve_4"
@@ -118,7 +118,7 @@ class HybridFullyConnectedMve(_HybridFullyConnected, FullyConnectedInt16Mve):
 
 @register
 class HybridFullyConnectedMveInt4(HybridFullyConnectedMve):
-    """The same with weights of four bits, two in a byte, see `nibble_rows`."""
+    """`HybridFullyConnectedMve` with 4-bit weights, two in a byte, see `nibble_rows`."""
 
     name = "s16_s4w_hybrid_fully_connected__mve_4"
     trades = frozenset({Trade.FOUR_BITS})
@@ -127,7 +127,7 @@ class HybridFullyConnectedMveInt4(HybridFullyConnectedMve):
         return super().supports(layer) or unsupported_int4(layer)
 
     def cost(self, layer: LayerContext) -> float:
-        # Four shifts beside nine instructions.
+        # Four shifts in addition to nine instructions.
         return 1.44 * self.price(layer, self.terms(layer)) + scale_cost(layer)
 
     def pack(self, matrix: Array) -> Constant:

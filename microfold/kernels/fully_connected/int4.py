@@ -1,4 +1,4 @@
-"""Fully connected layers with weights of four bits, in portable C."""
+"""int8 fully connected layers with 4-bit weights, in portable C."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
 def unsupported_int4(layer: LayerContext) -> str | None:
-    """The conditions that all kernels with packed weights share; these may have a zero point."""
+    """Return the reason why no kernel with 4-bit weights, which may have a zero point, supports the layer."""
     return unsupported_integer_fully_connected(layer) or int4.unsupported(centred_weights(layer))
 
 
 class FullyConnectedInt4(Kernel):
-    """Base of the kernels that read words of nibbles.
+    """Base class of kernels that read words of 4-bit weights.
 
-    `unsupported_int4` checks that weights, centred, are in [-8, 7], and that sums fit int32.
+    `unsupported_int4` checks that the weights fit 4 bits, and that sums fit int32.
     """
 
     op = FullyConnected
@@ -37,16 +37,16 @@ class FullyConnectedInt4(Kernel):
         return unsupported_int4(layer)
 
     def shape(self, layer: LayerContext) -> dict[str, Parameter]:
-        """The layer's fields for its sizes."""
+        """Return the fields with the sizes of the layer."""
         x, _, out = fully_connected_types(layer)
         return matrix_parameters(x, out)
 
 
 @register
 class FullyConnectedPortableInt4(FullyConnectedInt4):
-    """Four units at a time: sums of two share a word, for as many inputs as they fit 16 bits.
+    """Fully connected layer of 4 units at a time. The sums of two units share a word while they fit 16 bits.
 
-    `packing.int4.pack_words` has the layout, `word_constants` the records and their proof.
+    `packing.int4.pack_words` defines the layout. `word_constants` has the records and their proof.
     """
 
     name = "s8_s4w_fully_connected__c"

@@ -1,4 +1,4 @@
-"""Fully connected layers with weights of four bits, for cores with DSP instructions."""
+"""int8 fully connected layers with 4-bit weights for cores with the DSP extension."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from microfold.kernels.shapes import MATRIX_FIELDS
 
 @register
 class FullyConnectedDspInt4(FullyConnectedInt4):
-    """Eight units at a time, then four; inputs are widened to int16 on the fly.
+    """SMLAD fully connected layer of 8 units at a time, then 4. Inputs are widened to int16 on the fly.
 
-    `packing.int4_dsp` has the layout, and the proof that four sums come out of one;
-    `smlad.plan_requantization` proves the form that requantises.
+    `packing.int4_dsp` defines the layout, and proves how four sums are extracted from one.
+    `smlad.plan_requantization` proves the requantisation.
     """
 
     name = "s8_s4w_fully_connected__dsp"

@@ -1,4 +1,4 @@
-"""Fully connected layers of the legacy uint8 quantisation: as int8 up to the sums, which are rounded once."""
+"""Fully connected layers with the legacy uint8 quantisation, computed as int8 with a single rounding."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from microfold.ops.fully_connected.legacy_fully_connected import LegacyFullyConn
 
 @register
 class LegacyFullyConnectedPortable(UnitGroups):
-    """`channels` are records (bias, multiplier, addend, shift) that `plan_single_rounding` proves."""
+    """Legacy fully connected layer of up to 4 units at a time.
+
+    `channels` has records (bias, multiplier, addend, shift) that `plan_single_rounding` proves.
+    """
 
     name = "s8_legacy_fully_connected__c_4"
     like = "s8_fully_connected__c_4"
@@ -32,7 +35,7 @@ class LegacyFullyConnectedPortable(UnitGroups):
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_integer_fully_connected(layer)
         if reason is None and self._plan(layer) is None:
-            return "no multiplier of 31 bits has the reference's results"
+            return "no 31-bit multiplier has the reference's results"
         return reason
 
     def _plan(self, layer: LayerContext) -> Requantization | None:

@@ -1,4 +1,4 @@
-"""Fully connected kernel for Helium."""
+"""int8 fully connected layers for Helium (MVE)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ def _have_one_scale(form: mve.MveForm, records: Array) -> bool:
 
 @register
 class FullyConnectedMve(Kernel):
-    """Blocks of 4 units, 16 products an instruction, in a tail-predicated loop: any number of inputs.
+    """Fully connected layer in blocks of 4 units, with 16 products per instruction.
 
-    `blocks` are `mve.block_words`, or, where units have one scale, `mve.pack_24_bits` of the biases alone,
-    then [4][inputs] weights. `mve.requantization` chooses the shortest exact form.
+    The inner loop is tail-predicated, for any number of inputs. `blocks` has `mve.block_words` or, if all
+    units have the same scale, only the biases (`mve.pack_24_bits`), then [4][inputs] weights.
+    `mve.requantization` chooses the shortest exact form.
     """
 
     name = "s8_fully_connected__mve_4"
@@ -49,8 +50,8 @@ class FullyConnectedMve(Kernel):
         "blocks",
         "weights",
         "channels",
-        Field("biases", "of the units, whole blocks of 4"),
-        Field("multiplier", "of all units"),
+        Field("biases", "biases of the units, padded to blocks of 4"),
+        Field("multiplier", "multiplier of all units"),
         "shift",
         *MATRIX_FIELDS,
         "output_zero_point",
@@ -61,7 +62,7 @@ class FullyConnectedMve(Kernel):
         if reason := unsupported_integer_fully_connected(layer):
             return reason
         if zero_point := weights_zero_point(layer):
-            return f"it needs weights with zero point 0; it is {zero_point}"
+            return f"its weights must have zero point 0; got {zero_point}"
         return None
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -72,11 +73,11 @@ class FullyConnectedMve(Kernel):
         return Terms(call=1) + blocks * block
 
     def have_one_scale(self, form: mve.MveForm, records: Array) -> bool:
-        """Whether the code may take units to differ in their biases alone."""
+        """Return whether units differ only in their biases, in a form that the code supports."""
         return _have_one_scale(form, records) and mve.unshared_biases(records) is None
 
     def pack(self, matrix: Array, records: Array, *, common: bool) -> tuple[dict[str, Constant], str]:
-        """Weights and records as the code reads them, and how weights share bytes, if they do."""
+        """Return weights and records in the C code's layout, and the packing of 4-bit weights, else empty."""
         words = mve.pack_24_bits(records[:, 0]) if common else mve.block_words(records)
         return {"blocks": Constant("weights", mve.pack_rows(matrix, words))}, ""
 
@@ -94,7 +95,7 @@ class FullyConnectedMve(Kernel):
         order = "[4] lower halfwords, [4] upper bytes of biases" if common else mve.record_order(form)
         described = describe(
             self.fields,
-            blocks=f"of 4 units: {order}, weights [4][inputs]",
+            blocks=f"blocks of 4 units: {order}, weights [4][inputs]",
             weights="[blocks of 4 units][inputs / 16, rounded up][2][16], two units a byte",
             channels=f"[blocks]{mve.record_order(form)}",
         )
@@ -103,7 +104,7 @@ class FullyConnectedMve(Kernel):
 
 @register
 class FullyConnectedMveInt4(FullyConnectedMve):
-    """The same with weights of four bits: two units a byte, see `packing.int4_mve`.
+    """`FullyConnectedMve` with 4-bit weights, two units in a byte, see `packing.int4_mve`.
 
     `unsupported_sums` checks that 16 times a sum fits 32 bits.
     """

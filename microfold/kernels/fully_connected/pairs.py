@@ -1,14 +1,15 @@
-"""Fully connected layers for cores without SIMD instructions: two units in one word.
+"""int8 fully connected layers for cores without SIMD, with two units in one word.
 
-A word of weights holds bytes ``u = w + 128`` of four units: it is a word E of the units in its even bytes,
-and 2^8 times a word O of those in its odd ones. Of each run of inputs x, these are summed up, modulo 2^32:
+A word of weights has the bytes ``u = w + 128`` of four units. It equals ``E + 2^8 * O``, with a word E of the
+units in its even bytes, and a word O of the units in its odd bytes. The kernel computes two sums over each
+run of inputs x, modulo 2^32:
 
     odd = c + sum(x * O)                c = 2^15 - 128 * (1 + 2^16) * sum(x)
     all = 257 * c + sum(x * (E + 2^8 * O))
 
-``all - 2^8 * odd`` is ``c + sum(x * E)``: only O is ever taken out of a word. c, the same for all units,
-makes up for the 128 and keeps lower halves from becoming negative. Both sums are what
-`packing.two_pixels_per_word` calls S, of two units instead of two pixels.
+``all - 2^8 * odd`` is ``c + sum(x * E)``, so that only O has to be extracted from a word. c is equal for all
+units. It compensates the 128 and keeps lower halves from becoming negative. Both sums correspond to S in
+`packing.two_pixels_per_word`, for two units instead of two pixels.
 """
 
 from __future__ import annotations
@@ -40,27 +41,27 @@ from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.support.frozen import frozen
 
-# Units of a word. Sums are found pair by pair: units 0 and 1 are in the odd bytes, 2 and 3 in the even ones.
+# Number of units in a word. Sums are extracted in pairs: units 0 and 1 are in odd bytes, 2 and 3 in even.
 LANES = 4
 BYTES_OF_LANES = (2, 0, 3, 1)
 LONGEST_RUN = 64
-# Inputs of one iteration of the inner loop, if there is a multiple of it.
+# Inputs per iteration of the inner loop, if the number of inputs is a multiple of it.
 UNROLL = 4
-# Places of inputs fit int16.
+# Maximum number of inputs, so that their indices fit int16.
 MAXIMUM_INPUTS = (1 << 15) - 1
 
-# Bytes of rests that there may be, of those of weights: where flash counts, and at all.
+# Limits of the bytes of remainders relative to the bytes of weights: in variants that save flash, and always.
 RESTS_SHARE, MOST_RESTS = 1 / 8, 1.0
 
 
 @frozen(eq=False)
 class Split:
-    """Weights whose runs fit.
+    """Weights, split into a part whose runs fit 16 bits, and remainders.
 
     Attributes:
-        run: inputs of a run; the first one may have less.
-        fitting: int8 [M, K].
-        rests: int8 [M, K]; what was taken off, mostly zero.
+        run: inputs of a run. The first run may have fewer.
+        fitting: weights whose runs fit, int8 [M, K].
+        rests: remainders of the weights, int8 [M, K], mostly zero.
     """
 
     run: int
@@ -68,7 +69,7 @@ class Split:
     rests: Array
 
     def equals(self, other: Split) -> bool:
-        """Whether the same weights are split alike."""
+        """Return whether another split of the same weights is equal."""
         return self.run == other.run and np.array_equal(self.rests, other.rests)
 
 
@@ -87,7 +88,7 @@ def _split(
     while lengths:
         run = two_pixels_per_word.plan_run(reverse, inputs, *costs, lengths)
         fitting, rests = two_pixels_per_word.split_long_runs(reverse, inputs, run)
-        # Each is a place and a weight of 2 bytes.
+        # A remainder has an index and a weight of 2 bytes each.
         if 4 * np.count_nonzero(rests) <= share * reverse.size:
             return Split(run, fitting[:, ::-1], rests[:, ::-1])
         lengths = range(unroll, run, unroll)
@@ -96,18 +97,18 @@ def _split(
 
 @frozen(eq=False)
 class _FullyConnectedPairs(Kernel):
-    """Four or eight units at a time, whose runs of inputs are summed up in words of two units.
+    """Base class of kernels for 4 or 8 units at a time, which sum runs of inputs in words of two units.
 
-    `weights` are words [outputs / units][inputs][units / 4], see `pack_words`; `rests` are what
-    `split_long_runs` took off weights whose runs would not fit 16 bits. `channels` are records whose form
-    `channel_records` proves.
+    `weights` has words [outputs / units][inputs][units / 4], see `pack_words`. `rests` has the remainders
+    that `split_long_runs` subtracts from weights whose runs would not fit 16 bits. `channels` has records
+    whose form `channel_records` proves.
 
     Attributes:
-        few_rests: there may be `RESTS_SHARE` of them, else `MOST_RESTS`.
+        few_rests: whether `RESTS_SHARE` limits the bytes of remainders, else `MOST_RESTS`.
 
     Class attributes:
-        core: names the inner loop.
-        narrow: there is no product of 64 bits.
+        core: name of the inner loop.
+        narrow: whether the core has no 64-bit products.
     """
 
     few_rests: bool = False
@@ -122,11 +123,11 @@ class _FullyConnectedPairs(Kernel):
         "channels",
         Field(
             "rests",
-            "of each unit how many; of each the place of its input, and a weight; NULL if there are none",
+            "for each unit their number, then index of the input and weight of each; NULL if all are 0",
             "const int16_t *",
         ),
         *MATRIX_FIELDS,
-        Field("run", "inputs"),
+        Field("run", "inputs of a run"),
         Field("first", "inputs of the first run"),
         Field("offset", "2^15 for each run"),
         "weights_zero_point",
@@ -137,9 +138,9 @@ class _FullyConnectedPairs(Kernel):
         reason = unsupported_integer_fully_connected(layer)
         inputs = fully_connected_types(layer)[0].shape[1]
         if reason is None and not 0 < inputs <= MAXIMUM_INPUTS:
-            return f"it takes 1 to {MAXIMUM_INPUTS} inputs; there are {inputs}"
+            return f"it requires 1 to {MAXIMUM_INPUTS} inputs; got {inputs}"
         if reason is None and self._split(layer) is None:
-            return "what is taken off large weights must not have more bytes than the weights"
+            return "the remainders of large weights must not need more bytes than the weights"
         return reason
 
     def variants(self, layer: LayerContext) -> Sequence[Kernel]:
@@ -151,26 +152,26 @@ class _FullyConnectedPairs(Kernel):
         return [few] if with_many is None or with_many.equals(with_few) else [few, many]
 
     def _units(self, layer: LayerContext) -> int:
-        """Computed together."""
+        """Return the number of units that are computed together."""
         return LANES if fully_connected_types(layer)[2].shape[1] <= LANES else 2 * LANES
 
     def _unroll(self, layer: LayerContext) -> int:
-        """Inputs of one iteration of the inner loop."""
+        """Return the inputs per iteration of the inner loop."""
         return UNROLL if fully_connected_types(layer)[0].shape[1] % UNROLL == 0 else 1
 
     def _split(self, layer: LayerContext) -> Split | None:
-        """How weights are split; None if the rests take too much flash."""
+        """Return the split of the weights; None if the remainders need too much flash."""
         array = layer.array(1)
         assert array is not None
         weights, unroll = array.astype(np.int8), self._unroll(layer)
-        # Of a unit, in a group of eight.
+        # Costs are for one unit in a group of 8.
         word, once, iteration = (self.coefficient(layer, t) for t in ("word", "input", "iteration"))
         run, run_word, rest, rests = (
             self.coefficient(layer, t) for t in ("run", "run_word", "rest", "rests")
         )
         product = word / LANES + (once + iteration / unroll) / 8
         costs = (product, run / 8 + run_word / LANES, rest, rests)
-        # Asked for several times for each layer.
+        # `_split` is cached, because callers ask several times for each layer.
         share = RESTS_SHARE if self.few_rests else MOST_RESTS
         return _split(weights.tobytes(), weights.shape, unroll, costs, share)
 
@@ -230,7 +231,7 @@ class _FullyConnectedPairs(Kernel):
             parameters["rests"] = Constant("rests", packed)
         if zero_point:
             parameters |= {"weights_zero_point": zero_point}
-        order = f"[outputs / {units}][inputs][{units // 4}]: bytes of four units, 128 larger"
+        order = f"[outputs / {units}][inputs][{units // 4}], bytes of four units, each plus 128"
         fields = describe(self.fields, weights=order)
         function = CFunction("fully_connected/pairs.c.j2", self.name, spec, fields)
         return KernelCall(function, parameters | limits, scratch=4 * runs)
@@ -238,7 +239,7 @@ class _FullyConnectedPairs(Kernel):
 
 @register
 class FullyConnectedPairsThumb1(_FullyConnectedPairs):
-    """The inner loop of Armv6-M, which has no product of 64 bits to requantise with."""
+    """Fully connected layer for ARMv6-M, whose requantisation uses 32-bit products."""
 
     name = "s8_fully_connected__thumb1_pairs"
     features = frozenset({"thumb1"})
@@ -248,7 +249,7 @@ class FullyConnectedPairsThumb1(_FullyConnectedPairs):
 
 @register
 class FullyConnectedPairsThumb2(_FullyConnectedPairs):
-    """The inner loop of Thumb-2; outputs are requantised by products of 64 bits."""
+    """Fully connected layer for ARMv7-M, whose requantisation uses 64-bit products."""
 
     name = "s8_fully_connected__thumb2_pairs"
     features = frozenset({"thumb2"})
@@ -257,9 +258,9 @@ class FullyConnectedPairsThumb2(_FullyConnectedPairs):
 
 
 def pack_words(matrix: Array, units: int) -> Array:
-    """int8 [M, K] to words of bytes, 128 larger: uint32 [M / units, K, units / 4].
+    """Pack int8 [M, K] plus 128 as words of bytes, uint32 [M / units, K, units / 4].
 
-    Behind the last unit are zero weights.
+    Units after the last one have zero weights.
     """
     groups = product_sum.interleave_channels(matrix, units)
     lanes = groups.reshape(*groups.shape[:2], -1, LANES)[..., BYTES_OF_LANES]

@@ -1,4 +1,4 @@
-"""Fully connected kernels in portable C, and what all of them share."""
+"""Fully connected layers in portable C, and the helpers that all fully connected kernels share."""
 
 from __future__ import annotations
 
@@ -24,38 +24,40 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
 def fully_connected_types(layer: LayerContext) -> tuple[TensorType, TensorType, TensorType]:
-    """Types of input [N, K], weights [M, K] and output [N, M]."""
+    """Return the types of input [N, K], weights [M, K] and output [N, M]."""
     x, weights = layer.node.inputs[0], layer.node.inputs[1]
     assert x is not None and weights is not None
     return x.type, weights.type, output_table.sum_type(layer.node)
 
 
 def weights_zero_point(layer: LayerContext) -> int:
-    """Zero point of the weights; 0 where they have one scale per channel."""
+    """Return the zero point of the weights; 0 if they have one scale per channel."""
     quant = fully_connected_types(layer)[1].quant
     assert quant is not None
     return quant.zero_points[0] if quant.axis is None else 0
 
 
 def centred_weights(layer: LayerContext) -> Array:
-    """The constant weights [M, K] less their zero point, int16."""
+    """Return the constant weights minus their zero point, int16 [M, K]."""
     weights = layer.array(1)
     assert weights is not None
     return weights.astype(np.int16) - np.int16(weights_zero_point(layer))
 
 
 def unsupported_integer_fully_connected(layer: LayerContext, *, tables: bool = False) -> str | None:
-    """The conditions that all int8 fully connected kernels share; weights may have a zero point.
+    """Return the reason why no int8 fully connected kernel supports the layer, or None.
+
+    Weights may have a zero point.
 
     Args:
-        tables: the kernel looks outputs up in a table, too.
+        tables: whether the kernel also supports a lookup table for outputs.
     """
     reason = product_sum.unsupported_int8_constants(layer, tables=tables)
     return reason or product_sum.unsupported_bounds(layer, centred_weights(layer))
 
 
 def unit_multipliers(layer: LayerContext) -> tuple[Array, Array]:
-    """The reference's mantissas and shifts of a quantised fully connected layer, per unit."""
+    """Return the reference's multiplier mantissas and shifts of a quantised layer, per unit."""
     x, weights, _ = fully_connected_types(layer)
     assert isinstance(layer.node.op, FullyConnected) and x.quant is not None and weights.quant is not None
     assert layer.node.op.out.quant is not None
@@ -63,21 +65,21 @@ def unit_multipliers(layer: LayerContext) -> tuple[Array, Array]:
 
 
 def unit_records(layer: LayerContext) -> tuple[multiply_high.Requantization, Mapping[str, Parameter]]:
-    """Requantisation of an int8 fully connected layer, and the output bounds as layer fields.
+    """Return the requantisation of an int8 fully connected layer, and the output limits as layer fields.
 
-    With a weight zero point z the sums that it starts from are ``bias + sum((w - z) * x)``.
+    With a weight zero point z, the sums are ``bias + sum((w - z) * x)``.
     """
     multipliers = unit_multipliers(layer)
     return product_sum.output_records(layer, centred_weights(layer), multipliers)
 
 
 class UnitGroups(Kernel):
-    """Up to 4 units at a time, which share the loads of inputs.
+    """Base class of kernels that compute up to 4 units at a time, which share the loads of inputs.
 
-    Weights are [outputs / units][inputs][units], with zeros behind the last unit.
+    Weights are [outputs / units][inputs][units], padded with zeros after the last unit.
 
     Class attributes:
-        half: float32 weights are kept as float16.
+        half: whether float32 weights are stored as float16.
     """
 
     UNITS = 4
@@ -96,16 +98,16 @@ class UnitGroups(Kernel):
         return Terms(call=1, output=layer.node.output.type.size, product=layer.node.macs())
 
     def group(self, layer: LayerContext) -> int:
-        """Units computed together."""
+        """Return the number of units that are computed together."""
         return min(fully_connected_types(layer)[2].shape[1], self.UNITS)
 
     def products(self, layer: LayerContext) -> int:
-        """Those of whole groups: the padding of the last one is computed, too."""
+        """Return the number of products of all groups, including the padding of the last group."""
         x, _, out = fully_connected_types(layer)
         return x.size * -(-out.shape[1] // self.group(layer)) * self.group(layer)
 
     def call(self, layer: LayerContext, template: str, finish: Finish) -> KernelCall:
-        """The call; `finish` makes outputs of its sums."""
+        """Return the call, in which `finish` computes outputs from sums."""
         x, _, out = fully_connected_types(layer)
         weights = layer.array(1)
         assert weights is not None
@@ -127,11 +129,11 @@ class UnitGroups(Kernel):
 
 @register
 class FullyConnectedInt8(UnitGroups):
-    """int8; weights may have a zero point, which is taken off with one sum of inputs for each row.
+    """int8 fully connected layer. A zero point of weights is subtracted with one sum of inputs for each row.
 
-    `channels` are records (bias, multiplier, addend, shift), whose form `output_records` proves. Where sums
-    may leave 32 bits, and weights have no zero point, it computes them in 64, and wraps them round as the
-    reference does.
+    `channels` has records (bias, multiplier, addend, shift), whose form `output_records` proves. If sums may
+    exceed 32 bits, and weights have no zero point, sums are computed in 64 bits and wrapped around as in the
+    reference.
     """
 
     name = "s8_fully_connected__c_4"
@@ -165,7 +167,7 @@ class FullyConnectedInt8(UnitGroups):
 
 @register
 class FullyConnectedFloat(UnitGroups):
-    """The reference's order of accumulation: all products, then the bias."""
+    """float32 fully connected layer in the reference's order of accumulation: all products, then the bias."""
 
     name = "f32_fully_connected__c_4"
     op = FullyConnected
@@ -188,7 +190,10 @@ class FullyConnectedFloat(UnitGroups):
 
 @register
 class FullyConnectedFloatHalf(float16_weights.HalfWeights, FullyConnectedFloat):
-    """One weight of float16 is converted for each product; `HalfWeights` proves that nothing is lost."""
+    """float32 fully connected layer with float16 weights, each converted for every product.
+
+    `HalfWeights` proves that the conversion is exact.
+    """
 
     name = "f32_f16w_fully_connected__c_4"
 
@@ -198,7 +203,10 @@ class FullyConnectedFloatHalf(float16_weights.HalfWeights, FullyConnectedFloat):
 
 @register
 class FullyConnectedInt16(UnitGroups):
-    """int16 activations and int8 weights; `plan_portable` proves the form of `channels`' records."""
+    """Fully connected layer of int16 activations and int8 weights.
+
+    `plan_portable` proves the form of the records.
+    """
 
     name = "s16_fully_connected__c_4"
     op = FullyConnected

@@ -1,4 +1,4 @@
-"""int16 fully connected layers, int8 weights, for cores with DSP instructions."""
+"""Fully connected layers of int16 activations and int8 weights for cores with the DSP extension."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from microfold.kernels.requantize.int16_sums import (
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
-# Computed together.
+# Number of units that are computed together.
 UNITS = 4
-UNROLL = 4  # pairs of inputs
+UNROLL = 4  # Pairs of inputs per iteration.
 
 
 @register
 class FullyConnectedInt16Dsp(Int16DspKernel):
-    """Four units at a time, from pairs of inputs, by SMLAD; sums of 64 bits are added up in chunks.
+    """SMLAD fully connected layer of 4 units at a time. A 64-bit sum adds up 32-bit sums of chunks of inputs.
 
-    `weights` are [outputs / 4][pairs], of int8 or int16, see `pack_unit_blocks`; `plan_int16_requantization`
+    `weights` is [outputs / 4][pairs], of int8 or int16, see `pack_unit_blocks`. `plan_int16_requantization`
     proves the form of the records, and whether sums need 64 bits.
     """
 
@@ -46,7 +46,7 @@ class FullyConnectedInt16Dsp(Int16DspKernel):
     op = FullyConnected
     features = frozenset({"dsp"})
     fields = declare(
-        Field("weights", "[outputs / 4][inputs / 2]: two inputs of four units"),
+        Field("weights", "[outputs / 4][inputs / 2], two inputs of four units"),
         "channels",
         *MATRIX_FIELDS,
         *output_range.LIMIT_FIELDS,
@@ -63,11 +63,11 @@ class FullyConnectedInt16Dsp(Int16DspKernel):
         return self.product_terms(layer, chunks, plan.cost)
 
     def product_terms(self, layer: LayerContext, chunks: int, finish: str) -> Terms:
-        """Of sums, and of what makes outputs of them.
+        """Count the code parts that compute sums and outputs.
 
         Args:
-            chunks: in which a sum is added up.
-            finish: how an output is made of a sum.
+            chunks: chunks of a sum.
+            finish: kind of the computation of an output from a sum.
         """
         x, _, out = fully_connected_types(layer)
         pairs = -(-x.shape[1] // 2)
@@ -83,7 +83,7 @@ class FullyConnectedInt16Dsp(Int16DspKernel):
         return Terms(call=1) + x.shape[0] * (Terms(row=1) + -(-out.shape[1] // UNITS) * block)
 
     def finish(self, layer: LayerContext) -> Finish:
-        """How sums become outputs."""
+        """Return the finish, which computes outputs from sums."""
         plan = int16_plan(layer)
         assert plan is not None
         clamp_kind, limits = int16_clamping(layer)
@@ -112,7 +112,7 @@ class FullyConnectedInt16Dsp(Int16DspKernel):
 
 
 def unsupported_int16_fully_connected(layer: LayerContext) -> str | None:
-    """What all int16 fully connected kernels need."""
+    """Return the reason why no int16 fully connected kernel supports the layer, or None."""
     reason = product_sum.unsupported_constants(layer, DType.INT16, DType.INT8)
     if reason is None and weights_zero_point(layer):
         return "weights must have zero point 0"
@@ -122,16 +122,17 @@ def unsupported_int16_fully_connected(layer: LayerContext) -> str | None:
 
 
 def int16_plan(layer: LayerContext) -> Int16Requantization | None:
-    """Requantisation of an int16 fully connected layer."""
+    """Return the requantisation of an int16 layer; None if a bias or a multiplier does not fit."""
     multipliers = unit_multipliers(layer)
     return plan_int16_requantization(layer, centred_weights(layer), multipliers)
 
 
 def pack_unit_blocks(matrix: Array, packing: str) -> Array:
-    """Weights in reading order: of four units, of each pair of inputs, the words of two units, then two more.
+    """Pack weights in reading order: for each pair of inputs of 4 units, the words of units 0, 1, then 2, 3.
 
     Args:
         matrix: int8 [units, K].
+        packing: ``int8``, ``int16`` or ``int4``, see `pack_channel_pairs`.
 
     Returns:
         int32 [units / 4, pairs, words].

@@ -1,4 +1,4 @@
-"""int16 fully connected layers, int8 weights, for Helium."""
+"""Fully connected layers of int16 activations and int8 weights for Helium (MVE)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 @register
 class FullyConnectedInt16Mve(Kernel):
-    """Blocks of 4 units, 8 products an instruction, in a tail-predicated loop.
+    """Fully connected layer in blocks of 4 units, 8 products per instruction, in a tail-predicated loop.
 
-    `weights` are int8 [outputs / 4][vectors][4][8], see `row_constants`; `plan_int16_requantization` proves
-    the form of the records, and whether sums need 64 bits.
+    `weights` is int8 [outputs / 4][vectors][4][8], see `row_weights`. `plan_int16_requantization` proves the
+    form of the records, and whether sums need 64 bits.
     """
 
     name = "s16_fully_connected__mve_4"
@@ -42,13 +42,13 @@ class FullyConnectedInt16Mve(Kernel):
         return Terms(call=1) + x.shape[0] * row_terms(plan, x.shape[1], out.shape[1])
 
     def finish(self, layer: LayerContext) -> Finish:
-        """How sums become outputs."""
+        """Return the finish, which computes outputs from sums."""
         plan = int16_plan(layer)
         assert plan is not None
         return row_finish(layer, plan, centred_weights(layer), unit_multipliers(layer))
 
     def pack(self, matrix: Array) -> Constant:
-        """Weights [units, K] as the code reads them."""
+        """Return weights [units, K] in the layout of the C code."""
         return row_weights(matrix)
 
     def lower(self, layer: LayerContext) -> KernelCall:

@@ -1,4 +1,4 @@
-"""Fully connected kernels that store and multiply only blocks of weights that are not zero."""
+"""Sparse fully connected layers, which store and multiply only blocks of weights that are not zero."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.sparse_fully_connected import WIDTH, SparseFullyConnected, cover
 
-# Inputs from one block to the next that a uint8 can tell.
+# Largest distance in inputs from one block to the next that fits uint8.
 LARGEST_STEP = 255
 
 
 def pack_blocks(matrix: Array) -> tuple[Array, Array, Array]:
-    """A matrix [M, K] by its blocks that are not zero, unit after unit.
+    """Pack a matrix [M, K] as its blocks that are not zero, unit after unit.
 
     Returns:
-        The blocks' weights [blocks, width]; how many inputs each begins behind the one before (the unit's
-        first: behind the first input), uint8; how many each unit has, uint16 [M]. Where a step would be too
-        long, a block of zeros stands between.
+        The weights of the blocks [blocks, width]; the steps, uint8 [blocks]; and the number of blocks of each
+        unit, uint16 [M]. A step is the distance in inputs from the start of the block before, or from the
+        first input for the first block of a unit. Blocks of zeros split steps that are too long.
     """
     units, columns, weights = cover(matrix)
     first = np.diff(units, prepend=-1) != 0
@@ -46,7 +46,7 @@ def pack_blocks(matrix: Array) -> tuple[Array, Array, Array]:
 
 
 def unpack_blocks(weights: Array, steps: Array, counts: Array, inputs: int) -> Array:
-    """Inverse of `pack_blocks`."""
+    """Return the matrix [M, K] that `pack_blocks` has packed."""
     matrix = np.zeros((counts.size, inputs), weights.dtype)
     at = iter(zip(weights, steps, strict=True))
     for row, count in zip(matrix, counts, strict=True):
@@ -59,17 +59,17 @@ def unpack_blocks(weights: Array, steps: Array, counts: Array, inputs: int) -> A
 
 
 class _Sparse(Kernel):
-    """Units one by one, each over its blocks, which are those with weights that are not zero.
+    """Base class of sparse kernels, which compute unit after unit over the blocks that are not zero.
 
-    `weights` are [blocks][width], `steps` bytes from one block's inputs to the next one's, `counts` the
-    blocks of each unit: see `pack_blocks`.
+    `weights` is [blocks][width]. `steps` has the distance from one block to the next in inputs, as bytes.
+    `counts` has the number of blocks of each unit. See `pack_blocks`.
     """
 
     template: ClassVar[str] = "fully_connected/sparse.c.j2"
 
     fields = declare(
         "weights",
-        Field("steps", "from one block of a unit to the next, in inputs"),
+        Field("steps", "inputs from one block of a unit to the next"),
         Field("counts", "blocks of each unit"),
         "channels",
         *MATRIX_FIELDS,
@@ -83,7 +83,7 @@ class _Sparse(Kernel):
         return Terms(call=1, block=x.shape[0] * cover(weights).units.size, output=out.size)
 
     def unsupported_size(self, layer: LayerContext) -> str | None:
-        """The reason if a unit may have more blocks than are counted in 16 bits."""
+        """Return the reason if a unit may have more blocks than 16 bits can count, else None."""
         inputs = fully_connected_types(layer)[0].shape[1]
         return f"it counts at most 65535 blocks; {inputs} inputs may have more" if inputs >= 1 << 18 else None
 
@@ -97,7 +97,7 @@ class _Sparse(Kernel):
         x, _, out = fully_connected_types(layer)
         weights, steps, counts = pack_blocks(matrix)
         if not steps.size:
-            # C has no arrays of no elements: a block that no unit counts.
+            # C has no empty arrays, so add a block that no unit counts.
             weights, steps = np.zeros((1, weights.shape[1]), weights.dtype), np.zeros(1, np.uint8)
         clamp, limits = output_range.proved_clamping(layer)
         spec = (*choice, ("width", weights.shape[1]), ("clamp", clamp))
@@ -108,15 +108,15 @@ class _Sparse(Kernel):
             "channels": channels,
             **matrix_parameters(x, out),
         }
-        fields = describe(self.fields, weights=f"of each block of {weights.shape[1]} inputs")
+        fields = describe(self.fields, weights=f"weights of each block of {weights.shape[1]} inputs")
         return KernelCall(CFunction(self.template, self.name, spec, fields), parameters | limits)
 
 
 class _SparseInt8(_Sparse):
-    """int8 with int32 sums; `channels` are records (bias, multiplier, addend, shift).
+    """Base class of int8 kernels with int32 sums. `channels` has records (bias, multiplier, addend, shift).
 
-    `unsupported_integer_fully_connected` checks that sums fit, `unit_records` proves the form; weights that
-    are left out add nothing.
+    `unsupported_integer_fully_connected` checks that sums fit. `unit_records` proves the form. The omitted
+    weights are zero and do not change the sums.
     """
 
     def supports(self, layer: LayerContext) -> str | None:
@@ -131,7 +131,7 @@ class _SparseInt8(_Sparse):
 
 @register
 class SparseFullyConnectedInt8(_SparseInt8):
-    """One product after the other, in blocks of 1x4 weights."""
+    """Sparse int8 fully connected layer with blocks of 1x4 weights, in portable C."""
 
     name = "s8_sparse_fully_connected__c_1x4"
     op = SparseFullyConnected
@@ -139,9 +139,10 @@ class SparseFullyConnectedInt8(_SparseInt8):
 
 @register
 class SparseFullyConnectedDsp(_SparseInt8):
-    """Two products at a time by SMLAD; inputs and weights are widened on the fly.
+    """Sparse int8 fully connected layer with two products per SMLAD.
 
-    It reads whole blocks, for which `supports` wants as many inputs as a block has.
+    Inputs and weights are widened on the fly. The kernel reads whole blocks, so that `supports` requires at
+    least as many inputs as a block has.
     """
 
     name = "s8_sparse_fully_connected__dsp_1x4"
@@ -152,13 +153,13 @@ class SparseFullyConnectedDsp(_SparseInt8):
     def supports(self, layer: LayerContext) -> str | None:
         inputs = fully_connected_types(layer)[0].shape[1]
         return super().supports(layer) or (
-            f"it needs at least {WIDTH} inputs; there are {inputs}" if inputs < WIDTH else None
+            f"it requires at least {WIDTH} inputs; got {inputs}" if inputs < WIDTH else None
         )
 
 
 @register
 class SparseFullyConnectedFloat(_Sparse):
-    """In the reference's order; products by zero are left out."""
+    """Sparse float32 fully connected layer in the reference's order, without products by zero."""
 
     name = "f32_sparse_fully_connected__c_1x4"
     op = SparseFullyConnected

@@ -1,4 +1,4 @@
-"""Fully connected layers for cores whose only product is the lower 32 bits."""
+"""int8 fully connected layers for cores that multiply to the lower 32 bits only."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from microfold.kernels.requantize.multiply_low import channel_records
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
-# Computed together: there are registers for so many sums.
+# Number of units that are computed together: the registers for sums.
 UNITS = 8
-# Inputs of one iteration of the inner loop; those behind a multiple of it are taken one by one.
+# Inputs per iteration of the inner loop. The remaining inputs are computed one by one.
 UNROLL = 4
 
 
 @register
 class FullyConnectedThumb1(Kernel):
-    """Up to eight units at a time; weights are kept as uint8, 128 larger, since byte loads extend no sign.
+    """Fully connected layer of up to 8 units at a time, with uint8 weights (int8 plus 128).
 
-    `weights` are [outputs / units][inputs][units]; what they are too large is a weight zero point, taken off
-    with the sum of inputs. `channel_records` proves the form of `channels`, in products of 32 bits.
+    Weights are uint8, because byte loads do not extend the sign. Their offset acts like a weight zero point,
+    which the sum of inputs compensates. `weights` is [outputs / units][inputs][units]. `channel_records`
+    proves the form of `channels`, with 32-bit products.
     """
 
     name = "s8_fully_connected__thumb1_8"
@@ -92,7 +93,7 @@ class FullyConnectedThumb1(Kernel):
         }
         if zero_point:
             parameters |= {"weights_zero_point": zero_point}
-        fields = describe(self.fields, weights=f"[outputs / {group}][inputs][{group}], 128 larger")
+        fields = describe(self.fields, weights=f"[outputs / {group}][inputs][{group}], each plus 128")
         return KernelCall(
             CFunction("fully_connected/thumb1.c.j2", self.name, spec, fields), parameters | limits
         )

@@ -1,14 +1,13 @@
-"""Fully connected layers for cores with long products, but without SIMD instructions.
+"""int8 fully connected layers for cores with 64-bit products, but without SIMD.
 
-A word holds weights of four units, as bytes ``u = w + 128``, and inputs are taken as ``v = x + 128``. With
-64 bits for each sum, two long products take four of the usual ones:
+A word has the weights of four units as bytes ``u = w + 128``. Inputs are used as ``v = x + 128``. With 64-bit
+sums, two long products replace four of 32 bits:
 
     first  += v * (u0 + 2^8 * u1 + 2^16 * u2 + 2^24 * u3)
     second += v * (u2 + 2^24 * u1)
 
-Over up to 256 inputs, the sum of each unit takes less than 24 bits: the parts of second are those of units 2
-and 1.
-Taken off first, they leave the sum of unit 0, and 2^24 times that of unit 3. In the end,
+Over up to 256 inputs, the sum of each unit fits 24 bits, so that `second` has the separate sums of units 2
+and 1. Subtracting them from `first` leaves the sum of unit 0, and 2^24 times the sum of unit 3. Finally,
 
     sum((w - z) * x) = sum(u * v) - 128 * sum(u) - (128 + z) * sum(x)
 """
@@ -35,23 +34,23 @@ from microfold.kernels.requantize.multiply_low import channel_records
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
-# Units of a word.
+# Number of units in a word.
 LANES = 4
-# Inputs of one iteration of the inner loop; those behind a multiple of it are taken one by one.
+# Inputs per iteration of the inner loop. The remaining inputs are computed one by one.
 UNROLL = 4
-# Sums of bytes fit 32 bits.
+# Maximum number of inputs, so that sums fit 32 bits.
 MAXIMUM_INPUTS = 8192
-# Up to so many units, two words at a time may be too many unused lanes.
+# Largest number of units for which one word at a time is used, if the last one of two words would be unused.
 FEW_UNITS = 32
 
 
 @register
 class FullyConnectedThumb2(Kernel):
-    """Four or eight units at a time, four of them by two long products of a word of weights.
+    """Fully connected layer of 4 or 8 units at a time, with two long products for each word of 4 weights.
 
-    `weights` are words [outputs / units][inputs][units / 4] of bytes, 128 larger. `channel_records` proves
-    the form of `channels`, whose biases have what larger inputs add taken off; the module has the proof of
-    the sums.
+    `weights` has words [outputs / units][inputs][units / 4] of bytes, each weight plus 128. `channel_records`
+    proves the form of `channels`, whose biases compensate the offset of the inputs. The module docstring has
+    the proof of the sums.
     """
 
     name = "s8_fully_connected__thumb2_8"
@@ -61,9 +60,9 @@ class FullyConnectedThumb2(Kernel):
     code = 500
     fields = declare(
         "weights",
-        Field("channels", "biases have what larger inputs than the real ones add taken off"),
+        Field("channels", "records, whose biases compensate that inputs are 128 larger"),
         *MATRIX_FIELDS,
-        Field("input_factor", "of each input in what larger weights than the real ones add"),
+        Field("input_factor", "factor of the sum of inputs that compensates the offset of weights"),
         *output_range.LIMIT_FIELDS,
     )
 
@@ -71,11 +70,11 @@ class FullyConnectedThumb2(Kernel):
         reason = unsupported_integer_fully_connected(layer)
         inputs = fully_connected_types(layer)[0].shape[1]
         if reason is None and inputs > MAXIMUM_INPUTS:
-            return f"it takes at most {MAXIMUM_INPUTS} inputs; there are {inputs}"
+            return f"it supports at most {MAXIMUM_INPUTS} inputs; got {inputs}"
         return reason
 
     def _units(self, layer: LayerContext) -> int:
-        """Computed together."""
+        """Return the number of units that are computed together."""
         units = fully_connected_types(layer)[2].shape[1]
         return LANES if units <= FEW_UNITS and 0 < units % (2 * LANES) <= LANES else 2 * LANES
 
@@ -106,7 +105,7 @@ class FullyConnectedThumb2(Kernel):
         )
         lanes = array.astype(np.int16) + 128
         records = records.copy()
-        # Biases count modulo 2^32, as sums do.
+        # Biases and sums are modulo 2^32.
         records[:, 0] = (records[:, 0] - 128 * lanes.sum(axis=1, dtype=np.int64)).astype(np.int32)
         units = self._units(layer)
         packed = np.ascontiguousarray(product_sum.interleave_channels(lanes, units).astype(np.uint8))
@@ -123,7 +122,7 @@ class FullyConnectedThumb2(Kernel):
             **matrix_parameters(x, out),
             "input_factor": -128 - weights_zero_point(layer),
         }
-        order = f"[outputs / {units}][inputs][{units // 4}]: bytes of four units, 128 larger"
+        order = f"[outputs / {units}][inputs][{units // 4}], bytes of four units, each plus 128"
         fields = describe(self.fields, weights=order)
         return KernelCall(
             CFunction("fully_connected/thumb2.c.j2", self.name, spec, fields), parameters | limits

@@ -1,1 +1,1 @@
-"""Elements moved, none computed."""
+"""Kernels that move elements without computing."""

@@ -29,15 +29,15 @@ from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
 from microfold.support.frozen import frozen
 
-# Loops around the innermost one, as many as the template has.
+# Number of loops around the innermost one in the template.
 OUTER_LOOPS = 4
-# C types that elements are moved as, by their bytes.
+# C types as which elements are moved, by element size in bytes.
 _UNSIGNED = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
 
 
 @frozen
 class Box:
-    """Elements to move: how many along each axis, and the steps in source and target; all in elements."""
+    """Elements to move: number along each axis, steps in source and target, first elements; in elements."""
 
     sizes: Sequence[int]
     source_strides: Sequence[int]
@@ -47,53 +47,53 @@ class Box:
 
     @property
     def loops(self) -> list[tuple[int, ...]]:
-        """(size, source step, target step) of the fewest loops, outermost first."""
+        """Shortest loop nest, outermost loop first: (size, source step, target step)."""
         return merge_axes(self.sizes, self.source_strides, self.target_strides)
 
 
 def _unsupported(layer: LayerContext) -> str | None:
     x = layer.node.operands[0].type
     if x.dtype is DType.INT4:
-        return "int4 values have no bytes of their own"
-    return "it fuses nothing" if layer.node.epilogue else None
+        return "int4 values are not byte-addressable"
+    return "it does not support an epilogue" if layer.node.epilogue else None
 
 
 def copy_helper(layer: LayerContext) -> str:
-    """The C function that copies bytes: of those that cores have for it, or the C library's."""
+    """Return the C function that copies bytes: the fastest helper for the core, or memcpy."""
     if layer.target.has("mve"):
         return "mf_copy"
     return "mf_copy_bytes" if layer.target.has("thumb1") or layer.target.has("thumb2") else "memcpy"
 
 
 def copy_terms(count: int, size: int) -> Terms:
-    """Of `count` copies of `size` bytes: by blocks of 16 bytes, words and bytes, or by vectors."""
+    """Count the code parts of `count` copies of `size` bytes: blocks of 16 bytes, words, single bytes."""
     words = size % 16 // 4
     each = Terms(copy=1, copied_byte=size, copied_block=size // 16, copied_word=words, copied_rest=size % 4)
     return count * (each + Terms(copied_words=words > 0))
 
 
 class _Movement(Kernel):
-    """One box from the input to the output, by the fewest loops that traverse it.
+    """Base class of kernels that move one box of elements, with the shortest loop nest that traverses it.
 
-    Runs that lie alike on both sides are copied as bytes, other elements one by one as unsigned integers of
-    their size: bits never change. `loops` are four records (size, step in the input, step in the output),
-    trivial ones in front.
+    Runs that are contiguous in both input and output are copied as bytes. Other elements are copied one by
+    one, as unsigned integers of their size. Bits never change. The constant `loops` has four records (size,
+    step in the input, step in the output), preceded by loops of size 1.
     """
 
     def box(self, layer: LayerContext) -> Box:
         raise NotImplementedError
 
     def fill(self, layer: LayerContext) -> Parameter | None:
-        """What the output holds outside of the box, if there is an outside."""
+        """Return the value of output elements outside of the box; None if the box covers the output."""
         return None
 
     def supports(self, layer: LayerContext) -> str | None:
         if len(self.box(layer).loops) > OUTER_LOOPS + 1:
-            return "it moves along too many axes at once"
+            return "it needs too many nested loops"
         return _unsupported(layer)
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
-        # A graph output that turns out to be constant is a copy of the constant.
+        # A graph output that was folded to a constant is a copy of the constant.
         return (0,)
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -113,7 +113,7 @@ class _Movement(Kernel):
         box = self.box(layer)
         *outer, inner = box.loops
         in_runs, dense = inner[1:] == (1, 1), inner[2] == 1
-        # Runs are moved as bytes, so that one function serves all element types.
+        # Runs are moved as bytes, so that all element types share one function.
         unit = size if in_runs else 1
         scaled = [(n, source * unit, target * unit) for n, source, target in outer]
         fill = self.fill(layer)
@@ -141,7 +141,7 @@ class _Movement(Kernel):
             Field("loops", "first: step in the input; second: step in the output"),
             "source_start",
             "target_start",
-            Field("length", "bytes of a run" if in_runs else "of the innermost loop"),
+            Field("length", "bytes of a run" if in_runs else "size of the innermost loop"),
             "source_step",
             "target_step",
             "total",
@@ -151,13 +151,13 @@ class _Movement(Kernel):
 
 
 def _bits(value: float, dtype: DType) -> int:
-    """An element's representation as an unsigned integer."""
+    """Return an element's representation as an unsigned integer."""
     return int(np.array(value, dtype.numpy).view(f"u{dtype.itemsize}"))
 
 
 @register
 class CopyMovement(_Movement):
-    """The whole tensor, which is one run."""
+    """Copy of the whole tensor in one run."""
 
     name = "copy__c"
     op = Copy
@@ -170,7 +170,7 @@ class CopyMovement(_Movement):
 
 @register
 class BitcastMovement(_Movement):
-    """The same bytes as elements of another type: one run."""
+    """Copy of the bytes of a tensor as elements of another type, in one run."""
 
     name = "bitcast__c"
     op = Bitcast
@@ -183,7 +183,7 @@ class BitcastMovement(_Movement):
 
 @register
 class PadMovement(_Movement):
-    """The whole input, into an output that is filled with the padding's bits first."""
+    """Copy of the whole input into an output that was first filled with the padding's bits."""
 
     name = "pad__c"
     op = Pad
@@ -204,7 +204,7 @@ class PadMovement(_Movement):
 
 @register
 class StridedSliceMovement(_Movement):
-    """Elements `begin` and every `strides`-th one behind it, along each axis of the input."""
+    """Copy of every `strides`-th element from `begin` on, along each axis of the input."""
 
     name = "strided_slice__c"
     op = StridedSlice
@@ -221,7 +221,7 @@ class StridedSliceMovement(_Movement):
 
 @register
 class TransposeMovement(_Movement):
-    """The output in its order, with the input's steps permuted."""
+    """Transposition in the order of the output, with permuted steps in the input."""
 
     name = "transpose__c"
     op = Transpose
@@ -236,7 +236,7 @@ class TransposeMovement(_Movement):
 
 @register
 class BroadcastToMovement(_Movement):
-    """The output in its order, with steps of 0 in the input where it is repeated."""
+    """Broadcast in the order of the output, with steps of 0 along repeated axes of the input."""
 
     name = "broadcast_to__c"
     op = BroadcastTo
@@ -248,9 +248,9 @@ class BroadcastToMovement(_Movement):
 
 @register
 class ConcatenatePortable(Kernel):
-    """Runs of each input in turn, as bytes; inputs may be constant.
+    """Concatenation that copies a run of each input in turn, as bytes; inputs may be constant.
 
-    No constants; a run is what lies behind the axis, with the axis itself.
+    The kernel has no other constants. A run contains the elements along the axis and all axes after it.
     """
 
     name = "concatenate__c"
@@ -284,22 +284,22 @@ class ConcatenatePortable(Kernel):
 
 @register
 class ResizeNearestNeighborPortable(Kernel):
-    """Pixel by pixel, as bytes; source rows and columns come from tables.
+    """Nearest-neighbour resizing, pixel by pixel, as bytes; tables have the source rows and columns.
 
-    `rows` and `columns` are offsets in bytes, int32, made from the operator's own `sources`; of rows that are
-    found by their addresses, `rows` are their numbers.
+    The constants `rows` and `columns` are offsets in bytes, int32, computed by the operator's `sources`. With
+    an indirection buffer, `rows` contains row numbers.
     """
 
     name = "resize_nearest_neighbor__c"
     op = ResizeNearestNeighbor
     fields = declare(
-        Field("rows", "where the source of each row starts in an image, in bytes"),
-        Field("columns", "where the source of each column starts in a row"),
+        Field("rows", "offset of each row's source in an image, in bytes"),
+        Field("columns", "offset of each column's source in a row, in bytes"),
         "batch",
         "input_size",
         "output_height",
         "output_width",
-        Field("pixel", "bytes"),
+        Field("pixel", "bytes of a pixel"),
     )
     pitch_fields = frozenset({"input_size"})
 
@@ -332,21 +332,21 @@ class ResizeNearestNeighborPortable(Kernel):
             "output_width": out.shape[2],
             "pixel": pixel,
         }
-        fields = describe(self.fields, rows="sources of the rows") if layer.row_table else self.fields
+        fields = describe(self.fields, rows="source of each row") if layer.row_table else self.fields
         function = CFunction("movement/resize_nearest_neighbor.c.j2", self.name, (), fields)
         return KernelCall(function, parameters)
 
 
 @register
 class GatherPortable(Kernel):
-    """Slices named by constant or computed indices; an index out of range takes the nearest slice."""
+    """Gather of slices by constant or computed indices; an index out of range selects the nearest slice."""
 
     name = "gather__c"
     op = Gather
     fields = declare(
         "outer",
-        Field("slices", "of the input, along the axis"),
-        Field("count", "of indices"),
+        Field("slices", "slices of the input, along the axis"),
+        Field("count", "number of indices"),
         Field("size", "bytes of a slice"),
     )
 

@@ -1,6 +1,6 @@
-"""Slices at positions that are computed: gathered, added up, or replaced, in portable C.
+"""Slices at computed positions: gathered, added, or replaced, in portable C.
 
-No position leads out of a tensor, whatever the indices are.
+Positions are clamped or skipped, so that no index leads out of a tensor.
 """
 
 from __future__ import annotations
@@ -23,19 +23,23 @@ from microfold.ops.movement.dynamic_update_slice import DynamicUpdateSlice
 from microfold.ops.movement.gather_nd import GatherNd
 from microfold.ops.movement.scatter_nd import ScatterNd
 
-# The integers that C computes positions of these indices in.
+# C types of positions, by the type of the indices.
 _POSITIONS = {DType.INT16: "int32_t", DType.INT32: "int32_t", DType.INT64: "int64_t"}
 
 _AXES = declare(
-    Field("extents", "of the axes that indices count along"),
-    Field("steps", "from one index to the next"),
-    Field("depth", "indices of a position"),
-    Field("count", "of positions"),
+    Field("extents", "sizes of the indexed axes"),
+    Field("steps", "step from one index to the next"),
+    Field("depth", "indices per position"),
+    Field("count", "number of positions"),
 )
 
 
 def _axes(x: TensorType, indices: TensorType, unit: int) -> dict[str, Parameter]:
-    """Values of `_AXES`; `unit`: what one element counts in steps."""
+    """Return the values of `_AXES`.
+
+    Args:
+        unit: size of an element in the unit of `steps`.
+    """
     depth = indices.shape[-1]
     steps = np.array(contiguous_strides(x.shape)[:depth], np.int32) * unit
     return {
@@ -48,9 +52,9 @@ def _axes(x: TensorType, indices: TensorType, unit: int) -> dict[str, Parameter]
 
 @register
 class GatherNdPortable(Kernel):
-    """Slices as bytes, one position after the other; an index out of range takes the nearest slice.
+    """Gather of slices as bytes, position by position; an index out of range selects the nearest slice.
 
-    `extents` and `steps`, in bytes, are those of the axes that indices count along.
+    The constants `extents` and `steps`, in bytes, describe the indexed axes.
     """
 
     name = "gather_nd__c"
@@ -59,8 +63,8 @@ class GatherNdPortable(Kernel):
 
     def supports(self, layer: LayerContext) -> str | None:
         if layer.node.operands[0].type.dtype is DType.INT4:
-            return "int4 values have no bytes of their own"
-        return "it fuses nothing" if layer.node.epilogue else None
+            return "int4 values are not byte-addressable"
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1)
@@ -82,10 +86,10 @@ class GatherNdPortable(Kernel):
 
 @register
 class ScatterNdPortable(Kernel):
-    """Zeros, to which slices are added element by element, in their order; integers wrap round.
+    """Scatter into zeros, to which slices are added element by element, in order; integers wrap around.
 
-    `extents` and `steps`, in elements, are those of the axes that indices count along. A slice whose position
-    is out of range is left out.
+    The constants `extents` and `steps`, in elements, describe the indexed axes. A slice with a position out
+    of range is skipped.
     """
 
     name = "scatter_nd__c"
@@ -93,7 +97,7 @@ class ScatterNdPortable(Kernel):
     fields = (*_AXES, Field("size", "elements of a slice"), Field("total", "elements of the output"))
 
     def supports(self, layer: LayerContext) -> str | None:
-        return "it fuses nothing" if layer.node.epilogue else None
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1)
@@ -126,35 +130,36 @@ class ScatterNdPortable(Kernel):
 
 
 _SLICES = declare(
-    Field("limits", "the largest starts"),
+    Field("limits", "largest start along each axis"),
     Field("steps", "bytes from one index to the next"),
-    Field("loops", "first: bytes where runs come from; second: where they go"),
-    Field("axes", "of the tensor"),
+    Field("loops", "first: step in the source, in bytes; second: step in the target"),
+    Field("axes", "axes of the tensor"),
     Field("length", "bytes of a run"),
 )
 
 
 class _Slice(Kernel):
-    """Runs of bytes of a slice that is part of a tensor, at a start that is clamped.
+    """Base class of kernels that copy a slice of a tensor as runs of bytes, at a start that is clamped.
 
-    `limits` are the largest starts, `steps` the bytes from one index to the next, along each axis. `loops`
-    are four records (size, step in what is read, step in what is written), trivial ones in front.
+    For each axis, the constant `limits` has the largest start, and `steps` the bytes from one index to the
+    next. The constant `loops` has four records (size, step in the source, step in the target), preceded by
+    loops of size 1.
     """
 
     def types(self, layer: LayerContext) -> tuple[TensorType, TensorType, TensorType]:
-        """The tensor, its slice, and the start."""
+        """Return the types of the tensor, of its slice, and of the start."""
         raise NotImplementedError
 
     def loops(self, layer: LayerContext) -> list[tuple[int, ...]]:
-        """The slice's axes: sizes, steps in what is read and in what is written; the last one is a run."""
+        """Return (size, source step, target step) of the slice's loops; the last loop is a run."""
         raise NotImplementedError
 
     def supports(self, layer: LayerContext) -> str | None:
         if layer.node.operands[0].type.dtype is DType.INT4:
-            return "int4 values have no bytes of their own"
+            return "int4 values are not byte-addressable"
         if len(self.loops(layer)) > OUTER_LOOPS + 1:
-            return "the slice is in parts along too many axes"
-        return "it fuses nothing" if layer.node.epilogue else None
+            return "the slice needs too many nested loops"
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return tuple(range(len(layer.node.operands)))
@@ -187,14 +192,14 @@ class _Slice(Kernel):
 
 
 def _runs(part: TensorType, source: TensorType, target: TensorType) -> list[tuple[int, ...]]:
-    """Loops over a slice, whose elements lie as in these tensors; the last one is a run."""
+    """Return the loops over a slice, with the steps of two contiguous tensors; the last one is a run."""
     loops = merge_axes(part.shape, contiguous_strides(source.shape), contiguous_strides(target.shape))
     return loops if loops and loops[-1][1:] == (1, 1) else [*loops, (1, 1, 1)]
 
 
 @register
 class DynamicUpdateSlicePortable(_Slice):
-    """Copies the tensor, if the output is another one, then the update into it."""
+    """Copy of the tensor, unless it is updated in place, and of the update into it."""
 
     name = "dynamic_update_slice__c"
     op = DynamicUpdateSlice
@@ -221,7 +226,7 @@ class DynamicUpdateSlicePortable(_Slice):
 
 @register
 class DynamicSlicePortable(_Slice):
-    """Copies the slice."""
+    """Copy of a slice at a computed start."""
 
     name = "dynamic_slice__c"
     like = "dynamic_update_slice__c"

@@ -17,22 +17,23 @@ from microfold.ops.movement.resize_bilinear import ResizeBilinear
 
 
 class _ResizeBilinear(Kernel):
-    """Neighbours and weights of rows and columns come from tables; four products for each element.
+    """Bilinear resizing with tables of neighbours and weights of rows and columns.
 
-    `rows` and `columns` are pairs of offsets in elements, int32 [outputs][2]; `row_weights` and
-    `column_weights` are those of the second neighbour. All are made from the operator's own positions.
+    The constants `rows` and `columns` are pairs of offsets in elements, int32 [outputs, 2]. The constants
+    `row_weights` and `column_weights` have the weight of each second neighbour. All come from the operator's
+    own positions.
 
     Class attributes:
-        dtype: of input and output.
+        dtype: element type of input and output.
         accumulator: C type of the sum.
     """
 
     dtype: ClassVar[DType]
     accumulator: ClassVar[str]
     fields = declare(
-        Field("rows", "for each output row where its two source rows start in an image"),
-        Field("row_weights", "of the second one, in 1/1024"),
-        Field("columns", "the same along a row"),
+        Field("rows", "offsets of the two source rows of each output row"),
+        Field("row_weights", "weight of the second row, in 1/1024"),
+        Field("columns", "offsets of the two source columns of each output column"),
         "column_weights",
         "batch",
         "input_size",
@@ -44,8 +45,8 @@ class _ResizeBilinear(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
         if x.dtype is not self.dtype:
-            return f"it needs {self.dtype.value}; the input is {x.dtype.value}"
-        return "it fuses nothing" if layer.node.epilogue else None
+            return f"it needs {self.dtype.value}; got {x.dtype.value}"
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def terms(self, layer: LayerContext) -> Terms:
         out = layer.node.outputs[0].type
@@ -80,7 +81,7 @@ class _ResizeBilinear(Kernel):
 
 @register
 class ResizeBilinearInt8(_ResizeBilinear):
-    """Weights of 1/1024; sums of four products fit int32, and are rounded with halves away from zero."""
+    """int8 resizing with weights in 1/1024; the int32 sum of four products is rounded half away from zero."""
 
     name = "s8_resize_bilinear__c"
     op = ResizeBilinear
@@ -90,7 +91,7 @@ class ResizeBilinearInt8(_ResizeBilinear):
 
 @register
 class ResizeBilinearInt16(_ResizeBilinear):
-    """Weights of 1/1024; sums of four products have 64 bits."""
+    """int16 resizing with weights in 1/1024; the sum of four products has 64 bits."""
 
     name = "s16_resize_bilinear__c"
     op = ResizeBilinear
@@ -100,22 +101,22 @@ class ResizeBilinearInt16(_ResizeBilinear):
 
 @register
 class ResizeBilinearUint8(_ResizeBilinear):
-    """As float32, with bytes that are converted, and results that are rounded half up."""
+    """uint8 resizing in float32: bytes are converted, and results are rounded half up."""
 
     name = "u8_resize_bilinear__c"
     like = "f32_resize_bilinear__c"
     op = ResizeBilinear
     dtype = DType.UINT8
     accumulator = "float"
-    fields = describe(_ResizeBilinear.fields, row_weights="of the second one")
+    fields = describe(_ResizeBilinear.fields, row_weights="weight of the second row")
 
 
 @register
 class ResizeBilinearFloat(_ResizeBilinear):
-    """float32 weights; four products, those of the left column first."""
+    """float32 resizing with four products, in the reference's order: the left column first."""
 
     name = "f32_resize_bilinear__c"
     op = ResizeBilinear
     dtype = DType.FLOAT32
     accumulator = "float"
-    fields = describe(_ResizeBilinear.fields, row_weights="of the second one")
+    fields = describe(_ResizeBilinear.fields, row_weights="weight of the second row")

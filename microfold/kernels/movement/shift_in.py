@@ -1,4 +1,4 @@
-"""A window of kept rows that moves on, in portable C."""
+"""Sliding window over rows that is kept between runs, in portable C."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from microfold.ops.movement.shift_in import ShiftIn
 
 @register
 class ShiftInPortable(Kernel):
-    """What stays moves to the front, the new rows come behind it; both as bytes, where the window lies.
+    """Move of the kept rows to the front, then a copy of the new rows after them; as bytes, in place.
 
-    No constants; a run is what lies behind the axis, with the axis itself.
+    The kernel has no constants. A run contains the elements along the axis and all axes after it.
     """
 
     name = "shift_in__c"
     like = "concatenate__c"
     op = ShiftIn
     fields = declare(
-        Field("count", "of windows"), Field("kept", "bytes that stay"), Field("added", "bytes that are new")
+        Field("count", "number of windows"), Field("kept", "bytes that stay"), Field("added", "new bytes")
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        return "it fuses nothing" if layer.node.epilogue else None
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1)
@@ -48,7 +48,7 @@ class ShiftInPortable(Kernel):
         return count, window.nbytes // count - added, added
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        # That of the C library may not copy where source and target overlap.
+        # memcpy must not be used if source and target overlap.
         copy = "mf_copy_bytes" if copy_helper(layer) == "memcpy" else copy_helper(layer)
         parameters: dict[str, Parameter] = dict(
             zip(("count", "kept", "added"), self._runs(layer), strict=True)

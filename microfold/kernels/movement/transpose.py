@@ -1,4 +1,4 @@
-"""Transposition of bytes in blocks: by words on cores that load them at any address, and by vectors (MVE)."""
+"""Transposition of bytes in blocks: by words on cores with unaligned loads, and by vectors with Helium."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from microfold.kernels.layer import LayerContext
 from microfold.ops.movement.transpose import Transpose
 from microfold.support.frozen import frozen
 
-# Loops over matrices, at most.
+# Maximum number of loops over matrices.
 _OUTER_LOOPS = 3
 
 
 @frozen
 class Planes:
-    """A transposition as that of many matrices of bytes, whose rows are contiguous in the input.
+    """Transposition as a set of transposed byte matrices, whose rows are contiguous in the input.
 
     Attributes:
-        loops: over the matrices: how many, step in the input, step in the output.
-        rows, columns: of a matrix of the input; the output has their columns as rows.
-        source_step: from one row to the next, in the input.
-        target_step: from one column's output to the next one's.
+        loops: loops over the matrices: (size, step in the input, step in the output).
+        rows, columns: size of a matrix of the input; its columns become rows of the output.
+        source_step: step from one row of the input to the next, in bytes.
+        target_step: step from one row of the output to the next, in bytes.
     """
 
     loops: tuple[tuple[int, ...], ...]
@@ -43,7 +43,7 @@ class Planes:
 
 
 def find_planes(x: TensorType, permutation: tuple[int, ...]) -> Planes | None:
-    """None if runs of bytes stay together."""
+    """Return the matrices of a permutation; None if runs of bytes stay contiguous."""
     strides = contiguous_strides(x.shape)
     shape = [x.shape[axis] for axis in permutation]
     loops = merge_axes(shape, [strides[axis] for axis in permutation], contiguous_strides(tuple(shape)))
@@ -56,41 +56,42 @@ def find_planes(x: TensorType, permutation: tuple[int, ...]) -> Planes | None:
 
 
 class _TransposeBlocks(Kernel):
-    """Base of kernels that transpose matrices of bytes; `find_planes` finds these in a permutation.
+    """Base class of kernels that transpose matrices of bytes, which `find_planes` finds in a permutation.
 
-    `loops` are three records over the matrices (size, step in the input, step in the output).
+    The constant `loops` has three records over the matrices (size, step in the input, step in the output).
     """
 
     op = Transpose
     template: ClassVar[str]
     fields = declare(
-        Field("loops", "over matrices; first: step in the input; second: step in the output"),
-        Field("rows", "of a matrix of the input; its columns are the output's rows"),
+        Field("loops", "loops over matrices; first: step in the input; second: step in the output"),
+        Field("rows", "rows of an input matrix; its columns are the output's rows"),
         "columns",
-        # Not narrower: of a struct so small GCC passes each member by itself, some of them on the stack.
-        Field("source_step", "from one row of the input to the next", c_type="int32_t"),
-        Field("target_step", "from one row of the output to the next", c_type="int32_t"),
+        # Both steps stay 32 bits wide: GCC passes the members of a very small struct separately, some on the
+        # stack.
+        Field("source_step", "step from one row of the input to the next", c_type="int32_t"),
+        Field("target_step", "step from one row of the output to the next", c_type="int32_t"),
     )
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
         if x.dtype.itemsize != 1 or x.dtype is DType.INT4:
-            return f"it moves elements of one byte; they are {x.dtype.value}"
+            return f"it needs elements of one byte; got {x.dtype.value}"
         if layer.node.epilogue:
-            return "it fuses nothing"
+            return "it does not support an epilogue"
         planes = self.find(layer)
         if planes is None:
-            return "neighbouring bytes stay neighbours"
+            return "runs of bytes stay contiguous"
         if len(planes.loops) > _OUTER_LOOPS:
-            return "it moves along too many axes at once"
+            return "it needs too many nested loops"
         return self.unfit(planes)
 
     def unfit(self, planes: Planes) -> str | None:
-        """Why the kernel cannot transpose such matrices."""
+        """Return the reason if the kernel cannot transpose matrices of this size; else None."""
         raise NotImplementedError
 
     def spec(self, planes: Planes) -> tuple[tuple[str, SpecValue], ...]:
-        """Compile-time choices of the function."""
+        """Return the compile-time choices of the function."""
         raise NotImplementedError
 
     def find(self, layer: LayerContext) -> Planes | None:
@@ -98,7 +99,7 @@ class _TransposeBlocks(Kernel):
         return find_planes(layer.node.operands[0].type, layer.node.op.permutation)
 
     def planes(self, layer: LayerContext) -> Planes:
-        """Of a transposition that is supported."""
+        """Return the matrices of a transposition that is supported."""
         planes = self.find(layer)
         assert planes is not None
         return planes
@@ -119,9 +120,9 @@ class _TransposeBlocks(Kernel):
 
 @register
 class TransposeWords(_TransposeBlocks):
-    """Blocks of four by four bytes, in four words: masks and shifts put even and odd places together.
+    """Transposition of blocks of four by four bytes in four words, by masks and shifts.
 
-    The last blocks begin earlier, so that some bytes are written twice.
+    The last blocks start earlier if the size is no multiple of four, so that some bytes are written twice.
     """
 
     name = "transpose__c_words_4x4"
@@ -130,7 +131,7 @@ class TransposeWords(_TransposeBlocks):
 
     def unfit(self, planes: Planes) -> str | None:
         if min(planes.rows, planes.columns) < 4:
-            return f"it needs matrices of 4 by 4 at least; they are {planes.rows} by {planes.columns}"
+            return f"it needs matrices of at least 4 by 4; got {planes.rows} by {planes.columns}"
         return None
 
     def spec(self, planes: Planes) -> tuple[tuple[str, SpecValue], ...]:
@@ -149,9 +150,9 @@ class TransposeWords(_TransposeBlocks):
 
 @register
 class TransposeMve(_TransposeBlocks):
-    """Eight bytes at a time: a gathering load and a store, or a load and a scattering store.
+    """Transposition of eight bytes at a time: a gather load and a store, or a load and a scatter store.
 
-    Offsets are 16 bits, which `unfit` checks; the longer lines are those that vectors run along.
+    Offsets have 16 bits, which `unfit` checks. Vectors run along the longer side of a matrix.
     """
 
     name = "transpose__mve_8"
@@ -161,7 +162,7 @@ class TransposeMve(_TransposeBlocks):
     def unfit(self, planes: Planes) -> str | None:
         step = planes.target_step if _scatters(planes) else planes.source_step
         if 7 * step >= 1 << 16:
-            return f"eight rows must lie within 65536 bytes; they are {step} bytes apart"
+            return f"eight rows must be within 65536 bytes; they are {step} bytes apart"
         return None
 
     def spec(self, planes: Planes) -> tuple[tuple[str, SpecValue], ...]:
@@ -175,5 +176,5 @@ class TransposeMve(_TransposeBlocks):
 
 
 def _scatters(planes: Planes) -> bool:
-    """Whether the longer lines are rows of the input."""
+    """Return whether vectors run along rows of the input, because rows are longer than columns."""
     return planes.columns > planes.rows

@@ -1,1 +1,1 @@
-"""Kernels of non-maximum suppression."""
+"""Kernels for non-maximum suppression."""

@@ -13,9 +13,10 @@ _CANDIDATE = 12  # bytes: a score, an index, a count
 
 @register
 class NonMaxSuppressionPortable(Kernel):
-    """The reference's heap, step by step: of equal scores, it decides which comes first.
+    """Non-maximum suppression with the reference's heap, whose steps decide the order of equal scores.
 
-    Scratch: the heap, a candidate for each box. No constants; thresholds are read where they are.
+    Scratch: the heap, with a candidate for each box. The kernel has no constants; it reads the thresholds
+    from its inputs.
     """
 
     name = "f32_non_max_suppression__c"
@@ -27,7 +28,7 @@ class NonMaxSuppressionPortable(Kernel):
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        return "it fuses nothing" if layer.node.epilogue else None
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return tuple(range(len(layer.node.operands)))
@@ -35,7 +36,7 @@ class NonMaxSuppressionPortable(Kernel):
     def cost(self, layer: LayerContext) -> float:
         op, boxes = layer.node.op, layer.node.operands[0].type.shape[0]
         assert isinstance(op, NonMaxSuppression)
-        # Boxes are held against a few of those chosen before one of them drops them; fitted to random boxes.
+        # Each box is compared with a few chosen ones until one of them suppresses it. Fitted to random boxes.
         slower = 1.0 if layer.target.has("fpu") else 14.0
         return slower * boxes * (25.0 * boxes.bit_length() + 20.0 * min(op.size, 8))
 

@@ -1,1 +1,1 @@
-"""Softmax and norms."""
+"""Kernels for softmax and norms."""

@@ -15,15 +15,15 @@ from microfold.ops.normalize.l2_normalization import EPSILON, L2Normalization
 
 @register
 class L2NormalizationInt8(RowKernel):
-    """The reference's inverse square root, once for each row; then its multiplication for each element.
+    """L2 normalisation by the reference's inverse square root for each row, and its product for each element.
 
-    No constants. `maximum_depth` keeps the sum of squares in 32 bits.
+    The kernel has no constants. `maximum_depth` keeps the sum of squares in 32 bits.
     """
 
     name = "s8_l2_normalization__c"
     op = L2Normalization
     dtypes = (DType.INT8, DType.INT8)
-    # Beyond, the 32-bit sum of squares, each at most 255^2, might overflow.
+    # In longer rows, the 32-bit sum of squares, each at most 255^2, might overflow.
     maximum_depth = 33025
     fields = declare(
         "rows",
@@ -53,7 +53,7 @@ class L2NormalizationInt8(RowKernel):
 
 @register
 class L2NormalizationFloat(RowKernel):
-    """A sum of squares in the order of the row, its root, and a division for each element."""
+    """L2 normalisation by a sum of squares in the order of the row, its root, and a division per element."""
 
     name = "f32_l2_normalization__c"
     op = L2Normalization
@@ -61,7 +61,7 @@ class L2NormalizationFloat(RowKernel):
     fields = declare(
         "rows",
         "depth",
-        Field("epsilon", "no norm is taken to be smaller"),
+        Field("epsilon", "lower bound of the norm"),
         *output_range.LIMIT_FIELDS,
     )
 

@@ -23,16 +23,16 @@ from microfold.ops.normalize.softmax import (
 
 @register
 class LogSoftmaxInt8(RowKernel):
-    """Exponentials and scaled differences from tables of 256, then the reference's logarithm of the sum.
+    """Log-softmax by tables of exponentials and scaled differences, and the reference's logarithm of the sum.
 
-    The tables begin with the difference of -255 steps, and are made by the reference's own `exp_table` and
-    `scaled_differences`. `maximum_depth` keeps the sum of exponentials in 32 bits.
+    Each table has 256 entries, starting with a difference of -255 steps. The reference's own `exp_table` and
+    `scaled_differences` compute them. `maximum_depth` keeps the sum of exponentials in 32 bits.
     """
 
     name = "s8_log_softmax__c"
     op = LogSoftmax
     dtypes = (DType.INT8, DType.INT8)
-    # Beyond, the 32-bit sum of exponentials, each at most 2^19, might overflow.
+    # In longer rows, the 32-bit sum of exponentials, each at most 2^19, might overflow.
     maximum_depth = 4095
     fields = declare(
         Field("exponentials", "exp of x - 255 steps in Q0, for x in [0, 255]"),
@@ -40,7 +40,7 @@ class LogSoftmaxInt8(RowKernel):
         "rows",
         "depth",
         "lowest_difference",
-        Field("inverse_multiplier", f"from Q{INPUT_INTEGER_BITS} to steps of the input"),
+        Field("inverse_multiplier", f"multiplier from Q{INPUT_INTEGER_BITS} to steps of the input"),
         "inverse_shift",
         *output_range.LIMIT_FIELDS,
     )
@@ -69,7 +69,7 @@ class LogSoftmaxInt8(RowKernel):
 
 @register
 class LogSoftmaxFloat(RowKernel):
-    """The maximum of a row, the sum of exponentials by `expf`, its logarithm by `logf`, then differences."""
+    """Log-softmax by the maximum of a row, `expf` for each element, `logf` of their sum, and differences."""
 
     name = "f32_log_softmax__c"
     op = LogSoftmax

@@ -29,21 +29,22 @@ def _operator(layer: LayerContext) -> Softmax:
 
 
 class _SoftmaxInt8(RowKernel):
-    """The maximum of a row, the sum of exponentials, its reciprocal, then a product for each element.
+    """Softmax by the maximum of a row, the sum of exponentials, its reciprocal, and a product per element.
 
-    `exponentials` has 256 int32, from a difference of -255 steps on, made by the reference's own `exp_table`;
-    reciprocal and products are the reference's fixed-point steps. `maximum_depth` keeps the sum in 32 bits.
+    The constant `exponentials` has 256 int32, starting with a difference of -255 steps. The reference's own
+    `exp_table` computes them. Reciprocal and products are the reference's fixed-point steps. `maximum_depth`
+    keeps the sum in 32 bits.
     """
 
     trades = frozenset({Trade.STEP_TABLE})
     computed = False
-    # Beyond, the 32-bit sum of exponentials, each at most 2^19, might overflow.
+    # In longer rows, the 32-bit sum of exponentials, each at most 2^19, might overflow.
     maximum_depth = 8191
     fields = declare(
         Field("exponentials", "exp of x - 255 steps in Q0, for x in [0, 255]"),
-        Field("multiplier", "from a difference of inputs to Q5, after the shift"),
+        Field("multiplier", "multiplier from a difference of inputs to Q5, after the shift"),
         "left_shift",
-        Field("lowest_difference", "smaller ones have no exponential"),
+        Field("lowest_difference", "smaller differences have no exponential"),
         "rows",
         "depth",
         *output_range.LIMIT_FIELDS,
@@ -54,7 +55,7 @@ class _SoftmaxInt8(RowKernel):
         return Terms(call=1, row=x.size // x.shape[-1], element=x.size)
 
     def exponentials(self, beta: float, quant: Quant) -> dict[str, Parameter]:
-        """The fields that give exponentials of differences."""
+        """Return the fields from which the code gets exponentials of differences."""
         return {"exponentials": Constant("exponentials", exp_table(beta, quant))}
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -76,7 +77,7 @@ class _SoftmaxInt8(RowKernel):
 
 @register
 class SoftmaxInt8(_SoftmaxInt8):
-    """An int8 result, with a shift that leaves 8 bits."""
+    """Softmax of int8 with an int8 result."""
 
     name = "s8_softmax__c"
     op = Softmax
@@ -85,7 +86,7 @@ class SoftmaxInt8(_SoftmaxInt8):
 
 @register
 class SoftmaxInt8ToInt16(_SoftmaxInt8):
-    """An int16 result, with a shift that leaves 16 bits."""
+    """Softmax of int8 with an int16 result."""
 
     name = "s8_s16_softmax__c"
     op = Softmax
@@ -93,9 +94,9 @@ class SoftmaxInt8ToInt16(_SoftmaxInt8):
 
 
 class _ComputedSoftmaxInt8(_SoftmaxInt8):
-    """The same without a table: each exponential is computed where it is used, twice for each element.
+    """Softmax without a table: each exponential is computed when it is used, twice for each element.
 
-    The steps are those of `fixed_point.exp_on_negative_values`, from which `exp_table` is made.
+    The steps are as in `fixed_point.exp_on_negative_values`, which also computes `exp_table`.
     """
 
     trades = frozenset[Trade]()
@@ -113,7 +114,7 @@ class _ComputedSoftmaxInt8(_SoftmaxInt8):
 
 @register
 class ComputedSoftmaxInt8(_ComputedSoftmaxInt8):
-    """An int8 result, with a shift that leaves 8 bits."""
+    """Softmax of int8 with computed exponentials and an int8 result."""
 
     name = "s8_softmax__c_exp"
     op = Softmax
@@ -122,7 +123,7 @@ class ComputedSoftmaxInt8(_ComputedSoftmaxInt8):
 
 @register
 class ComputedSoftmaxInt8ToInt16(_ComputedSoftmaxInt8):
-    """An int16 result, with a shift that leaves 16 bits."""
+    """Softmax of int8 with computed exponentials and an int16 result."""
 
     name = "s8_s16_softmax__c_exp"
     op = Softmax
@@ -131,21 +132,22 @@ class ComputedSoftmaxInt8ToInt16(_ComputedSoftmaxInt8):
 
 @register
 class SoftmaxInt16(RowKernel):
-    """Exponentials and the reciprocal are interpolated in tables.
+    """Softmax of int16, with exponentials and the reciprocal interpolated in tables.
 
-    Both are the reference's own, by `int16_exp_table` and `int16_reciprocal_table`; so is the interpolation.
-    Rows of less than 2^15 elements keep the sum in 32 bits. The output holds the exponentials meanwhile.
+    Tables and interpolation are the reference's own, by `int16_exp_table` and `int16_reciprocal_table`. Rows
+    of less than 2^15 elements keep the sum in 32 bits. The output stores the exponentials until the sum is
+    known.
     """
 
     name = "s16_softmax__c"
     op = Softmax
     dtypes = (DType.INT16, DType.INT16)
     fields = declare(
-        Field("exponentials", "over [-10, 0], to interpolate in"),
-        Field("reciprocals", "1 / (1 + x) over [0, 1]"),
+        Field("exponentials", "exp(x) over [-10, 0], for interpolation"),
+        Field("reciprocals", "1 / (1 + x) over [0, 1], for interpolation"),
         "rows",
         "depth",
-        Field("multiplier", "from a difference of inputs to the first table's scale"),
+        Field("multiplier", "multiplier from a difference of inputs to the first table's scale"),
         "shift",
         *output_range.LIMIT_FIELDS,
     )
@@ -177,10 +179,10 @@ class SoftmaxInt16(RowKernel):
 
 
 class _SoftmaxFloat(RowKernel):
-    """The maximum of a row, exponentials and their sum, then a division for each element; no constants.
+    """Softmax of float32 by the maximum of a row, exponentials, their sum, and a division per element.
 
     Class attributes:
-        exp: the C function of exponentials.
+        exp: name of the C function that computes exponentials.
     """
 
     dtypes = (DType.FLOAT32, DType.FLOAT32)
@@ -211,7 +213,7 @@ class _SoftmaxFloat(RowKernel):
 
 @register
 class SoftmaxFloat(_SoftmaxFloat):
-    """Exponentials by `expf` of the C library."""
+    """Softmax of float32 with `expf` of the C library."""
 
     name = "f32_softmax__c"
     op = Softmax
@@ -220,7 +222,7 @@ class SoftmaxFloat(_SoftmaxFloat):
 
 @register
 class FastSoftmaxFloat(_SoftmaxFloat):
-    """Exponentials by `mf_fast_exp`, which the operator `FastSoftmax` stands for."""
+    """Softmax of float32 with `mf_fast_exp`, for the operator `FastSoftmax`."""
 
     name = "f32_fast_softmax__c"
     op = FastSoftmax

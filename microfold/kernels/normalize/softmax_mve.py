@@ -1,4 +1,4 @@
-"""Softmax of int8 for Helium: four exponentials by one load that gathers them, or computed together."""
+"""Softmax of int8 with Helium: four exponentials by one gather load, or computed together."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.normalize.softmax import ComputedSoftmaxInt8, SoftmaxInt8
 
-# Elements computed together.
+# Elements per vector.
 _LANES = 4
 
 
 class _SoftmaxMve(SoftmaxInt8):
-    """The reference's steps; its rounded doubling product is VQRDMULH, its rounded shift VRSHL.
+    """Softmax by the reference's steps: VQRDMULH is its rounded doubling product, VRSHL its rounded shift.
 
-    The table is that of `SoftmaxInt8`, of which one load gathers four entries.
+    The table is as in `SoftmaxInt8`; one load gathers four entries.
     """
 
     features = frozenset({"mve"})
@@ -32,21 +32,21 @@ class _SoftmaxMve(SoftmaxInt8):
 
 @register
 class SoftmaxInt8Mve(_SoftmaxMve):
-    """An int8 result, four elements at once."""
+    """Softmax of int8 with an int8 result, four elements at once."""
 
     name = "s8_softmax__mve"
 
 
 @register
 class SoftmaxInt8ToInt16Mve(_SoftmaxMve):
-    """An int16 result, four elements at once."""
+    """Softmax of int8 with an int16 result, four elements at once."""
 
     name = "s8_s16_softmax__mve"
     dtypes = (DType.INT8, DType.INT16)
 
 
 class _ComputedSoftmaxMve(ComputedSoftmaxInt8):
-    """Without a table: four exponentials are computed together, in the reference's steps, and so twice."""
+    """Softmax without a table: four exponentials are computed together by the reference's steps, twice."""
 
     features = frozenset({"mve"})
     code = 700
@@ -60,14 +60,14 @@ class _ComputedSoftmaxMve(ComputedSoftmaxInt8):
 
 @register
 class ComputedSoftmaxInt8Mve(_ComputedSoftmaxMve):
-    """An int8 result, four elements at once."""
+    """Softmax of int8 with computed exponentials and an int8 result, four elements at once."""
 
     name = "s8_softmax__mve_exp"
 
 
 @register
 class ComputedSoftmaxInt8ToInt16Mve(_ComputedSoftmaxMve):
-    """An int16 result, four elements at once."""
+    """Softmax of int8 with computed exponentials and an int16 result, four elements at once."""
 
     name = "s8_s16_softmax__mve_exp"
     dtypes = (DType.INT8, DType.INT16)

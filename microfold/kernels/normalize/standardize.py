@@ -1,4 +1,4 @@
-"""Standardised rows, in portable C."""
+"""Standardisation of rows, in portable C."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from microfold.ops.normalize.standardize import Standardize
 
 @register
 class StandardizeFloat(RowKernel):
-    """The sum of a row, that of squared differences from the mean, then each element; in the row's order.
+    """Standardisation by the sum of a row, the sum of squared differences from the mean, then each element.
 
-    `scale` and `shift` are constants of the model, one number each or one for each element of a row; those
-    that change nothing are left out.
+    Sums are in the order of the row. The constants `scale` and `shift` have one number each, or one for each
+    element of a row. A constant that changes no element is omitted.
     """
 
     name = "f32_standardize__c"
@@ -28,7 +28,7 @@ class StandardizeFloat(RowKernel):
     fields = declare(
         "rows",
         "depth",
-        Field("count", "elements of a row"),
+        Field("count", "elements of a row, as a float"),
         "epsilon",
         "scale",
         "shift",
@@ -37,7 +37,7 @@ class StandardizeFloat(RowKernel):
     def supports(self, layer: LayerContext) -> str | None:
         if layer.array(1) is None or layer.array(2) is None:
             return "it needs a constant scale and shift"
-        return "it fuses nothing" if layer.node.epilogue else super().supports(layer)
+        return "it does not support an epilogue" if layer.node.epilogue else super().supports(layer)
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0,)
@@ -49,7 +49,7 @@ class StandardizeFloat(RowKernel):
         return Terms(call=1, row=rows, element=size, scaled=size * scaled, shifted=size * shifted)
 
     def _constants(self, layer: LayerContext) -> dict[str, tuple[Parameter, str]]:
-        """Scale and shift, and what they are: one number, a ``row``, or empty where they change nothing."""
+        """Return scale and shift with their kind: ``number``, ``row``, or empty if they change no element."""
         found: dict[str, tuple[Parameter, str]] = {}
         for index, name, nothing in ((1, "scale", 1.0), (2, "shift", 0.0)):
             array = layer.array(index)

@@ -1,1 +1,1 @@
-"""Constants in the order in which inner loops read them."""
+"""Packing of constants in the order in which inner loops read them."""

@@ -1,9 +1,9 @@
-"""float32 weights kept as int8 and a scale for each channel in flash, where that loses nothing but roundings.
+"""Compression of float32 weights to int8 with one scale for each channel, if only rounding errors change.
 
-Models whose weights alone are quantised have an operator behind them that makes them float32; folded, these
-are float32 constants. Where each channel's weights are multiples of one step, at most 128 times as large, as
-a fact about the values, a quarter of the flash does. A kernel adds up products of activations with the
-multiples, and scales the sum: the same number, rounded otherwise by a few units in the last place.
+A model with quantised weights only has an operator that converts the weights to float32. Constant folding
+leaves float32 constants. If the values show that each channel's weights are integer multiples, at most 128,
+of one scale (`step`), a quarter of the flash is enough. A kernel sums the products of activations and
+multiples, then scales the sum. The results differ by a few units in the last place.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.finish import Finish, clamped_finish
 
-# Of a weight, how far the multiple of the step may be off: two units in the last place, at least.
+# Largest relative difference of a weight and its multiple of the scale: at least 2 units in the last place.
 _TOLERANCE = 2.0**-22
-# Weights of a channel that are looked at before all of them are.
+# Number of weights of a channel that are checked first, to reject most scales quickly.
 _SAMPLE = 48
 
 
 def split_steps(matrix: Array) -> tuple[Array, Array] | None:
-    """Weights as multiples of a step; None if they are not.
+    """Split weights into multiples and scales; return None if they are no multiples.
 
     Args:
         matrix: float32 [channels, K].
 
     Returns:
-        int8 [channels, K], and steps, float32 [channels].
+        The multiples, int8 [channels, K], and the scales, float32 [channels].
     """
     steps = np.ones(matrix.shape[0], np.float32)
     for channel, row in enumerate(matrix):
@@ -45,7 +45,7 @@ def split_steps(matrix: Array) -> tuple[Array, Array] | None:
 
 
 def _step(row: Array) -> np.float32 | None:
-    """The largest step that all weights of a channel are multiples of, at most 128 of it."""
+    """Return the largest scale that divides all weights of a channel, at most 128 times; else None."""
     extreme = row[np.abs(row).argmax()] if row.size else np.float32(0)
     if extreme == 0:
         return np.float32(1)
@@ -61,31 +61,31 @@ def _step(row: Array) -> np.float32 | None:
 
 
 class ByteWeights(Kernel):
-    """Before a kernel for float32 in portable C in the list of bases: the same one with weights of int8.
+    """Mixin that turns a float32 kernel in portable C into one with int8 weights. It is the first base class.
 
-    `split_steps` proves that weights are multiples of steps. The layout is the other kernel's. `channels` are
-    records (step, bias).
+    `split_steps` proves that the weights are multiples of scales. The weights have the layout of the float32
+    kernel. `channels` has records (scale, bias).
     """
 
     trades = frozenset({Trade.BYTE_WEIGHTS})
 
     def rows(self, layer: LayerContext) -> Array:
-        """The constant weights as [channels, K]."""
+        """Return the constant weights as [channels, K]."""
         raise NotImplementedError
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = super().supports(layer)
         if reason is None and split_steps(self.rows(layer)) is None:
-            return "its weights are no multiples, up to 128, of a step for each channel"
+            return "the weights of a channel must be multiples, at most 128, of one scale"
         return reason
 
     def cost(self, layer: LayerContext) -> float:
-        # A weight is converted for one product or two.
+        # Instructions of a conversion. A weight is converted for one or two products.
         conversion = 3.0 if layer.target.has("fpu") else 60.0
         return super().cost(layer) + conversion * layer.node.macs()
 
     def byte_finish(self, layer: LayerContext, multiple: int) -> Finish:
-        """The step and the bias of each channel, these padded to a multiple of so many."""
+        """Return the finish with scale and bias of each channel, padded to a multiple of channels."""
         split = split_steps(self.rows(layer))
         assert split is not None
         biases = product_sum.float_biases(layer, split[1].size)
@@ -93,16 +93,16 @@ class ByteWeights(Kernel):
         return clamped_finish(layer, Constant("channels", records, record="mf_step_bias"), ())
 
     def with_bytes(self, layer: LayerContext, call: KernelCall) -> KernelCall:
-        """The call of the kernel for float32, its weights divided by their steps."""
+        """Return the call of the float32 kernel with its weights divided by their scales."""
         split = split_steps(self.rows(layer))
         weights = call.parameters["weights"]
         assert split is not None and isinstance(weights, Constant)
-        # [channels / group, K, group], or [channels, K].
+        # The layout is [channels / group, K, group] or [channels, K].
         group = weights.array.shape[2] if weights.array.ndim == 3 else 1
         steps = np.pad(split[1], (0, -split[1].size % group), constant_values=1)
         steps = steps.reshape(-1, 1, group) if weights.array.ndim == 3 else steps[:, None]
         packed = replace(weights, array=np.rint(weights.array / steps).astype(DType.INT8.numpy))
         function = call.function
-        fields = describe(function.fields, channels="step and bias of each channel")
+        fields = describe(function.fields, channels="scale and bias of each channel")
         function = CFunction(function.template, function.name, function.spec, fields)
         return replace(call, function=function, parameters={**call.parameters, "weights": packed})

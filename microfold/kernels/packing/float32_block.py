@@ -1,4 +1,4 @@
-"""What the float kernels for floating-point units and float vectors share."""
+"""Weight layout, clamping and cost terms that the float32 kernels for FPU and Helium (MVE) share."""
 
 from __future__ import annotations
 
@@ -12,21 +12,25 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.requantize import output_range
 
-# Channels computed together.
+# Number of channels that are computed together.
 CHANNELS = 4
 
 
 def block_weights(matrix: Array, half: bool) -> Constant:
-    """Weights [channels, K] in the order in which blocks of four channels read them; `half`: as float16."""
+    """Return weights [channels, K] in the order in which blocks of 4 channels read them.
+
+    Args:
+        half: whether to store them as float16.
+    """
     packed = float16_weights.pack_pairs(matrix) if half else product_sum.interleave_channels(matrix, CHANNELS)
     return Constant("weights", packed)
 
 
 def float_clamping(layer: LayerContext) -> tuple[str, Mapping[str, Parameter]]:
-    """How outputs are clamped, and the layer fields for it.
+    """Return the kind of clamping of the outputs, and its layer fields.
 
     Returns:
-        ``none``, ``relu`` (to 0 and above), ``limited`` (to 0 and a maximum), or ``general``.
+        ``none``, ``relu`` (minimum 0), ``limited`` (minimum 0 and a maximum), or ``general``; and the fields.
     """
     low, high = output_range.float_bounds(layer.node)
     if (low, high) == (-math.inf, math.inf):
@@ -39,5 +43,5 @@ def float_clamping(layer: LayerContext) -> tuple[str, Mapping[str, Parameter]]:
 
 
 def finish_terms(clamp_kind: str) -> Terms:
-    """Of the sums of 4 channels, which are stored."""
+    """Count the code parts that clamp and store the sums of 4 channels."""
     return Terms({f"stored_{clamp_kind}": 1})

@@ -1,7 +1,7 @@
-"""Weights of four bits, two in a byte of flash, and how they are packed.
+"""Packing of 4-bit weights, two in a byte of flash.
 
-Whether weights fit is a fact about their values, whatever their declared type: centred at their zero point,
-all of them are in [-8, 7].
+The values decide whether weights fit, not their declared type: with their zero point subtracted, all of them
+must be in [-8, 7].
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.multiply_low import channel_records
 
-# Range of weights of four bits.
+# Range of 4-bit weights.
 LOW, HIGH = -8, 7
 # Channels of a word, and of a block.
 GROUP = 4
-# Inputs whose sums fit 16 bits.
+# Number of inputs whose sums fit 16 bits.
 RUN = 16
 
 
 def unsupported(matrix: Array) -> str | None:
-    """The reason if the weights do not fit four bits.
+    """Return the reason if the weights do not fit 4 bits, else None.
 
     Args:
-        matrix: the weights, any zero point taken off.
+        matrix: weights with any zero point subtracted.
     """
     if not fit(matrix):
         return f"its weights must fit 4 bits; they are in [{matrix.min()}, {matrix.max()}]"
@@ -36,28 +36,28 @@ def unsupported(matrix: Array) -> str | None:
 
 
 def fit(centred: Array) -> bool:
-    """Whether weights, any zero point taken off, are all in [-8, 7]."""
+    """Return whether all weights, with any zero point subtracted, are in [-8, 7]."""
     return centred.size > 0 and int(centred.min()) >= LOW and int(centred.max()) <= HIGH
 
 
 def pack_words(matrix: Array) -> Array:
-    """For cores without SIMD instructions: uint32 words [channels / 4, inputs / 2] from [channels, inputs].
+    """Pack [channels, inputs] into uint32 words [channels / 4, inputs / 2], for cores without SIMD.
 
-    Behind them lie as many words as runs of `RUN` inputs may read too much.
+    A nibble is the weight plus 8. ``word & 0x000f000f`` has channels 0 and 1 of the first input, 16 bits
+    apart. Channels 2 and 3 are 4 bits higher. The second input is 8 bits higher than the first one.
 
-    Nibbles are 8 larger than weights. ``word & 0x000f000f`` has those of channels 0 and 1 for the first
-    input, 16 bits apart; 4 bits higher are channels 2 and 3, another 8 bits higher all of the second input.
+    Padding words follow, because the last run of `RUN` inputs may read beyond the weights.
     """
     padded = _padded(matrix, 2).astype(np.int64) + 8
     channels, depth = padded.shape
     blocks = padded.reshape(channels // GROUP, 2, 2, depth // 2, 2)
-    # [block, word, half: channel's lowest bit, input, channel's highest bit]
+    # [block, word, low bit of the channel (which half of the word), input, high bit of the channel]
     words = join_nibbles(blocks.transpose(0, 3, 2, 4, 1).reshape(-1, 8))
     return np.pad(words, (0, -depth % RUN // 2))
 
 
 def unpack_words(words: Array, channels: int, depth: int) -> Array:
-    """Inverse of `pack_words`: int8 [channels, depth]."""
+    """Return the weights that `pack_words` has packed, int8 [channels, depth]."""
     shape = (-(-channels // GROUP), (depth + 1) // 2, 2, 2, 2)
     nibbles = split_nibbles(words).reshape(-1)[: int(np.prod(shape))].reshape(shape)
     rows = nibbles.transpose(0, 4, 2, 1, 3).reshape(shape[0] * GROUP, -1)
@@ -65,17 +65,19 @@ def unpack_words(words: Array, channels: int, depth: int) -> Array:
 
 
 WORD_FIELDS = declare(
-    Field("weights", "[outputs / 4][inputs / 2]: of two inputs and four outputs, 8 larger"), "channels"
+    Field("weights", "[outputs / 4][inputs / 2], words of 2 inputs by 4 outputs, each plus 8"), "channels"
 )
 
 
 def word_constants(
     layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> tuple[tuple[tuple[str, SpecValue], ...], dict[str, Parameter]]:
-    """How sums of `pack_words` are requantised, and values of `WORD_FIELDS` and of output limits.
+    """Return the requantisation of sums over `pack_words` as spec, and the layer fields of a kernel.
+
+    The fields are `WORD_FIELDS` and the limits of the output.
 
     Args:
-        matrix: the weights as [channels, K], any zero point taken off.
+        matrix: weights [channels, K], with any zero point subtracted.
         multipliers: the reference's mantissas and shifts per channel.
     """
     narrow = layer.target.has("thumb1")
@@ -88,7 +90,10 @@ def word_constants(
 
 
 def row_terms(depth: int, channels: int) -> Terms:
-    """Of all channels of one row of inputs: groups of four read runs of 16 inputs."""
+    """Count the code parts for all channels of one row of inputs.
+
+    Groups of 4 channels read runs of 16 inputs.
+    """
     groups, runs = -(-channels // GROUP), -(-depth // RUN)
     return Terms(
         row=1,
@@ -101,17 +106,17 @@ def row_terms(depth: int, channels: int) -> Terms:
 
 
 def _padded(matrix: Array, inputs: int) -> Array:
-    """With zeros up to whole groups of channels, and to a multiple of inputs."""
+    """Pad with zeros to whole groups of channels, and to a multiple of inputs."""
     channels, depth = matrix.shape
     return np.pad(matrix, ((0, -channels % GROUP), (0, -depth % inputs)))
 
 
 def join_nibbles(nibbles: Array) -> Array:
-    """[..., 8] integers, the lowest four bits of which count, to uint32 [...]: the first one lowest."""
+    """Join the lowest 4 bits of integers [..., 8] to uint32 [...], with the first one lowest."""
     shifts = np.arange(0, 32, 4, dtype=np.int64)
     return ((nibbles.astype(np.int64) & 0xF) << shifts).sum(axis=-1).astype(np.uint32)
 
 
 def split_nibbles(words: Array) -> Array:
-    """Inverse of `join_nibbles`: int64 [..., 8] in [0, 15]."""
+    """Split words into the nibbles that `join_nibbles` has joined, int64 [..., 8] in [0, 15]."""
     return words[..., None].astype(np.int64) >> np.arange(0, 32, 4, dtype=np.int64) & 0xF

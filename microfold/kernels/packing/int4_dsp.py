@@ -1,14 +1,14 @@
-"""Weights of four bits for cores with DSP instructions.
+"""Packing of 4-bit weights for cores with the DSP extension.
 
-A half of a word holds the weights of one input and four channels, ``h = n0 + 2^4 n1 + 2^8 n2 + 2^12 w3``:
-nibbles n are weights plus 8, the highest one is signed. SMLAD multiplies two halves by two inputs. Taking
-nibbles off from above, one mask each, gives four sums:
+A halfword has the weights of one input and four channels, ``h = n0 + 2^4 n1 + 2^8 n2 + 2^12 w3``. The nibbles
+n are weights plus 8; the highest nibble is signed. SMLAD multiplies two halfwords by two inputs. Masks clear
+one nibble after the other, from above, which results in four sums:
 
     T = sum(h * x)      D = T without w3      P = D without n2      A = sum(n0 * x)
 
-Modulo 2^32, T - D is 2^12 times the sum of channel 3, D - P is 2^8 times that of n2, P - A is 2^4 times that
-of n1. Shifts give these sums back as long as those of channels 3 fit 20 bits, and those of n2 fit 24. With
-n = w + 8, sums of nibbles are 8 * sum(x) larger than those of weights, the same for all channels.
+Modulo 2^32, T - D is 2^12 times the sum of w3, D - P is 2^8 times the sum of n2, and P - A is 2^4 times the
+sum of n1. Shifts extract these sums if the sums of w3 fit 20 bits, and the sums of n2 fit 24 bits. Because
+n = w + 8, a sum of nibbles exceeds the sum of weights by 8 * sum(x), which is equal for all channels.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from microfold.kernels.packing import int4, smlad
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 
-# Sums of nibbles of up to 15 and bytes fit 24 bits for that many inputs.
+# Maximum number of inputs for which any sum of nibbles (up to 15) times bytes fits 24 bits.
 _LARGEST_DEPTH = (1 << 23) // (15 * 128)
-# Inputs of which any sums fit 20 bits.
+# Number of inputs for which any sum of a signed nibble fits 20 bits.
 _CHUNK = 508
 
 
 def pack(matrix: Array, together: int) -> Array:
-    """Words of [channels, inputs] in reading order, uint32.
+    """Pack [channels, inputs] into uint32 words in reading order.
 
     Args:
-        together: blocks of four channels that are read in turn, for every four inputs their pairs (0, 2) and
-            (1, 3); then come those blocks that are left, one after the other.
+        together: number of blocks of 4 channels that are read alternately: for every four inputs, each block
+            has its pairs (0, 2) and (1, 3). The remaining blocks follow one after the other.
     """
     channels, depth = matrix.shape
     padded = np.pad(matrix, ((0, -channels % int4.GROUP), (0, -depth % 4))).astype(np.int64)
@@ -51,24 +51,24 @@ def pack(matrix: Array, together: int) -> Array:
 
 
 def parts(matrix: Array) -> int:
-    """In how many parts sums must be taken to be sure that they fit; 0: they fit as they are."""
+    """Return the number of parts into which sums must be split to fit; 0 if complete sums fit."""
     largest = 128 * np.abs(matrix[3::4].astype(np.int64)).sum(axis=1)
     fit = matrix.shape[1] <= _LARGEST_DEPTH and not np.any(largest >= 1 << 19)
     return 0 if fit else -(-matrix.shape[1] // _CHUNK)
 
 
 ROW_FIELDS = declare(
-    Field("weights", "of four inputs at a time: pairs (0, 2) and (1, 3) of every four outputs"), "channels"
+    Field("weights", "for each four inputs, pairs (0, 2) and (1, 3) of each four outputs"), "channels"
 )
 
 
 def constants(
     layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, together: int
 ) -> tuple[tuple[tuple[str, SpecValue], ...], dict[str, Parameter]]:
-    """How a row is computed, and values of `ROW_FIELDS` and of output limits.
+    """Return the spec of a row's computation, and the values of `ROW_FIELDS` and of output limits.
 
     Args:
-        matrix: the weights as [channels, K], any zero point taken off.
+        matrix: weights [channels, K], with any zero point subtracted.
         multipliers: the reference's mantissas and shifts per channel.
         together: see `pack`.
     """
@@ -76,7 +76,7 @@ def constants(
     low, high = output_range.output_limits(layer)
     records = planned.records.copy()
     if planned.form is not RequantizeForm.GENERAL:
-        # Modulo 2^32, as sums are.
+        # Sums are modulo 2^32.
         records[:, 0] = (records[:, 0].astype(np.int64) << 2).astype(np.int32)
     fields: dict[str, Parameter] = {
         "weights": Constant("weights", pack(planned.matrix, together)),
@@ -94,7 +94,7 @@ def constants(
 
 
 def row_terms(matrix: Array, form: RequantizeForm) -> Terms:
-    """Of all outputs of one row of inputs."""
+    """Count the code parts for all outputs of one row of inputs."""
     channels, depth = matrix.shape
     steps = -(-depth // 4)
     pairs, single = divmod(-(-channels // int4.GROUP), 2)

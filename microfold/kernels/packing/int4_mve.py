@@ -1,12 +1,12 @@
-"""Weights of four bits for Helium: two channels in a vector of bytes.
+"""Packing of 4-bit weights for Helium (MVE), two channels in a vector of bytes.
 
-Shifted to the left by 4, bytes give 16 times the weights of the first channel. With those of the second one
-they are
+A left shift of the bytes by 4 results in 16 times the weights of the first channel. The second channel is
+packed in one of two forms:
 
-- joined: bytes are ``16 * second + first``, so that their sums are 16 times those of the second channel, plus
-  those of the first one;
-- apart: bytes are pairs of nibbles, and a shift to the right gives the second weight. This costs an
-  instruction more, for weights that do not fit otherwise: -8 beside a negative one.
+- joined: bytes are ``16 * second + first``. Their sums are 16 times the sums of the second channel, plus the
+  sums of the first one.
+- apart: bytes are pairs of nibbles, and a right shift extracts the second weight. This needs one more
+  instruction. It is for weights that do not fit the joined form: a second weight of -8 and a negative first.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from microfold.kernels.packing import mve, product_sum
 
 
 class Bytes(str, enum.Enum):
-    """How weights of two channels share a byte; the value is part of helpers' C names."""
+    """Form in which the weights of two channels share a byte. The value is part of helpers' C names."""
 
     JOINED = "joined"
     APART = "apart"
 
 
 def unsupported_sums(layer: LayerContext, matrix: Array) -> str | None:
-    """The reason if 16 times a sum might leave 32 bits.
+    """Return the reason if 16 times a sum might exceed 32 bits, else None.
 
     Args:
-        matrix: the weights as [channels, K], any zero point taken off.
+        matrix: weights [channels, K], with any zero point subtracted.
     """
     _, (low, high) = product_sum.bias_and_bounds(layer, matrix)
     if low.min() < -(1 << 27) or high.max() >= 1 << 27:
@@ -40,13 +40,16 @@ def unsupported_sums(layer: LayerContext, matrix: Array) -> str | None:
 
 
 def choose_bytes(matrix: Array) -> Bytes:
-    """Joined, if all fit."""
+    """Return the joined form if all weights fit, else the separate one."""
     first, second = _channel_pairs(matrix.astype(np.int16))
     return Bytes.APART if bool(np.any(16 * second + first < -128)) else Bytes.JOINED
 
 
 def block_bytes(matrix: Array) -> Array:
-    """[channels, K] to int8 [blocks, vectors, 2, 16]: of each block channels 0 and 2, then 1 and 3."""
+    """Pack [channels, K] into int8 [blocks, vectors, 2, 16], two channels of a block in a byte.
+
+    Channels 0 and 1 of a block are first weights, channels 2 and 3 are second weights.
+    """
     first, second = _channel_pairs(matrix.astype(np.int16))
     if choose_bytes(matrix) is Bytes.JOINED:
         return (16 * second + first).astype(np.int8)
@@ -54,7 +57,7 @@ def block_bytes(matrix: Array) -> Array:
 
 
 def starts(matrix: Array, biases: Array) -> Array:
-    """What sums start from, int32 [blocks, 4]: biases, as they are in the sums.
+    """Return the initial sums, int32 [blocks, 4]: biases with the factors of the sums.
 
     Args:
         biases: int32 [channels].
@@ -67,10 +70,10 @@ def starts(matrix: Array, biases: Array) -> Array:
 
 
 def pack_blocks(matrix: Array, records: Array, *, scaled: bool) -> Array:
-    """Like `mve.pack_blocks`.
+    """Pack 4-bit weights [channels, K] and their records, with the layout of `mve.pack_blocks`.
 
     Args:
-        scaled: sums begin with the biases, see `starts`; otherwise these are added in the end.
+        scaled: whether sums start from the biases, see `starts`. Otherwise the biases are added at the end.
     """
     weights = block_bytes(matrix)
     words = weights.reshape(weights.shape[0], -1).view("<i4")
@@ -80,6 +83,6 @@ def pack_blocks(matrix: Array, records: Array, *, scaled: bool) -> Array:
 
 
 def _channel_pairs(matrix: Array) -> tuple[Array, Array]:
-    """Weights of channels 0 and 1, and of 2 and 3, as [blocks, vectors, 2, 16]."""
+    """Return the weights of channels 0 and 1, and of channels 2 and 3, each [blocks, vectors, 2, 16]."""
     blocks = mve.block_weights(matrix)
     return blocks[:, :, :2], blocks[:, :, 2:]

@@ -1,8 +1,9 @@
-"""What the int8 kernels for Helium (MVE) share: forms of requantisation, packing in blocks of 4 channels.
+"""Forms of requantisation, and packing in blocks of 4 channels, for the int8 kernels for Helium (MVE).
 
-``VQRDMULH`` is the reference's first rounding bit for bit (multipliers are not negative). ``VRSHL`` by ``-e``
-differs from its second, ``(t + 2^(e-1) - [t < 0]) >> e``, only in ``[t < 0]``: results that are negative
-without it are not positive with it, so it is not needed where outputs are clamped at the zero point or above.
+``VQRDMULH`` equals the reference's first rounding bit for bit (multipliers are not negative). The second one
+is ``(t + 2^(e-1) - [t < 0]) >> e``. ``VRSHL`` by ``-e`` omits only ``[t < 0]``. A result that is negative
+without this term is not positive with it. Therefore it is not needed if outputs are clamped to the zero point
+or above.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 
-# Elements of int8 in a vector.
+# Number of int8 elements in a vector.
 LANES = 16
-BLOCK = 4  # channels computed together: the int32 lanes of a vector
-EIGHT = 2 * BLOCK  # channels that are narrowed together, see `pack_eights`
-_LARGEST_BIAS = 1 << 23  # of those that share a word with the shift
+BLOCK = 4  # Channels that are computed together: the int32 lanes of a vector.
+EIGHT = 2 * BLOCK  # Channels whose outputs are narrowed together, see `pack_eights`.
+_LARGEST_BIAS = 1 << 23  # Exclusive limit of the magnitude of biases that share a word with the shift.
 
 
 class MveForm(str, enum.Enum):
-    """Instruction sequence that requantises; the value ends the helper's C name."""
+    """Instruction sequence of the requantisation. The value is the last part of the helper's C name."""
 
     RELU = "relu"
     PLAIN = "plain"
@@ -37,16 +38,16 @@ class MveForm(str, enum.Enum):
 def requantization(
     layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, wrap: bool = False
 ) -> tuple[MveForm, Array]:
-    """The shortest exact form, and its constants.
+    """Return the shortest exact form of the requantisation, and its constants.
 
     Args:
-        matrix: the weights as [channels, K].
+        matrix: weights [channels, K].
         multipliers: the reference's mantissas and shifts per channel.
-        wrap: sums may leave 32 bits and wrap round, so that none is known not to be negative.
+        wrap: whether sums may exceed 32 bits and wrap around, so that any sum can be negative.
 
     Returns:
-        Form, and int32 [channels, rows]: bias with the input's zero point folded in, multiplier, right shift
-        (not positive), and for the general form the left shift.
+        The form, and int32 [channels, rows]: bias with the input's zero point folded in, multiplier, right
+        shift (zero or negative), and for the general form the left shift.
     """
     out = layer.node.outputs[0].type
     assert out.quant is not None
@@ -66,15 +67,15 @@ def requantization(
 
 
 def block_records(records: Array) -> Array:
-    """[channels, rows] to [blocks, rows, 4]; padding channels give zeros."""
+    """Reorder [channels, rows] to [blocks, rows, 4]. Padding channels are zeros."""
     padded = product_sum.pad_channels(records, BLOCK)
     return np.ascontiguousarray(padded.reshape(-1, BLOCK, records.shape[1]).swapaxes(1, 2))
 
 
 def block_words(records: Array) -> Array:
-    """Records of `requantization`, blocks as loads find them, int32 [blocks, words].
+    """Pack records of `requantization` in the order of loads, int32 [blocks, words].
 
-    Four biases, four multipliers, then a word of four bytes for each shift: loads widen them.
+    A block has four biases, four multipliers, then a word of four bytes for each shift, which loads widen.
     """
     rows = block_records(records)
     shifts = rows[:, 2:].astype(np.int8).reshape(len(rows), -1).view("<i4")
@@ -82,15 +83,17 @@ def block_words(records: Array) -> Array:
 
 
 def unshared_biases(records: Array) -> str | None:
-    """Why biases have words of their own; None if `pack_records` takes them."""
+    """Return the reason why biases need separate words, or None if `pack_records` can pack them."""
     largest = int(np.abs(records[:, 0].astype(np.int64)).max())
     if largest >= _LARGEST_BIAS:
-        return f"biases, with the input's zero point, must be below 2^23; the largest one is {largest}"
+        return f"biases, with the input's zero point folded in, must be below 2^23; the largest is {largest}"
     return None
 
 
 def pack_records(records: Array) -> Array:
-    """Biases above a byte with the shift, which is all that VRSHL takes of a register; multipliers.
+    """Pack bias and shift into one word, followed by the multiplier, int32 [channels, 2].
+
+    The lowest byte of the word has the shift, because VRSHL reads only this byte of a register.
 
     Args:
         records: int32 [channels, 3] of `requantization` without left shifts, see `unshared_biases`.
@@ -100,20 +103,23 @@ def pack_records(records: Array) -> Array:
 
 
 def pack_24_bits(biases: Array) -> Array:
-    """[channels], see `unshared_biases`, to int32 [blocks, 3]: [4] lower halfwords, then [4] upper bytes."""
+    """Pack biases [channels] as int32 [blocks, 3]: [4] lower halfwords, then [4] upper bytes.
+
+    `unshared_biases` must be None.
+    """
     padded = product_sum.pad_channels(biases.astype(np.int32), BLOCK).reshape(-1, BLOCK)
     lower, upper = padded.astype("<i2").view("<i4"), (padded >> 16).astype(np.int8).view("<i4")
     return np.concatenate([lower, upper], axis=1)
 
 
 def record_order(form: MveForm) -> str:
-    """What `block_words` makes of a block of channels' records."""
+    """Return the layout of a block in `block_words`, as part of a field's comment."""
     shifts = "right and left shifts" if form is MveForm.GENERAL else "shifts"
     return f"[4] biases, [4] multipliers, bytes with [4] {shifts}"
 
 
 def block_weights(matrix: Array) -> Array:
-    """[channels, K] to [blocks, vectors, 4, 16]; K and channels are padded with zeros."""
+    """Reorder [channels, K] to [blocks, vectors, 4, 16]. K and channels are padded with zeros."""
     padded = product_sum.pad_channels(matrix, BLOCK)
     padded = np.pad(padded, ((0, 0), (0, -padded.shape[1] % LANES)))
     blocks = padded.reshape(padded.shape[0] // BLOCK, BLOCK, -1, LANES)
@@ -121,7 +127,7 @@ def block_weights(matrix: Array) -> Array:
 
 
 def pack_rows(matrix: Array, records: Array) -> Array:
-    """Weights [channels, K] in rows of their own length, each 4 of them behind their records.
+    """Pack weights [channels, K] in unpadded rows, every 4 of them after their records.
 
     Args:
         records: int32 [blocks, words].
@@ -135,11 +141,11 @@ def pack_rows(matrix: Array, records: Array) -> Array:
 
 
 def pack_blocks(matrix: Array, records: Array) -> Array:
-    """Weights [channels, K] and their records in the order that kernels read them.
+    """Pack weights [channels, K] and their records in the order in which kernels read them.
 
     Returns:
         int32 [blocks, words]: for each block of 4 channels the biases, the weights ([vectors, 4, 16] bytes,
-        little endian), then what else `block_words` has.
+        little endian), then the other words of `block_words`.
     """
     weights = block_weights(matrix)
     words = weights.reshape(weights.shape[0], -1).view("<i4")
@@ -148,12 +154,14 @@ def pack_blocks(matrix: Array, records: Array) -> Array:
 
 
 def pack_eights(matrix: Array, records: Array, *, held: bool) -> Array:
-    """The same for blocks two of which become eight outputs: the first one has the even channels of eight.
+    """Pack weights and records for code that narrows the outputs of two blocks to 8 channels.
+
+    The first block of two has the even channels of 8, the second one the odd channels.
 
     Args:
-        held: for code that keeps inputs in registers. It has none left for biases and shifts that share
-            words, and takes blocks two at a time: one of zeros goes with four channels or fewer that are
-            left. Otherwise these are a block alone.
+        held: whether the code keeps inputs in registers. It then has no registers to unpack biases and shifts
+            that share words, and always reads two blocks, the second one of zeros if at most 4 channels
+            remain. Otherwise these channels are a single block.
 
     Returns:
         int32 [blocks, words]: for each block the weights, then [4] rows of `pack_records`. If `held`, [pairs,
@@ -179,7 +187,7 @@ def pack_eights(matrix: Array, records: Array, *, held: bool) -> Array:
 
 
 def output_parameters(layer: LayerContext) -> tuple[bool, Mapping[str, Parameter]]:
-    """Whether outputs have bounds of their own besides int8's, and the layer fields that finish an output."""
+    """Return whether outputs are clamped below their type's range, and fields of zero point and limits."""
     out = layer.node.outputs[0].type
     assert out.quant is not None
     low, high = output_range.output_limits(layer)
@@ -193,10 +201,10 @@ def output_parameters(layer: LayerContext) -> tuple[bool, Mapping[str, Parameter
 def finish_spec(
     form: MveForm, clamp: bool, channels: int, block: int = BLOCK
 ) -> tuple[tuple[str, SpecValue], ...]:
-    """What templates need to know to write a block of outputs."""
+    """Return the spec with which templates write a block of outputs."""
     return (("requantize", form.value), ("clamp", clamp), ("channel_tail", channels % block != 0))
 
 
 def finish_terms(form: MveForm) -> Terms:
-    """Of a vector of 4 sums, which become 4 outputs."""
+    """Count the code parts that compute 4 outputs from a vector of 4 sums."""
     return Terms({f"finish_{form.value}": 1})

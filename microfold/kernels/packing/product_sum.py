@@ -1,4 +1,7 @@
-"""What the integer product-sum kernels share: conditions, and channel records ready for the C struct."""
+"""Support checks and channel records that the product-sum kernels share.
+
+Rows of a record array have the order of the members of the C struct.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,12 @@ from microfold.ops import accumulate
 
 
 def unsupported_int8_constants(layer: LayerContext, *, tables: bool = False) -> str | None:
-    """What every int8 product-sum kernel needs: int8 operands, constant weights and bias, clips only.
+    """Return the reason why an int8 product-sum kernel does not support the layer, or None.
+
+    The kernel needs int8 operands, constant weights and bias, and an epilogue that only clips.
 
     Args:
-        tables: the kernel looks outputs up in a table, too, see `output_table`.
+        tables: whether the kernel also supports a lookup table for outputs, see `output_table`.
     """
     return unsupported_constants(layer, DType.INT8, DType.INT8, tables=tables)
 
@@ -26,29 +31,29 @@ def unsupported_int8_constants(layer: LayerContext, *, tables: bool = False) -> 
 def unsupported_constants(
     layer: LayerContext, activations: DType, weights: DType, *, tables: bool = False
 ) -> str | None:
-    """The same for other element types."""
+    """Return the reason why a product-sum kernel for these types does not support the layer, or None."""
     x, w = layer.node.inputs[0], layer.node.inputs[1]
     assert x is not None and w is not None
     if (x.type.dtype, w.type.dtype) != (activations, weights):
         kinds = f"{x.type.dtype.value} and {w.type.dtype.value}"
-        return f"it needs {activations.value} activations and {weights.value} weights; they are {kinds}"
+        return f"it requires {activations.value} activations and {weights.value} weights; they are {kinds}"
     if layer.array(1) is None or (layer.present(2) and layer.array(2) is None):
         return "weights and bias must be constant"
     return output_range.unsupported_epilogue(layer.node, tables=tables)
 
 
 def unsupported_bounds(layer: LayerContext, matrix: Array) -> str | None:
-    """The reason if accumulators, or what they are while they are summed up, might leave int32.
+    """Return the reason if an accumulator or one of its partial sums might exceed int32, else None.
 
     Args:
-        matrix: the weights as [channels, K], any zero point taken off.
+        matrix: weights [channels, K], with any zero point subtracted.
     """
     x, sums = layer.node.inputs[0], layer.sums()
     if sums is not None and int(sums.partial.max()) < 1 << 31:
         return None
     assert x is not None and x.type.quant is not None
     bias = multiply_high.fold_zero_point(matrix, layer.array(2), x.type.quant.zero_point)
-    # Elements may be 0: no partial sum leaves the bounds of the whole one.
+    # The bounds of the complete sum allow any element to be 0, so that they also hold for partial sums.
     low, high = multiply_high.accumulator_bounds(matrix, bias, *x.type.dtype.range)
     if low.min() < -(1 << 31) or high.max() >= 1 << 31:
         return f"accumulators might overflow: they reach [{low.min()}, {high.max()}]"
@@ -56,9 +61,9 @@ def unsupported_bounds(layer: LayerContext, matrix: Array) -> str | None:
 
 
 def bias_and_bounds(layer: LayerContext, matrix: Array) -> tuple[Array, tuple[Array, Array]]:
-    """Per channel, int64: the bias with the input's zero point folded in; smallest and largest sum.
+    """Return, per channel, the bias with the input's zero point folded in, and the smallest and largest sum.
 
-    The bounds are those that the input's proved range and the window's positions leave, if these are known.
+    All are int64. If they are known, the bounds use the proved range of the input and the window's positions.
     """
     x = layer.node.inputs[0]
     assert x is not None and x.type.quant is not None
@@ -70,7 +75,7 @@ def bias_and_bounds(layer: LayerContext, matrix: Array) -> tuple[Array, tuple[Ar
 
 
 def channel_multipliers(layer: LayerContext) -> tuple[Array, Array]:
-    """The reference's mantissas and shifts of a quantised convolution, per output channel."""
+    """Return the reference's multiplier mantissas and shifts of a quantised layer, per output channel."""
     x, weights = (value.type.quant for value in layer.node.operands[:2])
     out = output_table.sum_type(layer.node)
     assert x is not None and weights is not None and out.quant is not None
@@ -80,10 +85,10 @@ def channel_multipliers(layer: LayerContext) -> tuple[Array, Array]:
 def output_records(
     layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> tuple[Requantization, Mapping[str, Parameter]]:
-    """Requantisation of sums of 32 bits, and the output's bounds as layer fields.
+    """Return the requantisation of 32-bit sums, and the limits of the output as layer fields.
 
     Args:
-        matrix: the weights as [channels, K], any zero point taken off.
+        matrix: weights [channels, K], with any zero point subtracted.
         multipliers: the reference's mantissas and shifts per channel.
     """
     out = output_table.sum_type(layer.node)
@@ -98,18 +103,21 @@ def output_records(
 
 
 def pad_channels(array: Array, multiple: int) -> Array:
-    """Zero rows behind the channels (axis 0) up to a multiple."""
+    """Pad channels (axis 0) with zero rows to a multiple."""
     missing = -array.shape[0] % multiple
     return np.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1)))
 
 
 def pad_records(records: Array, multiple: int) -> Array:
-    """Copies of the last record behind the channels up to a multiple: a zero one would shift by -1 bits."""
+    """Pad records with copies of the last one to a multiple of channels.
+
+    A record of zeros would shift by -1 bits.
+    """
     return np.pad(records, ((0, -records.shape[0] % multiple), (0, 0)), mode="edge")
 
 
 def interleave_channels(matrix: Array, group: int) -> Array:
-    """[channels, K] to [channels / group, K, group]: the order in which `group` sums at a time read weights.
+    """Reorder [channels, K] to [channels / group, K, group], in which kernels with `group` sums read weights.
 
     Channels are padded with zeros to a multiple of `group`.
     """
@@ -119,12 +127,12 @@ def interleave_channels(matrix: Array, group: int) -> Array:
 
 
 def unroll_factor(depth: int) -> int:
-    """How many products of a sum of `depth` one iteration of the inner loop takes without a remainder."""
+    """Return the products per iteration of the inner loop, so that a sum of `depth` has no remainder."""
     return next(factor for factor in (4, 2, 1) if depth % factor == 0)
 
 
 def float_biases(layer: LayerContext, channels: int) -> Array:
-    """float32 [channels]: the constant bias, or zeros."""
+    """Return the constant bias, or zeros, as float32 [channels]."""
     bias = layer.array(2)
     return np.zeros(channels, np.float32) if bias is None else bias
 
@@ -132,13 +140,14 @@ def float_biases(layer: LayerContext, channels: int) -> Array:
 def wide_records(
     layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> tuple[Array, str] | None:
-    """For sums of 64 bits: records (bias, reduced multiplier, 0, shift), and the accumulator's C type.
+    """Return records (bias, reduced multiplier, 0, shift) for 64-bit sums, and the accumulator's C type.
 
     The reference reduces the multiplier to 16 bits and rounds once, see
-    `numerics.multiply_int64_by_quantized_multiplier`. None if a bias or a shift does not fit.
+    `numerics.multiply_int64_by_quantized_multiplier`. Return None if a bias or a shift does not fit.
 
     Args:
-        matrix: the weights as [channels, K].
+        matrix: weights [channels, K].
+        multipliers: the reference's mantissas and shifts per channel.
     """
     bias = layer.array(2)
     biases = np.zeros(matrix.shape[0], np.int64) if bias is None else bias.astype(np.int64)
@@ -155,7 +164,7 @@ def wide_records(
 
 
 def wide_record(bias: int, multiplier: tuple[int, int]) -> Array:
-    """The record of `wide_records` for one multiplier, int32 [1, 4]."""
+    """Return the record of `wide_records` for one multiplier, int32 [1, 4]."""
     mantissa, shift = multiplier
     reduced = (mantissa + (1 << 15)) >> 16 if mantissa < 0x7FFF0000 else 0x7FFF
     return np.array([[bias, reduced, 0, 15 - shift]], np.int32)
@@ -164,10 +173,11 @@ def wide_record(bias: int, multiplier: tuple[int, int]) -> Array:
 def plan_without_folding(
     layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> Requantization:
-    """Requantisation of an int8 output whose kernel subtracts the input's zero point itself.
+    """Return the requantisation of an int8 output whose kernel subtracts the input's zero point itself.
 
     Args:
-        matrix: the weights as [channels, K]; a sum may have any part of its products.
+        matrix: weights [channels, K]. A sum may have any subset of its products.
+        multipliers: the reference's mantissas and shifts per channel.
     """
     x, out = layer.node.inputs[0], layer.node.outputs[0].type
     assert x is not None and x.type.quant is not None and out.quant is not None

@@ -1,13 +1,13 @@
 """Weight layouts of the SMLAD kernels, and their inverses.
 
 SMLAD multiplies two pairs of int16. SXTB16 widens every other byte of a word of int8 inputs, so that the
-natural pairs of four inputs are (0, 2) and (1, 3): the weights are put in that order, and the inputs need no
+natural pairs of four inputs are (0, 2) and (1, 3). The weights have that order, so that the inputs need no
 shuffling.
 
-*Paired* packing keeps two channels in the bytes of one int16, ``v = a + 256 * b``. Modulo 2^32,
-``sum(v * x) = A + 256 * B``, and ``sum(a * x) = A`` (SXTB16 extracts ``a``), so that
-``B = (sum(v * x) - A) >> 8`` as long as ``|B| < 2^23``: two products for one unpacking instruction, with
-weights of int8 size.
+*Paired* packing stores two channels in the bytes of one int16, ``v = a + 256 * b``. Modulo 2^32,
+``sum(v * x) = A + 256 * B``, and ``sum(a * x) = A`` (SXTB16 extracts ``a``). Therefore
+``B = (sum(v * x) - A) >> 8`` if ``|B| < 2^23``. One unpacking instruction serves two products, and the
+weights have the size of int8.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
 
-# Sums of second channels must stay below it in magnitude.
+# Exclusive limit of the magnitude of the sums of second channels.
 PAIRED_LIMIT = 1 << 23
 
 
 def pair_order(segment: int) -> Array:
-    """Order in which the inputs of a contiguous segment are multiplied, int [pairs, 2]; -1: no input.
+    """Return the order in which the inputs of a segment are multiplied, int [pairs, 2]; -1 is no input.
 
-    Four at a time as (0, 2), (1, 3); of a rest first two, then the last one alone.
+    Each four inputs form the pairs (0, 2) and (1, 3). The remaining inputs form pairs in order.
     """
     whole = segment // 4 * 4
     order = [pair for k in range(0, whole, 4) for pair in ((k, k + 2), (k + 1, k + 3))]
@@ -38,9 +38,10 @@ def pair_order(segment: int) -> Array:
 
 
 def pair_lanes(matrix: Array, segment: int) -> Array:
-    """Weights [channels, K] as [channels, pairs, 2], K being segments that are widened one by one.
+    """Reorder weights [channels, K] to [channels, pairs, 2]. Lanes without an input are 0.
 
-    Lanes without an input hold zeros.
+    Args:
+        segment: inputs of a segment. K consists of segments that are widened separately.
     """
     channels, depth = matrix.shape
     order = pair_order(segment)
@@ -50,7 +51,7 @@ def pair_lanes(matrix: Array, segment: int) -> Array:
 
 
 def unpair_lanes(lanes: Array, segment: int) -> Array:
-    """Inverse of `pair_lanes`."""
+    """Return the weights that `pair_lanes` has reordered, [channels, K]."""
     channels = lanes.shape[0]
     order = pair_order(segment)
     segments = lanes.reshape(channels, -1, order.size)
@@ -61,7 +62,7 @@ def unpair_lanes(lanes: Array, segment: int) -> Array:
 
 
 def fits_paired(matrix: Array, bounds: tuple[Array, Array]) -> bool:
-    """Whether channels (2i, 2i + 1) can be packed in paired lanes.
+    """Return whether channels (2i, 2i + 1) can be packed in paired lanes.
 
     Args:
         matrix: int8 weights [channels, K].
@@ -76,13 +77,13 @@ def fits_paired(matrix: Array, bounds: tuple[Array, Array]) -> bool:
 
 
 def pack_paired(lanes: Array) -> Array:
-    """[channels, pairs, 2] int8 to int32 [channels / 2, pairs]; a missing last channel is zero."""
+    """Pack int8 [channels, pairs, 2] into int32 [channels / 2, pairs]. A missing last channel is 0."""
     wide = _even_channels(lanes).astype(np.int64)
     return _words(wide[0::2] + 256 * wide[1::2])
 
 
 def unpack_paired(words: Array) -> Array:
-    """Inverse of `pack_paired`: int8 [channels, pairs, 2], channels even."""
+    """Return the weights that `pack_paired` has packed, int8 [channels, pairs, 2], channels even."""
     lanes = words[..., None].view(np.int16).astype(np.int64)
     first = lanes.astype(np.int8).astype(np.int64)
     both = np.stack([first, (lanes - first) >> 8], axis=1)
@@ -90,20 +91,20 @@ def unpack_paired(words: Array) -> Array:
 
 
 def pack_int16(lanes: Array) -> Array:
-    """[channels, pairs, 2] to int32 [channels / 2, pairs, 2 channels]; a missing last channel is zero."""
+    """Pack [channels, pairs, 2] into int32 [channels / 2, pairs, 2 channels]. A missing last channel is 0."""
     wide = _even_channels(lanes)
     channels, pairs, _ = wide.shape
     return np.ascontiguousarray(_words(wide).reshape(channels // 2, 2, pairs).swapaxes(1, 2))
 
 
 def unpack_int16(words: Array) -> Array:
-    """Inverse of `pack_int16`: int16 [channels, pairs, 2], channels even."""
+    """Return the weights that `pack_int16` has packed, int16 [channels, pairs, 2], channels even."""
     lanes = np.ascontiguousarray(words.swapaxes(1, 2))[..., None].view(np.int16)
     return lanes.reshape(-1, *lanes.shape[2:])
 
 
 def paired_biases(bias: Array) -> Array:
-    """What the sums of paired lanes start from: ``a`` for first channels, ``a + 256 * b`` for second ones.
+    """Return the initial sums of paired lanes: ``a`` for first channels, ``a + 256 * b`` for second ones.
 
     Args:
         bias: int32 [channels], channels even.
@@ -114,14 +115,14 @@ def paired_biases(bias: Array) -> Array:
 
 
 def smlad_constants(packing: str, lanes: Array, records: Array, left: Array) -> tuple[Array, Array]:
-    """Weights and channel records for kernels that compute two channels at a time.
+    """Return weights and channel records for kernels that compute two channels at a time.
 
     Args:
         packing: ``paired`` or ``int16``.
         lanes: weights [channels, pairs, 2].
-        records: int32 [channels, 4], beginning with the bias.
-        left: int64 [channels]: how far the requantisation wants sums shifted to the left. Int16 weights and
-            their biases are shifted; paired lanes have no room for it.
+        records: int32 [channels, 4]. The first column is the bias.
+        left: left shift of sums that the requantisation requires, in bits, int64 [channels]. int16 weights
+            and their biases are stored shifted. Paired lanes have no room for it.
 
     Returns:
         Weights, int32 [channels / 2, pairs] (paired) or [channels / 2, pairs, 2], and records, channels even.
@@ -138,12 +139,12 @@ def smlad_constants(packing: str, lanes: Array, records: Array, left: Array) -> 
 def plan_requantization(
     layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, common: bool
 ) -> SmladRequantization:
-    """The shortest exact form for a layer's sums, see `plan_smlad_requantization`.
+    """Return the shortest exact requantisation of a layer's sums, see `plan_smlad_requantization`.
 
     Args:
-        matrix: the weights as [channels, K].
+        matrix: weights [channels, K].
         multipliers: the reference's mantissas and shifts per channel.
-        common: whether a common shift is wanted.
+        common: whether to look for one final shift for all channels.
     """
     out = output_table.sum_type(layer.node)
     assert out.quant is not None
@@ -158,23 +159,26 @@ def plan_requantization(
 
 
 def group_channels(channels: int, size: int) -> Array:
-    """Which channels are computed together, int [groups, size]: the last ones of all with those before."""
+    """Return the channels of each group, int [groups, size].
+
+    An incomplete last group also has the channels before, so that some channels are computed twice.
+    """
     firsts = np.minimum(np.arange(0, channels, size), max(channels - size, 0))
     return np.minimum(firsts[:, None] + np.arange(size), channels - 1)
 
 
 def pair_channels(channels: int) -> Array:
-    """Which channels are computed together, int [pairs, 2]: the last of an odd number with the one before."""
+    """Return the channels of each pair, int [pairs, 2]. The last pair of an odd number repeats a channel."""
     return group_channels(channels, 2)
 
 
 def smlad_stream(packing: str, lanes: Array, plan: SmladRequantization) -> Array:
-    """Weights and requantisation in the order in which convolutions read them; see conv2d/dsp_block.j2.
+    """Return biases, weights and requantisation in the order of convolutions, see conv2d/dsp_block.j2.
 
     Args:
         packing: ``paired`` or ``int16``.
-        lanes: weights [channels, pairs, 2] as in `pair_channels`: an even number.
-        plan: of the same channels.
+        lanes: weights [channels, pairs, 2]; an even number of channels in the order of `pair_channels`.
+        plan: requantisation of the same channels.
 
     Returns:
         The stream, int32 [channels / 2, words].
@@ -191,7 +195,7 @@ def smlad_stream(packing: str, lanes: Array, plan: SmladRequantization) -> Array
     if not plan.shift:
         columns.append(plan.records[:, 3])
     elif paired:
-        # Sums of second channels are 8 bits up already.
+        # Sums of second channels are already shifted left by 8 bits.
         columns.append(np.where(np.arange(len(left)) % 2, 8 - left, left))
     if plan.shift and plan.form is RequantizeForm.SHORT:
         columns.append((1 << left) >> 1)
@@ -201,11 +205,11 @@ def smlad_stream(packing: str, lanes: Array, plan: SmladRequantization) -> Array
 
 
 def packed_stream(packing: str, lanes: Array, records: Array) -> Array:
-    """The same for two words of each channel, one before the weights and one behind them.
+    """Return the stream with records of two words, one before the weights and one after them.
 
     Args:
         packing, lanes: as in `smlad_stream`.
-        records: int32 [channels, 2] of `packed_record`.
+        records: records of `packed_record`, int32 [channels, 2].
     """
     words = pack_paired(lanes) if packing == "paired" else pack_int16(lanes)
     pairs = len(lanes) // 2
@@ -214,23 +218,23 @@ def packed_stream(packing: str, lanes: Array, records: Array) -> Array:
 
 
 def biasless_stream(lanes: Array, records: Array) -> Array:
-    """The same for paired weights and sums that start from zero: words of weights, then of requantisation.
+    """Return the stream for sums that start from zero: paired weights, then the requantisation.
 
     Args:
         lanes: as in `smlad_stream`.
-        records: int32 [channels, 2] of `biasless_sum`, for sums of second channels that are 8 bits up.
+        records: records of `biasless_sum`, int32 [channels, 2], for second sums shifted left by 8 bits.
     """
     words = pack_paired(lanes)
     return np.concatenate([words, records.reshape(len(words), -1)], axis=1)
 
 
 def quad_stream(stream: Array, starts: int, pairs: int) -> Array:
-    """The same for four channels at a time, from the stream of two: words of weights of both pairs in turn.
+    """Convert the stream for two channels at a time to four: words of weights alternate between two pairs.
 
     Args:
-        stream: int32 [channels / 2, words].
-        starts: words of biases of two channels; they come first, then all weights, then requantisation.
-        pairs: of inputs.
+        stream: int32 [channels / 2, words]: biases, all weights, requantisation.
+        starts: words of the biases of two channels.
+        pairs: pairs of inputs.
 
     Returns:
         The stream, int32 [channels / 4, 2 * words].
@@ -245,10 +249,10 @@ def quad_stream(stream: Array, starts: int, pairs: int) -> Array:
 
 
 def _even_channels(lanes: Array) -> Array:
-    """With a zero channel behind an odd number of channels."""
+    """Pad an odd number of channels with a channel of zeros."""
     return np.pad(lanes, ((0, lanes.shape[0] % 2), (0, 0), (0, 0)))
 
 
 def _words(lanes: Array) -> Array:
-    """[..., 2] integers that fit int16 to int32 [...], the first one in the lower half (little endian)."""
+    """Join int16 values [..., 2] to int32 [...], with the first in the lower half (little endian)."""
     return np.ascontiguousarray(lanes.astype("<i2")).view("<i4")[..., 0]

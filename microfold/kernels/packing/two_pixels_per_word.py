@@ -1,16 +1,17 @@
-"""Two pixels in one word: one 32-bit multiplication takes two products.
+"""Two pixels in one word, so that one 32-bit multiplication computes two products.
 
-A word ``X = x0 + 2^16 * x1`` holds int8 inputs of two pixels. Over a *run* of a few weights,
+A word ``X = x0 + 2^16 * x1`` has int8 inputs of two pixels. Over a *run* of a few weights,
 
     S = 2^15 + sum(w * X) = (2^15 + sum(w * x0)) + 2^16 * sum(w * x1)
 
-As long as both sums fit int16 for all inputs, the lower half of S is not negative and ``S >> 16`` is the
-second sum. With T the total of all S modulo 2^32, and H that of all ``S >> 16``, ``T - 2^16 * H`` is the
-first pixel's sum plus 2^15 for each run: no half is ever extracted by itself. How long runs can be follows
-from the weights; two nearly always fit. In longer runs, what is too much of a weight is taken off it, and
-multiplied by itself behind the other runs.
+If both sums fit int16 for all inputs, the lower half of S is not negative and ``S >> 16`` is the second sum.
+Let T be the total of all S modulo 2^32, and H the total of all ``S >> 16``. Then ``T - 2^16 * H`` is the
+first pixel's sum plus 2^15 for each run, so that no half has to be extracted.
 
-Cores whose byte loads do not extend the sign (with an immediate offset) keep weights as ``u = w + 128``.
+The weights determine how long runs can be; runs of two weights nearly always fit. In longer runs, the excess
+of a large weight is subtracted from it. This remainder (`rests`) is multiplied separately after the runs.
+
+Cores whose byte loads with an immediate offset do not extend the sign store weights as ``u = w + 128``.
 Their runs start from ``2^15 - 128 * sum(X)``, which is computed once for all channels.
 """
 
@@ -22,20 +23,20 @@ import numpy as np
 
 from microfold.ir.types import Array
 
-# Weights of a run, at most.
+# Maximum number of weights in a run.
 LONGEST_RUN = 8
-# Absolute weights of a run that fits whatever their signs are.
+# Largest sum of absolute weights with which a run fits for any signs.
 LARGEST_SUM = 255
 
 
 def pad_segments(matrix: Array, segment: int, multiple: int) -> Array:
-    """Zero weights behind each segment, up to a multiple.
+    """Pad each segment with zero weights to a multiple.
 
     Args:
-        matrix: [channels, K], K being segments.
+        matrix: weights [channels, K]; K consists of segments.
 
     Returns:
-        [channels, segments, padded segment].
+        Weights [channels, segments, padded segment].
     """
     channels, depth = matrix.shape
     segments = matrix.reshape(channels, depth // segment, segment)
@@ -43,11 +44,11 @@ def pad_segments(matrix: Array, segment: int, multiple: int) -> Array:
 
 
 def runs_fit(matrix: Array, segment: int, length: int) -> bool:
-    """Whether the sums of all runs fit int16, for all int8 inputs.
+    """Return whether the sums of all runs fit int16, for all int8 inputs.
 
     Args:
         matrix: int8 weights [channels, K].
-        segment: runs do not go on from one to the next.
+        segment: weights of a segment. A run does not continue in the next segment.
     """
     runs = pad_segments(matrix, segment, length).astype(np.int64).reshape(-1, length)
     positive = np.maximum(runs, 0).sum(axis=1)
@@ -57,10 +58,10 @@ def runs_fit(matrix: Array, segment: int, length: int) -> bool:
 
 
 def split_long_runs(matrix: Array, segment: int, length: int) -> tuple[Array, Array]:
-    """Weights whose runs all fit, and what was taken off the largest weights of the others.
+    """Split weights into a part whose runs all fit, and the remainders of the largest weights.
 
     Returns:
-        int8 [channels, K], and the rests, int8 [channels, K], mostly zero.
+        The fitting part and the remainders, both int8 [channels, K]. Most remainders are 0.
     """
     runs = pad_segments(matrix, segment, length).astype(np.int16)
     shape = runs.shape
@@ -85,16 +86,16 @@ def plan_run(
     rests: float,
     lengths: range = range(1, LONGEST_RUN + 1),
 ) -> int:
-    """The length of runs with the fewest instructions.
+    """Return the run length with the fewest instructions.
 
     Args:
         product: instructions of a weight.
-        run: instructions of a run, besides its weights.
-        rest: instructions of a weight's rest, see `split_long_runs`.
-        rests: instructions of a channel where there may be rests.
-        lengths: to choose from.
+        run: instructions of a run, in addition to its weights.
+        rest: instructions of a weight's remainder, see `split_long_runs`.
+        rests: additional instructions of a channel if the layer has remainders.
+        lengths: candidate lengths.
     """
-    # Asked for several times for each layer.
+    # The result is cached, because callers ask several times for each layer.
     return _plan_run(matrix.tobytes(), matrix.shape, segment, (product, run, rest, rests), lengths)
 
 
@@ -122,7 +123,7 @@ def _plan_run(
     best = lengths[0]
     lowest = with_rests(best, count_rests(best))
     for length in sorted(lengths[1:], key=without_rests):
-        # Looking for rests takes long.
+        # The exact number of remainders is slow to compute, so a lower bound is tried first.
         if with_rests(length, _fewest_rests(matrix, segment, length)) < lowest:
             cost = with_rests(length, count_rests(length))
             if cost < lowest:
@@ -131,20 +132,24 @@ def _plan_run(
 
 
 def _fewest_rests(matrix: Array, segment: int, length: int) -> int:
-    """A lower bound of the rests: each takes at most 128 off the sum of its run."""
+    """Return a lower bound of the number of remainders: each reduces the sum of its run by at most 128."""
     runs = pad_segments(matrix, segment, length).astype(np.int16).reshape(-1, length)
     excess = np.maximum(np.abs(runs).sum(axis=1) - LARGEST_SUM, 0)
     return int((-(-excess // 128)).sum())
 
 
 def pack_runs(matrix: Array, segment: int, length: int, *, unsigned: bool) -> Array:
-    """Weights in reading order, each segment padded to whole runs: int8, or uint8 with 128 added."""
+    """Pack weights in reading order, with each segment padded to whole runs.
+
+    Returns:
+        int8 [channels, padded K], or uint8 with 128 added if `unsigned`.
+    """
     padded = pad_segments(matrix, segment, length).reshape(matrix.shape[0], -1).astype(np.int16)
     return (padded + 128).astype(np.uint8) if unsigned else padded.astype(np.int8)
 
 
 def unpack_runs(packed: Array, segment: int, length: int) -> Array:
-    """Inverse of `pack_runs`: int8 [channels, K]."""
+    """Return the weights that `pack_runs` has packed, int8 [channels, K]."""
     wide = packed.astype(np.int16) - (128 if packed.dtype == np.uint8 else 0)
     padded = -(-segment // length) * length
     segments = wide.reshape(packed.shape[0], -1, padded)[:, :, :segment]
@@ -152,10 +157,10 @@ def unpack_runs(packed: Array, segment: int, length: int) -> Array:
 
 
 def word_indices(segment: int, length: int, runs: int, header: int) -> Array:
-    """Where the words of each input are in a patch of two pairs, int64 [K].
+    """Return the index of the first word of each input in a patch of two pairs of pixels, int64 [K].
 
     Args:
-        runs: of all segments.
+        runs: number of runs in all segments.
         header: words in front of each run.
     """
     of_segment = -(-segment // length)
@@ -166,7 +171,7 @@ def word_indices(segment: int, length: int, runs: int, header: int) -> Array:
 
 
 def pack_rests(rests: Array, places: Array) -> Array:
-    """int16: of each channel how many rests it has, and of each its place in the patch and its weight.
+    """Pack remainders as int16: for each channel their number, then word index and weight of each.
 
     Args:
         rests: int8 [channels, K].

@@ -1,1 +1,1 @@
-"""Pooling."""
+"""Kernels for pooling."""

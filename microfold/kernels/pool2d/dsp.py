@@ -1,4 +1,4 @@
-"""Pooling for cores with DSP instructions: four int8 channels, or two of int16, in a word."""
+"""Pooling for cores with DSP instructions: four int8 channels, or two int16 channels, in a word."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import rows_and_taps
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
-# So many int8 values cannot leave 16 bits: 256 * -128 = -2^15.
+# A sum of this many int8 values fits 16 bits: 256 * -128 = -2^15.
 MAX_COUNT = 256
-# Elements that are added together in rows of at least so many.
+# Elements that are added together in window rows of at least LONG_RUN elements; shorter rows add 2.
 LONG_UNROLL, LONG_RUN = 4, 16
 
 
 def _unroll(layer: LayerContext) -> int:
-    """Elements of a row of a window that are added together, their loads side by side."""
+    """Return the number of elements of a window row that are added together, with adjacent loads."""
     x, _, window = pool_types(layer)
     run = window.size[1] if window.size[1] < x.shape[2] else window.size[0] * window.size[1]
     return LONG_UNROLL if run >= LONG_RUN else 2
 
 
 class _Pool2DDsp(Kernel):
-    """One output pixel after the other, channels of a word at once; the last with some before them again.
+    """Pooling pixel by pixel, with the channels of a word at once; the last word may overlap the one before.
 
-    No constants. Means round halves away from zero by a division, as in portable C; where windows of int8
-    have the width of the image, their rows are taken as one.
+    The kernel has no constants. Means are rounded half away from zero by a division, as in portable C. If
+    int8 windows are as wide as the image, their rows are merged into one.
 
     Class attributes:
         kind: ``average`` or ``max``.
-        dtype: of input and output.
+        dtype: element type of input and output.
     """
 
     kind: str
     features = frozenset({"dsp"})
     dtype: ClassVar[DType] = DType.INT8
-    # Channels in a word.
+    # Channels per word.
     lanes: ClassVar[int] = 4
     fields = (*POOL_FIELDS, *output_range.LIMIT_FIELDS)
 
@@ -58,11 +58,7 @@ class _Pool2DDsp(Kernel):
         if reason is not None:
             return reason
         channels = layer.node.outputs[0].type.shape[3]
-        return (
-            f"it needs at least {self.lanes} channels; there are {channels}"
-            if channels < self.lanes
-            else None
-        )
+        return f"it needs at least {self.lanes} channels; got {channels}" if channels < self.lanes else None
 
     def terms(self, layer: LayerContext) -> Terms:
         _, out, _ = pool_types(layer)
@@ -87,7 +83,7 @@ class _Pool2DDsp(Kernel):
         if self.kind == "max":
             spec = (*spec, ("clamp", clamp))
         parameters = pool_parameters(layer)
-        # Means are rounded, and always clamped.
+        # Means are rounded, and therefore always clamped.
         if clamp or self.kind == "average":
             parameters |= {"output_minimum": low, "output_maximum": high}
         return KernelCall(CFunction("pool2d/dsp.c.j2", self.name, spec, self.fields), parameters)
@@ -95,9 +91,9 @@ class _Pool2DDsp(Kernel):
 
 @register
 class AveragePool2DDsp(_Pool2DDsp):
-    """Sums of four channels in the halves of two words, by SXTAB16.
+    """Means of int8, with sums of four channels in the halfwords of two words, by SXTAB16.
 
-    They fit 16 bits, since `supports` has at most `MAX_COUNT` elements in a window.
+    The sums fit 16 bits, because `supports` requires at most `MAX_COUNT` elements in a window.
     """
 
     name = "s8_average_pool2d__dsp"
@@ -108,13 +104,13 @@ class AveragePool2DDsp(_Pool2DDsp):
         _, _, window = pool_types(layer)
         count = window.size[0] * window.size[1]
         if count > MAX_COUNT:
-            return f"it sums at most {MAX_COUNT} elements; the window has {count}"
+            return f"it needs a window of at most {MAX_COUNT} elements; got {count}"
         return super().supports(layer)
 
 
 @register
 class MaxPool2DDsp(_Pool2DDsp):
-    """Maxima of four bytes at a time: SSUB8 compares them, SEL takes the larger ones."""
+    """Maxima of four int8 at a time: SSUB8 compares the bytes, SEL selects the larger ones."""
 
     name = "s8_max_pool2d__dsp"
     op = MaxPool2D
@@ -122,10 +118,10 @@ class MaxPool2DDsp(_Pool2DDsp):
 
 
 class _Pool2DInt16Dsp(_Pool2DDsp):
-    """So many channels at a time as there are, a power of two, which come in pairs.
+    """Pooling of int16 in blocks of 2, 4 or 8 channels: the largest block that is not wider than the image.
 
     Class attributes:
-        most: channels at a time.
+        most: maximum number of channels per block.
     """
 
     dtype = DType.INT16
@@ -159,7 +155,7 @@ class _Pool2DInt16Dsp(_Pool2DDsp):
 
 @register
 class AveragePool2DInt16Dsp(_Pool2DInt16Dsp):
-    """Sums in 32 bits: `supports` has windows of less than 2^16 elements."""
+    """Means of int16, with 32-bit sums: `supports` requires windows of less than 2^16 elements."""
 
     name = "s16_average_pool2d__dsp"
     op = AveragePool2D
@@ -170,13 +166,13 @@ class AveragePool2DInt16Dsp(_Pool2DInt16Dsp):
         _, _, window = pool_types(layer)
         count = window.size[0] * window.size[1]
         if count >= 1 << 16:
-            return f"it sums less than {1 << 16} elements; the window has {count}"
+            return f"it needs a window of less than {1 << 16} elements; got {count}"
         return super().supports(layer)
 
 
 @register
 class MaxPool2DInt16Dsp(_Pool2DInt16Dsp):
-    """Maxima of pairs of int16 at a time, for up to eight channels."""
+    """Maxima of two int16 at a time, for up to eight channels."""
 
     name = "s16_max_pool2d__dsp"
     op = MaxPool2D

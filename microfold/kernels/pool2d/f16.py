@@ -1,4 +1,4 @@
-"""float16 pooling and means in portable C, and pooling for float vectors (MVE)."""
+"""float16 pooling and means in portable C, and float16 pooling with Helium."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from microfold.ops.reduce.mean import Mean
 
 
 class _HalfPool(Kernel):
-    """One output pixel after the other, and within it one channel, as float32.
+    """float16 pooling pixel by pixel and channel by channel, computed in float32.
 
-    No constants. The result is clamped in float32 and rounded once.
+    The kernel has no constants. The result is clamped in float32 and rounded once.
 
     Class attributes:
         kind: ``average`` or ``max``.
@@ -67,7 +67,7 @@ class _HalfPool(Kernel):
 
 
 class _HalfPoolMve(_HalfPool):
-    """Eight channels at a time in vectors of float16; the last ones by predication."""
+    """float16 pooling of eight channels at a time, in float16 vectors; the tail is predicated."""
 
     features = frozenset({"mve_fp"})
     core = "mve"
@@ -79,7 +79,7 @@ class _HalfPoolMve(_HalfPool):
 
 @register
 class MaxPool2DHalf(_HalfPool):
-    """Maxima, one channel after the other; float32 has every float16, so that nothing is rounded."""
+    """float16 maxima, one channel after the other; float32 represents each float16 exactly."""
 
     name = "f16_max_pool2d__c"
     op = MaxPool2D
@@ -88,7 +88,7 @@ class MaxPool2DHalf(_HalfPool):
 
 @register
 class AveragePool2DHalf(_HalfPool):
-    """Means, one channel after the other: sums are float32, and are divided by their number."""
+    """float16 means, one channel after the other: the float32 sum is divided by the count."""
 
     name = "f16_average_pool2d__c"
     op = AveragePool2D
@@ -97,7 +97,7 @@ class AveragePool2DHalf(_HalfPool):
 
 @register
 class MaxPool2DHalfMve(_HalfPoolMve):
-    """Maxima of eight channels at a time, by VMAXNM."""
+    """float16 maxima of eight channels at a time, by VMAXNM."""
 
     name = "f16_max_pool2d__mve"
     op = MaxPool2D
@@ -106,7 +106,7 @@ class MaxPool2DHalfMve(_HalfPoolMve):
 
 @register
 class AveragePool2DHalfMve(_HalfPoolMve):
-    """Sums up in float16, and multiplies by the reciprocal of the count."""
+    """float16 means of eight channels at a time: a float16 sum, multiplied by the reciprocal of the count."""
 
     name = "f16_average_pool2d__mve"
     op = AveragePool2D
@@ -115,15 +115,15 @@ class AveragePool2DHalfMve(_HalfPoolMve):
     def supports(self, layer: LayerContext) -> str | None:
         size = pool_types(layer)[2].size
         if size[0] * size[1] > RUN:
-            return f"it sums up at most {RUN} elements in float16; the window is {size}"
+            return f"it needs a window of at most {RUN} elements, summed in float16; got {size}"
         return super().supports(layer)
 
 
 @register
 class MeanHalf(Reduction):
-    """Means over any axes: the sum is float32, is divided by the count, and is rounded once.
+    """float16 means over any axes: the float32 sum is divided by the count and rounded once.
 
-    `kept` and `reduced` are three loop records each, as in `Reduction`.
+    The constants `kept` and `reduced` have three loop records each, as in `Reduction`.
     """
 
     name = "f16_mean__c"

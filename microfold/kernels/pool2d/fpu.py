@@ -23,9 +23,10 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
 
 class _Pool2DFpu(Kernel):
-    """One output pixel after the other, four channels at once; the last ones with some before them again.
+    """float32 pooling pixel by pixel, four channels at once; the last block may overlap the one before.
 
-    No constants. Each channel has its elements in the order of the window, as in portable C.
+    The kernel has no constants. Each channel combines its elements in the order of the window, as in portable
+    C.
 
     Class attributes:
         kind: ``average`` or ``max``.
@@ -39,7 +40,7 @@ class _Pool2DFpu(Kernel):
         if reason := unsupported_pool(layer, DType.FLOAT32):
             return reason
         channels = layer.node.outputs[0].type.shape[3]
-        return f"it needs at least {CHANNELS} channels; there are {channels}" if channels < CHANNELS else None
+        return f"it needs at least {CHANNELS} channels; got {channels}" if channels < CHANNELS else None
 
     def terms(self, layer: LayerContext) -> Terms:
         _, out, _ = pool_types(layer)
@@ -66,7 +67,7 @@ class _Pool2DFpu(Kernel):
 
 @register
 class AveragePool2DFpu(_Pool2DFpu):
-    """Four sums at once, each divided by the number of elements."""
+    """float32 means of four channels at once; each sum is divided by the number of elements."""
 
     name = "f32_average_pool2d__fpu_4"
     op = AveragePool2D
@@ -75,7 +76,7 @@ class AveragePool2DFpu(_Pool2DFpu):
 
 @register
 class MaxPool2DFpu(_Pool2DFpu):
-    """Four maxima at once, by comparisons as in C."""
+    """float32 maxima of four channels at once, by comparisons as in C."""
 
     name = "f32_max_pool2d__fpu_4"
     op = MaxPool2D

@@ -1,4 +1,4 @@
-"""Pooling kernels for Helium: channels in the lanes of vectors."""
+"""Pooling with Helium: channels in the lanes of vectors."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsup
 from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
-# Sums of so many int8 fit in int16.
+# A sum of this many int8 values fits int16.
 _NARROW_COUNT = 255
-# Up to so many, the division by multiplication is exact: (2^(bits - 1) + 1/2) * count^2 < 2^31.
+# Largest count for which division by multiplication is exact: (2^(bits - 1) + 1/2) * count^2 < 2^31.
 LARGEST_COUNT = {DType.INT8: 4087, DType.INT16: 255}
 
 
 class _Pool2DMve(Kernel):
-    """One output pixel after the other, the channels of a vector at once; the last ones by predication.
+    """Pooling pixel by pixel, with the channels of a vector at once; the tail is predicated.
 
-    No constants but the shape.
+    The kernel has no constants except the shape.
 
     Class attributes:
         kind: ``average`` or ``max``.
-        dtype: of input and output.
+        dtype: element type of input and output.
     """
 
     features: ClassVar[frozenset[str]] = frozenset({"mve"})
@@ -59,12 +59,12 @@ class _Pool2DMve(Kernel):
         return Terms(call=1) + window_terms(layer, "block", -(-out.shape[3] // self.lanes(layer)))
 
     def lanes(self, layer: LayerContext) -> int:
-        """Channels computed together."""
+        """Return the number of channels per vector."""
         return LANES // self.dtype.itemsize
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, out, window = pool_types(layer)
-        # Channels are written before the next ones of the same pixel are read.
+        # Channels are written before the next channels of the same pixel are read.
         return window_overlap(x, out, window, 1, reads_first=False)
 
     def reads_rows(self, layer: LayerContext) -> bool:
@@ -87,7 +87,7 @@ class _Pool2DMve(Kernel):
 
 
 class _IntegerAverage(_Pool2DMve):
-    """Divides by multiplication, which is exact for windows of up to `LARGEST_COUNT` elements."""
+    """Integer means with division by multiplication, which is exact for up to `LARGEST_COUNT` elements."""
 
     op = AveragePool2D
     kind = "average"
@@ -96,13 +96,13 @@ class _IntegerAverage(_Pool2DMve):
         _, _, window = pool_types(layer)
         count, largest = window.size[0] * window.size[1], LARGEST_COUNT[self.dtype]
         if count > largest:
-            return f"it divides by up to {largest}; the window has {count} elements"
+            return f"it needs a window of at most {largest} elements; got {count}"
         return super().supports(layer)
 
 
 @register
 class AveragePool2DMve(_IntegerAverage):
-    """Sums 8 channels in int16, or 4 in int32 if the window is large."""
+    """int8 means, with sums of 8 channels in int16, or of 4 channels in int32 if the window is large."""
 
     name = "s8_average_pool2d__mve"
 
@@ -113,7 +113,7 @@ class AveragePool2DMve(_IntegerAverage):
 
 @register
 class AveragePool2DInt16Mve(_IntegerAverage):
-    """Sums 4 channels in int32."""
+    """int16 means, with sums of 4 channels in int32."""
 
     name = "s16_average_pool2d__mve"
     dtype = DType.INT16
@@ -124,7 +124,7 @@ class AveragePool2DInt16Mve(_IntegerAverage):
 
 @register
 class AveragePool2DFloatMve(_Pool2DMve):
-    """Multiplies by the reciprocal of the count, where the reference divides."""
+    """float32 means: the sum is multiplied by the reciprocal of the count, although the reference divides."""
 
     name = "f32_average_pool2d__mve"
     op = AveragePool2D
@@ -135,7 +135,7 @@ class AveragePool2DFloatMve(_Pool2DMve):
 
 @register
 class MaxPool2DMve(_Pool2DMve):
-    """16 channels at a time."""
+    """int8 maxima of 16 channels at a time."""
 
     name = "s8_max_pool2d__mve"
     op = MaxPool2D
@@ -144,7 +144,7 @@ class MaxPool2DMve(_Pool2DMve):
 
 @register
 class MaxPool2DInt16Mve(MaxPool2DMve):
-    """8 channels at a time."""
+    """int16 maxima of 8 channels at a time."""
 
     name = "s16_max_pool2d__mve"
     dtype = DType.INT16
@@ -152,7 +152,7 @@ class MaxPool2DInt16Mve(MaxPool2DMve):
 
 @register
 class MaxPool2DFloatMve(MaxPool2DMve):
-    """4 channels at a time, by the maximum of numbers."""
+    """float32 maxima of 4 channels at a time, by VMAXNM."""
 
     name = "f32_max_pool2d__mve"
     features = frozenset({"mve_fp"})

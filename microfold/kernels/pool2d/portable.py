@@ -1,4 +1,4 @@
-"""Pooling kernels in portable C, and what all pooling kernels share."""
+"""Pooling kernels in portable C, and the functions that all pooling kernels share."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from microfold.kernels.shapes import DENSE_WINDOW_FIELDS, dense_window_parameter
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import Window
 
-# Elements of a window that compilers write out: GCC's max-completely-peel-times, twice within each other.
+# Largest window that compilers unroll fully: GCC's max-completely-peel-times, for two nested loops.
 UNROLLED = 16
 
 
 def pool_types(layer: LayerContext) -> tuple[TensorType, TensorType, Window]:
-    """Types of input and output, and the window."""
+    """Return the types of input and output, and the window."""
     x = layer.node.inputs[0]
     assert x is not None and isinstance(layer.node.op, AveragePool2D | MaxPool2D)
     return x.type, layer.node.outputs[0].type, layer.node.op.window
 
 
 def window_terms(layer: LayerContext, unit: str, blocks: int, *, joins_rows: bool = False) -> Terms:
-    """Parts of the loop over windows, where each pixel is computed in so many blocks of channels.
+    """Count the code parts of the loop over windows; each pixel is computed in `blocks` blocks of channels.
 
     Args:
-        unit: what a block is called; its rows and taps are those that lie in the image.
-        joins_rows: rows of windows as wide as the image are taken as one.
+        unit: name of a block. Only the rows and taps inside the image count.
+        joins_rows: whether the rows of a window that is as wide as the image are merged into one.
     """
     x, out, window = pool_types(layer)
     rows, taps = rows_and_taps(x, out, window)
@@ -39,17 +39,17 @@ def window_terms(layer: LayerContext, unit: str, blocks: int, *, joins_rows: boo
     if joins_rows and out.shape[2] == 1 and taps == rows * x.shape[2]:
         rows = pixels
     terms = blocks * Terms({"pixel": pixels / blocks, unit: pixels, "row": rows, "tap": taps})
-    # In functions for one layer, compilers write out windows that are small, and whose sizes are known.
+    # If one layer calls the function, compilers unroll small windows of known size.
     if taps == pixels * size and size <= UNROLLED:
         return Terms({f"known_{name}": count for name, count in terms.items()})
     return terms
 
 
 def unsupported_pool(layer: LayerContext, *dtypes: DType) -> str | None:
-    """The conditions that all pooling kernels share: one of the element types, clips only."""
+    """Return the reason if a condition of all pooling kernels fails: element type, or an unknown epilogue."""
     x, _, _ = pool_types(layer)
     if x.dtype not in dtypes:
-        return f"it needs {' or '.join(d.value for d in dtypes)}; the input is {x.dtype.value}"
+        return f"it needs {' or '.join(d.value for d in dtypes)}; got {x.dtype.value}"
     return output_range.unsupported_epilogue(layer.node)
 
 
@@ -65,7 +65,7 @@ POOL_FIELDS = declare(
 
 
 def pool_parameters(layer: LayerContext) -> dict[str, Parameter]:
-    """Values of `POOL_FIELDS`."""
+    """Return the values of `POOL_FIELDS`."""
     x, out, window = pool_types(layer)
     return {
         "batch": x.shape[0],
@@ -79,14 +79,14 @@ def pool_parameters(layer: LayerContext) -> dict[str, Parameter]:
 
 
 class _Pool2D(Kernel):
-    """One output pixel after the other, and within it one channel: all elements of its window in the image.
+    """Pooling pixel by pixel and channel by channel, over the elements of the window inside the image.
 
-    No constants. Integers are summed up in int32, divided with halves rounded away from zero, and clamped;
-    floats are summed up in the order of the window and divided by their number.
+    The kernel has no constants. Integers are summed in int32, divided with rounding half away from zero, and
+    clamped. Floats are summed in the order of the window and divided by their number.
 
     Class attributes:
         kind: ``average`` or ``max``.
-        dtype: of input and output.
+        dtype: element type of input and output.
     """
 
     kind: str
@@ -147,7 +147,7 @@ class AveragePool2DUint8(_Pool2D):
 
 @register
 class MaxPool2DInt8(_Pool2D):
-    """Maxima of int8, clamped; nothing is rounded."""
+    """Maxima of int8, clamped, without rounding."""
 
     name = "s8_max_pool2d__c"
     op = MaxPool2D
@@ -167,7 +167,7 @@ class AveragePool2DInt16(_Pool2D):
 
 @register
 class MaxPool2DInt16(_Pool2D):
-    """Maxima of int16, clamped; nothing is rounded."""
+    """Maxima of int16, clamped, without rounding."""
 
     name = "s16_max_pool2d__c"
     op = MaxPool2D
@@ -187,7 +187,7 @@ class AveragePool2DFloat(_Pool2D):
 
 @register
 class MaxPool2DFloat(_Pool2D):
-    """Maxima of float32, clamped; nothing is rounded."""
+    """Maxima of float32, clamped, without rounding."""
 
     name = "f32_max_pool2d__c"
     op = MaxPool2D

@@ -1,14 +1,14 @@
 """Pooling for cores without SIMD instructions: words of four int8 channels.
 
-An average sums up two channels in a word: bytes, 128 larger, in its halves. With at most 256 of them, d in
-all, the rounded mean is ``floor((|sum| + d / 2) / d)``, with a sign. For r = ceil(2^24 / d) = (2^24 + e) / d,
-e < d, and n <= 128 d + d / 2,
+An average adds two channels in the halfwords of a word, as bytes plus 128. With d <= 256 elements in the
+window, the rounded mean is ``floor((|sum| + d / 2) / d)`` with the sign of the sum. For r = ceil(2^24 / d) =
+(2^24 + e) / d, e < d, and n <= 128 d + d / 2,
 
     n * r / 2^24 = n / d + n * e / (d * 2^24)
 
-has the same floor, as n * e < 2^24; and n * r <= 128.5 * (2^24 + d) fits 32 bits.
+has the same floor as n / d, because n * e < 2^24. The product n * r <= 128.5 * (2^24 + d) fits 32 bits.
 
-A maximum compares words that are shifted until a channel's byte is the uppermost one.
+A maximum compares words that are shifted until a channel's byte is the highest one.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from microfold.kernels.pool2d.portable import (
 from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
-# Elements of a window whose sums fit 16 bits, and whose reciprocal is long enough.
+# Largest number of window elements for which sums fit 16 bits and the reciprocal is long enough.
 MAX_COUNT = 256
 
 
 class _Pool2DWords(Kernel):
-    """One output pixel after the other, four channels of an aligned word at once.
+    """Pooling pixel by pixel, with the four channels of an aligned word at once.
 
-    No constants. Rows of windows as wide as the image are taken as one.
+    The kernel has no constants. The rows of a window that is as wide as the image are merged into one.
 
     Class attributes:
         kind: ``average`` or ``max``.
@@ -50,10 +50,10 @@ class _Pool2DWords(Kernel):
         reason = unsupported_pool(layer, DType.INT8)
         _, out, window = pool_types(layer)
         if reason is None and out.shape[3] % 4 != 0:
-            return f"its words are aligned: it needs a multiple of 4 channels; there are {out.shape[3]}"
+            return f"it needs a multiple of 4 channels, so that words are aligned; got {out.shape[3]}"
         count = window.size[0] * window.size[1]
         if reason is None and self.kind == "average" and count > MAX_COUNT:
-            return f"it sums at most {MAX_COUNT} elements; the window has {count}"
+            return f"it needs a window of at most {MAX_COUNT} elements; got {count}"
         return reason
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -80,16 +80,16 @@ class _Pool2DWords(Kernel):
         if self.kind == "max":
             spec = (*spec, ("clamp", clamp))
         parameters = pool_parameters(layer)
-        # Means are rounded, and always clamped.
+        # Means are rounded, and therefore always clamped.
         if clamp or self.kind == "average":
             parameters |= {"output_minimum": low, "output_maximum": high}
         return KernelCall(CFunction("pool2d/words.c.j2", self.name, spec, self.fields), parameters)
 
 
 class _AveragePool2DWords(_Pool2DWords):
-    """Sums of bytes, 128 larger, in the halves of two words; a product with a reciprocal is the division.
+    """Means, with sums of bytes plus 128 in the halfwords of two words, and division by a reciprocal product.
 
-    The module proves it for up to `MAX_COUNT` elements, which `supports` checks.
+    The module docstring proves the division for up to `MAX_COUNT` elements, which `supports` checks.
     """
 
     op = AveragePool2D
@@ -97,7 +97,7 @@ class _AveragePool2DWords(_Pool2DWords):
 
 
 class _MaxPool2DWords(_Pool2DWords):
-    """Compares words shifted until a channel's byte is uppermost; what is below decides between equals."""
+    """Maxima that compare words with a channel's byte in the highest place; lower bytes only break ties."""
 
     op = MaxPool2D
     kind = "max"
@@ -105,7 +105,7 @@ class _MaxPool2DWords(_Pool2DWords):
 
 @register
 class AveragePool2DThumb1(_AveragePool2DWords):
-    """For cores with the short instructions of Armv6-M."""
+    """Means for cores with the Thumb-1 instructions of Armv6-M."""
 
     name = "s8_average_pool2d__thumb1_words"
     features = frozenset({"thumb1"})
@@ -113,7 +113,7 @@ class AveragePool2DThumb1(_AveragePool2DWords):
 
 @register
 class AveragePool2DThumb2(_AveragePool2DWords):
-    """For cores with Thumb-2."""
+    """Means for cores with Thumb-2."""
 
     name = "s8_average_pool2d__thumb2_words"
     features = frozenset({"thumb2"})
@@ -121,7 +121,7 @@ class AveragePool2DThumb2(_AveragePool2DWords):
 
 @register
 class MaxPool2DThumb1(_MaxPool2DWords):
-    """For cores with the short instructions of Armv6-M."""
+    """Maxima for cores with the Thumb-1 instructions of Armv6-M."""
 
     name = "s8_max_pool2d__thumb1_words"
     features = frozenset({"thumb1"})
@@ -129,7 +129,7 @@ class MaxPool2DThumb1(_MaxPool2DWords):
 
 @register
 class MaxPool2DThumb2(_MaxPool2DWords):
-    """For cores with Thumb-2."""
+    """Maxima for cores with Thumb-2."""
 
     name = "s8_max_pool2d__thumb2_words"
     features = frozenset({"thumb2"})

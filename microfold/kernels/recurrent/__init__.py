@@ -1,1 +1,1 @@
-"""Layers with state."""
+"""Kernels for recurrent layers and other layers with state."""

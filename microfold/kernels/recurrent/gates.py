@@ -1,4 +1,4 @@
-"""Products of the gates of an integer cell: their order, and how they become int16."""
+"""Gate products of an integer LSTM cell: order of the weights, and requantisation to int16."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ GATES = 4
 
 
 def by_unit(rows: Array) -> Array:
-    """Rows of gates, [4 * units, ...], as [units, 4, ...]."""
+    """Reorder rows of gates, [4 * units, ...], to [units, 4, ...]."""
     return np.ascontiguousarray(rows.reshape(GATES, -1, *rows.shape[1:]).swapaxes(0, 1))
 
 
 @frozen(eq=False)
 class GateMatrix:
-    """Weights of all gates, by units, and their sums.
+    """Weights of all gates, by unit, with the bounds of their sums.
 
     Attributes:
         weights: int8 [units, 4, inputs].
-        biases: int64 [units, 4], the zero point of what they are multiplied with folded in.
-        low, high: bounds of the sums, int64 [units, 4].
-        multipliers: the reference's mantissas and shifts, int64 [4]; None: a gate has several.
+        biases: int64 [units, 4], with the zero point of the other operand folded in.
+        low, high: smallest and largest sum, int64 [units, 4].
+        multipliers: the reference's mantissas and shifts, int64 [4]; None if a gate has several.
     """
 
     weights: Array
@@ -46,10 +46,11 @@ class GateMatrix:
 
     @staticmethod
     def of(dtype: DType, x: Quant, weights: Quant, array: Array, bias: Array | None) -> GateMatrix:
-        """The matrix of an operator.
+        """Return the matrix of an operator's weights.
 
         Args:
-            dtype, x: of what it is multiplied with.
+            dtype, x: type and quantisation of the other operand.
+            weights: quantisation of the weights.
             array: the weights [4 * units, inputs].
             bias: integers [4 * units].
         """
@@ -67,26 +68,26 @@ class GateMatrix:
 
     @property
     def overflows(self) -> bool:
-        """Whether a sum may leave 32 bits."""
+        """Whether a sum may exceed 32 bits."""
         low, high = DType.INT32.range
         return int(self.low.min()) < low or int(self.high.max()) > high
 
 
 def _multipliers(matrices: Sequence[GateMatrix]) -> tuple[Array, Array]:
-    """Mantissas and shifts of all gates of all matrices."""
+    """Return mantissas and shifts of all gates of all matrices."""
     multipliers = [m.multipliers for m in matrices if m.multipliers is not None]
     mantissas, shifts = (np.concatenate(parts) for parts in zip(*multipliers, strict=True))
     return mantissas, shifts
 
 
 def _extremes(matrices: Sequence[GateMatrix]) -> tuple[Array, Array]:
-    """Smallest and largest sum of each gate of each matrix."""
+    """Return the smallest and largest sum of each gate of each matrix."""
     low = np.concatenate([matrix.low.min(axis=0) for matrix in matrices])
     return low, np.concatenate([matrix.high.max(axis=0) for matrix in matrices])
 
 
 def plan_int8(matrices: Sequence[GateMatrix]) -> tuple[str, list[Array]]:
-    """One form of requantisation for matrices of int8 cells, and their records, int32 [4, 4], biases zero."""
+    """Plan one form of requantisation for matrices of int8 cells; records int32 [4, 4] without biases."""
     mantissas, shifts = _multipliers(matrices)
     none = np.zeros(len(mantissas), np.int64)
     if any(matrix.overflows for matrix in matrices):
@@ -98,7 +99,7 @@ def plan_int8(matrices: Sequence[GateMatrix]) -> tuple[str, list[Array]]:
 
 
 def plan_smlad(matrices: Sequence[GateMatrix]) -> SmladRequantization:
-    """Requantisation for matrices of int8 cells with one common shift, or none; rows are gates."""
+    """Plan requantisation for matrices of int8 cells, with one common shift if possible; rows are gates."""
     mantissas, shifts = _multipliers(matrices)
     none = np.zeros(len(mantissas), np.int64)
     largest = max(1, -int(shifts.min()))
@@ -119,7 +120,7 @@ def plan_smlad(matrices: Sequence[GateMatrix]) -> SmladRequantization:
 
 
 def wide_records(matrices: Sequence[GateMatrix]) -> list[Array]:
-    """Records of matrices of int16 cells for the reference's single rounding, int32 [4, 4], biases zero."""
+    """Return the records of int16 cells for the reference's single rounding, int32 [4, 4], without biases."""
     found: list[Array] = []
     for matrix in matrices:
         assert matrix.multipliers is not None
@@ -129,10 +130,10 @@ def wide_records(matrices: Sequence[GateMatrix]) -> list[Array]:
 
 
 def plan_int16(matrices: Sequence[GateMatrix]) -> tuple[str, list[Array]]:
-    """One form of `int16_sums` for matrices of int16 cells, and their records.
+    """Plan one form of `int16_sums` for matrices of int16 cells, and their records.
 
     Returns:
-        ``once`` where sums have 32 bits and shifts fit, else ``wide``; int32 [4, 4] of each matrix.
+        ``once`` if sums fit 32 bits and shifts are in range, else ``wide``; and int32 [4, 4] for each matrix.
     """
     wide = wide_records(matrices)
     shifts = np.concatenate([records[:, 3] for records in wide])

@@ -1,8 +1,8 @@
-"""Hybrid recurrent layers whose products are those of int16 by DSP instructions or Helium.
+"""Hybrid recurrent layers with integer products by DSP instructions or Helium.
 
-Four rows of int8 weights at a time are multiplied with activations that are quantised in the scratch: the
-gates of a unit, four units of a simple layer, four outputs of a projection. Sums of integers are exact, and
-all else is the portable kernels' code: so are the bits.
+Activations are quantised to int16 in the scratch. Four rows of int8 weights at a time are multiplied by them:
+the four gates of a unit, four units of a simple layer, or four outputs of a projection. Integer sums are
+exact, and all other code is that of the portable kernels. Therefore the results are the same bit for bit.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ ROWS = 4
 
 
 class _Grouped(Kernel):
-    """How four rows are multiplied; before a portable kernel in the list of bases.
+    """Mixin that multiplies four rows at a time; it precedes a portable kernel in the list of bases.
 
     Class attributes:
-        product: estimated instructions of one, loads included.
-        block: those of four rows beside their products.
-        products: the instruction set.
+        product: estimated instructions per product, including loads.
+        block: estimated instructions per four rows, in addition to their products.
+        products: instruction set of the products.
     """
 
     product: ClassVar[float]
@@ -37,7 +37,7 @@ class _Grouped(Kernel):
     products: ClassVar[str]
 
     def cost(self, layer: LayerContext) -> float:
-        """The portable kernel's, but for its products."""
+        """Estimate the instructions of a call as the portable kernel does, with other costs of products."""
         macs = layer.node.macs()
         rows = sum(
             layer.node.operands[0].type.shape[0] * layer.node.operands[0].type.shape[1] * v.type.shape[0]
@@ -50,12 +50,12 @@ class _Grouped(Kernel):
         return (*super().choice(layer), ("products", self.products))  # type: ignore[misc]
 
     def rows(self, matrix: Array) -> Array:
-        """A matrix [rows, inputs] as the code reads it, padded to blocks of `ROWS`."""
+        """Return a matrix [rows, inputs] in reading order, padded to blocks of `ROWS`."""
         raise NotImplementedError
 
 
 class _Dsp(_Grouped):
-    """Weights in the order of `pack_unit_blocks`, which SXTB16 widens; SMLAD multiplies pairs."""
+    """Products by SMLAD; SXTB16 widens weights that `pack_unit_blocks` has packed."""
 
     features = frozenset({"dsp"})
     superseded_by = frozenset({"mve"})
@@ -66,7 +66,7 @@ class _Dsp(_Grouped):
 
 
 class _Mve(_Grouped):
-    """Weights are [rows / 4][vectors][4][8]; eight products an instruction, in a tail-predicated loop."""
+    """Products of eight inputs per instruction, tail-predicated; weights are [rows / 4][vectors][4][8]."""
 
     features = frozenset({"mve"})
     product, block, products = 0.3, 30.0, "mve"
@@ -76,7 +76,7 @@ class _Mve(_Grouped):
 
 
 class _Lstm(LstmHybrid):
-    """The four gates of a unit together."""
+    """Hybrid LSTM that computes the four gates of a unit together."""
 
     def supports(self, layer: LayerContext) -> str | None:
         bias, cell = layer.node.operands[3].type, layer.node.outputs[2].type
@@ -96,7 +96,7 @@ class _Lstm(LstmHybrid):
 
 
 class _SequenceRnn(SequenceRnnHybrid):
-    """Four units together."""
+    """Simple hybrid recurrent layer that computes four units together."""
 
     def pack(self, matrix: Array) -> Array:
         return self.rows(matrix)
@@ -107,27 +107,27 @@ class _SequenceRnn(SequenceRnnHybrid):
 
 @register
 class LstmHybridDsp(_Dsp, _Lstm):
-    """The four gates of a unit together, by SMLAD."""
+    """Hybrid LSTM that computes the four gates of a unit together, by SMLAD."""
 
     name = "f32_s8w_hybrid_lstm__dsp"
 
 
 @register
 class LstmHybridMve(_Mve, _Lstm):
-    """The four gates of a unit together, by Helium."""
+    """Hybrid LSTM that computes the four gates of a unit together, with Helium."""
 
     name = "f32_s8w_hybrid_lstm__mve"
 
 
 @register
 class SequenceRnnHybridDsp(_Dsp, _SequenceRnn):
-    """Four units together, by SMLAD."""
+    """Simple hybrid recurrent layer that computes four units together, by SMLAD."""
 
     name = "f32_s8w_hybrid_sequence_rnn__dsp_4"
 
 
 @register
 class SequenceRnnHybridMve(_Mve, _SequenceRnn):
-    """Four units together, by Helium."""
+    """Simple hybrid recurrent layer that computes four units together, with Helium."""
 
     name = "f32_s8w_hybrid_sequence_rnn__mve_4"

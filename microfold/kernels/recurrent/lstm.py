@@ -1,4 +1,4 @@
-"""LSTM cells of int8 and int16 in portable C, and what all integer ones share."""
+"""LSTM cells of int8 and int16 in portable C, and the base class of all integer LSTM kernels."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from microfold.ops.recurrent.lstm import Lstm
 from microfold.ops.recurrent.lstm_integer import cell_parameters
 from microfold.support.frozen import frozen
 
-SMALLEST_INT16_SHIFT = -47  # of a multiplier that is reduced to 16 bits
+SMALLEST_INT16_SHIFT = -47  # smallest shift of a 16-bit multiplier
 
 
 @frozen
 class Products:
-    """How the products of the gates are computed.
+    """Packed gate products of a cell, and the choices for their code.
 
     Attributes:
         choice: compile-time choices of the C function.
-        matrices: of each of both matrices, the packed weights, what the sums begin with [units][4], and the
-            records of the gates.
+        matrices: for each of the two matrices: packed weights, initial sums [units][4], and records of the
+            gates.
     """
 
     choice: tuple[tuple[str, SpecValue], ...]
@@ -39,16 +39,16 @@ class Products:
 
 
 class IntegerLstm(Kernel):
-    """Unit by unit: the four gates' products of the input, then of hidden, then the cell and hidden.
+    """Integer LSTM, unit by unit: the four gates' products of input and hidden, then the cell and hidden.
 
-    Nothing is kept between the gates and the cell, so that it needs no scratch. Hidden of the step before is
-    read from the output; `next_cell` is updated in place. Products are requantised by one record for each
-    gate and matrix, whose form `plan_int8` proves. Activations are the reference's table of the logistic
-    function with its interpolation. The multiplications behind them round twice, as the reference's.
+    Gate values are used at once, so that the kernel needs no scratch. It reads hidden of the previous step
+    from the output, and updates `next_cell` in place. Products are requantised by one record for each gate
+    and matrix; `plan_int8` proves the form. Activations interpolate in the reference's table of the logistic
+    function. The multiplications after them round twice, like the reference's.
 
     Class attributes:
-        dtype: of input, hidden and output.
-        template: of the function.
+        dtype: element type of input, hidden and output.
+        template: path of the C template.
     """
 
     op = Lstm
@@ -57,31 +57,31 @@ class IntegerLstm(Kernel):
     code = 900
     fields = declare(
         "input_weights",
-        Field("input_starts", "[units][4]: what the sums of gates i, f, g and o begin with"),
+        Field("input_starts", "[units][4]: initial sums of the gates i, f, g and o"),
         Field("input_channels", "[4]"),
         "hidden_weights",
         Field("hidden_starts", "[units][4]"),
         Field("hidden_channels", "[4]"),
-        Field("table", "the logistic function at multiples of 1/24 in Q0.16"),
+        Field("table", "logistic function at multiples of 1/24 in Q0.16"),
         "units",
         *SEQUENCE_FIELDS,
-        Field("added_multiplier", "from products of gates to the cell"),
+        Field("added_multiplier", "multiplier from products of gates to the cell"),
         "added_rounding",
         "added_shift",
-        Field("tanh_multiplier", "from the cell to the scale of the table"),
+        Field("tanh_multiplier", "multiplier from the cell to the scale of the table"),
         "tanh_rounding",
         "tanh_shift",
-        Field("output_multiplier", "from products of gates to hidden"),
+        Field("output_multiplier", "multiplier from products of gates to hidden"),
         "output_rounding",
         "output_shift",
         "output_zero_point",
-        Field("cell_limit", "of the cell's magnitude"),
+        Field("cell_limit", "limit of the cell's magnitude"),
     )
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
         if x.dtype is not self.dtype:
-            return f"it needs {self.dtype.value}; the input is {x.dtype.value}"
+            return f"it needs {self.dtype.value}; got {x.dtype.value}"
         if any(layer.array(i) is None for i in (1, 2, 3)):
             return "weights and biases must be constant"
         if layer.node.epilogue:
@@ -91,18 +91,18 @@ class IntegerLstm(Kernel):
         return self.refuses(layer)
 
     def refuses(self, layer: LayerContext) -> str | None:
-        """What else speaks against it; None if nothing does."""
+        """Return the reason if other conditions of the kernel fail; None if all hold."""
         raise NotImplementedError
 
     def products(self, layer: LayerContext) -> Products:
-        """How it computes the gates."""
+        """Return the packed products of the gates."""
         raise NotImplementedError
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 4, 5)
 
     def matrices(self, layer: LayerContext) -> tuple[GateMatrix, GateMatrix]:
-        """The weights of the input and of hidden."""
+        """Return the weights of the input and of hidden."""
         found: list[GateMatrix] = []
         for source, weights, bias in ((0, 1, layer.array(3)), (4, 2, None)):
             x, array = layer.node.inputs[source], layer.array(weights)
@@ -113,7 +113,7 @@ class IntegerLstm(Kernel):
         return found[0], found[1]
 
     def multiplication(self, multiplier: Multiplier, name: str) -> dict[str, Parameter]:
-        """Fields of a multiplication behind the gates."""
+        """Return the fields of a multiplication after the gates."""
         return {f"{name}_multiplier": multiplier.mantissa, f"{name}_shift": multiplier.shift}
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -146,24 +146,24 @@ class IntegerLstm(Kernel):
 
 
 def step_count(layer: LayerContext) -> int:
-    """Steps of all sequences of the batch."""
+    """Return the number of steps of all sequences of the batch."""
     x = layer.node.operands[0].type
     return x.shape[0] * x.shape[1]
 
 
 def unit_count(layer: LayerContext) -> int:
-    """Results of all units over all steps."""
+    """Return the number of unit results over all steps."""
     return step_count(layer) * layer.node.operands[5].type.shape[1]
 
 
 class _Portable(IntegerLstm):
-    """Weights are [units][inputs][4]; the four sums of a unit share the loads of inputs."""
+    """Integer LSTM in portable C, with weights [units][inputs][4]; the sums of a unit share input loads."""
 
     def terms(self, layer: LayerContext) -> Terms:
         return Terms(call=1, step=step_count(layer), unit=unit_count(layer), product=layer.node.macs())
 
     def packed(self, layer: LayerContext, form: str, records: list[Array], wide: bool) -> Products:
-        """The matrices as they are, with sums in 64 bits if they are wide."""
+        """Return the unpacked matrices, with 64-bit sums if `wide`."""
         matrices = tuple(
             (
                 np.ascontiguousarray(matrix.weights.swapaxes(1, 2)),
@@ -183,7 +183,7 @@ class _Portable(IntegerLstm):
 
 @register
 class LstmInt8(_Portable):
-    """int8: sums that may leave 32 bits are computed in 64, and wrap round as in the reference."""
+    """LSTM of int8; sums that may exceed 32 bits are computed in 64, and wrap around like the reference's."""
 
     name = "s8_lstm__c_4"
     dtype = DType.INT8
@@ -198,7 +198,7 @@ class LstmInt8(_Portable):
 
 @register
 class LstmInt16(_Portable):
-    """int16: sums of 64 bits, and the reference's multipliers of 16 bits."""
+    """LSTM of int16, with 64-bit sums and the reference's 16-bit multipliers."""
 
     name = "s16_lstm__c_4"
     dtype = DType.INT16

@@ -1,4 +1,4 @@
-"""LSTM cells of int8 with all that they may have, as LiteRT computes them."""
+"""LSTM cells of int8 with all optional parts, as LiteRT computes them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ PEEPHOLE, PROJECTION, PROJECTION_BIAS, NORM = 6, 7, 8, 9  # operands
 
 
 class Lstm8x8To16Kernel(Kernel):
-    """The sums of a unit's gates, which share the loads of inputs, then the cell and hidden.
+    """LSTM with optional peephole, layer normalisation and projection: sums of gates, then cell and hidden.
 
-    Rows of matrices are by units: some units' gates together, as many as make up the rows of one call of the
-    function that sums up products, which serves the projection, too. Hidden of the step before is read from
-    the output; `next_cell` is updated in place. With layer normalisation, which needs a gate of all units,
-    the scratch has the gates; with a projection, the units' results. Sums are requantised by one record for
-    each gate and matrix, whose form `plan_int8` proves; all else is computed by the reference's steps, but
-    for saturations that none of the 2^15 inputs needs (`fixed_point_16`).
+    Matrix rows are ordered by unit. A block has the gates of `together` units; one call of the multiply
+    function computes the sums of a block. This function also computes the projection. The kernel reads hidden
+    of the previous step from the output, and updates `next_cell` in place. Layer normalisation needs a gate
+    of all units at once, so that the scratch stores the gates. A projection needs the results of all units,
+    which the scratch also stores. Sums are requantised by one record for each gate and matrix; `plan_int8`
+    proves the form. All other steps are the reference's, except saturations that none of the 2^15 inputs
+    needs (`fixed_point_16`).
     """
 
     op = Lstm8x8To16
@@ -43,21 +44,21 @@ class Lstm8x8To16Kernel(Kernel):
     products: ClassVar[str]
     fields = declare(
         "input_weights",
-        Field("input_starts", "[units][gates]: what the sums of the gates begin with"),
+        Field("input_starts", "[units][gates]: initial sums of the gates"),
         Field("input_channels", "[gates]"),
         "hidden_weights",
         Field("hidden_starts", "[units][gates]"),
         Field("hidden_channels", "[gates]"),
-        Field("peephole", "[units][gates but g]"),
+        Field("peephole", "[units][gates except g]"),
         Field("peephole_row", "elements from one sequence of the batch to the next"),
-        Field("peephole_scales", "[gates but g]"),
-        Field("rounded_up", "units whose products with the peephole round ties up"),
+        Field("peephole_scales", "[gates except g]"),
+        Field("rounded_up", "number of units whose peephole products round ties up"),
         Field("norm", "[gates][units]"),
-        Field("biases", "[gates][units], of layer normalisation"),
+        Field("biases", "[gates][units], biases of layer normalisation"),
         Field("norm_scales", "[gates]"),
-        Field("variance_guards", "[gates]: what variances below 1 become"),
+        Field("variance_guards", "[gates]: replacements of variances below 1"),
         Field("inverse_units", "2^20 / units"),
-        Field("units_scale", "from products of gates to the results of the units"),
+        Field("units_scale", "scale from products of gates to the results of the units"),
         "projection",
         Field("projection_starts", "[outputs]"),
         "projection_scale",
@@ -66,7 +67,7 @@ class Lstm8x8To16Kernel(Kernel):
         "units",
         "outputs",
         *SEQUENCE_FIELDS,
-        Field("cell_limit", "of the cell's magnitude"),
+        Field("cell_limit", "limit of the cell's magnitude"),
     )
 
     def supports(self, layer: LayerContext) -> str | None:
@@ -80,7 +81,7 @@ class Lstm8x8To16Kernel(Kernel):
         return None
 
     def all_matrices(self, layer: LayerContext) -> list[GateMatrix]:
-        """Those of the gates, and the projection."""
+        """Return the matrices of the gates, and the projection if there is one."""
         projection = self.projection(layer)
         return [*self.matrices(layer), *([projection] if projection is not None else [])]
 
@@ -88,19 +89,19 @@ class Lstm8x8To16Kernel(Kernel):
         return (0, 4, 5)
 
     def together(self, count: int) -> int:
-        """Units whose gates are summed up together, of so many gates each."""
+        """Return the number of units in a block, for cells with `count` gates."""
         raise NotImplementedError
 
     def choice(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
-        """Compile-time choices of the sums of products."""
+        """Return the compile-time choices of the sums of products."""
         return ()
 
     def packed(self, layer: LayerContext, rows: Array, starts: Array) -> tuple[Array, Array]:
-        """int8 [blocks, rows, inputs] in reading order, and what the sums begin with [blocks, rows]."""
+        """Return packed int8 weights [blocks, rows, inputs], and initial sums [blocks, rows]."""
         raise NotImplementedError
 
     def arranged(self, matrix: GateMatrix) -> tuple[Array, Array]:
-        """Weights [blocks, rows, inputs] and what sums begin with [blocks, rows]."""
+        """Return weights [blocks, rows, inputs] and initial sums [blocks, rows]."""
         count = matrix.weights.shape[1]
         rows = count * self.together(count)
         weights, starts = (
@@ -110,11 +111,11 @@ class Lstm8x8To16Kernel(Kernel):
         return weights, starts
 
     def requantization(self, matrices: Sequence[GateMatrix]) -> tuple[str, list[Array]]:
-        """One form for matrices of gates, and their records."""
+        """Return one form of requantisation for matrices of gates, and their records."""
         return plan_int8(matrices)
 
     def projection_requantization(self, matrix: GateMatrix, zero_point: int, low: int) -> tuple[str, Array]:
-        """The form for a projection, and its record."""
+        """Return the form of requantisation for a projection, and its record."""
         assert matrix.multipliers is not None
         extremes = np.array([matrix.low.min()]), np.array([matrix.high.max()])
         plan = multiply_high.plan_requantization(
@@ -123,11 +124,11 @@ class Lstm8x8To16Kernel(Kernel):
         return plan.form.value, plan.records
 
     def projection_rows(self, count: int) -> int:
-        """Outputs of a projection that are summed up together, beside so many gates."""
+        """Return the number of projection outputs that one call computes, in a cell with `count` gates."""
         return count * self.together(count)
 
     def peephole(self, array: Array) -> Array:
-        """The peephole [sequences, gates but g, units] as the code reads it."""
+        """Return the peephole [sequences, gates except g, units] in reading order."""
         return array.swapaxes(1, 2)
 
     def gates(self, layer: LayerContext) -> dict[str, GateParameters]:
@@ -146,7 +147,7 @@ class Lstm8x8To16Kernel(Kernel):
         return op.cell_parameters(hidden, cell, projection.type if projection is not None else None)
 
     def matrices(self, layer: LayerContext) -> tuple[GateMatrix, GateMatrix]:
-        """The weights of the input and of hidden."""
+        """Return the weights of the input and of hidden."""
         gates = list(self.gates(layer).values())
         bias = None if layer.present(NORM) else layer.array(3)
         found: list[GateMatrix] = []
@@ -160,13 +161,13 @@ class Lstm8x8To16Kernel(Kernel):
         return found[0], found[1]
 
     def projection(self, layer: LayerContext) -> GateMatrix | None:
-        """The projection, as a matrix of one gate."""
+        """Return the projection, as a matrix of one gate; None if there is none."""
         array, known = layer.array(PROJECTION) if layer.present(PROJECTION) else None, self.cell(layer)
         if array is None or known.projection is None:
             return None
         assert isinstance(layer.node.op, Lstm8x8To16) and layer.node.op.units.quant is not None
         bias = layer.array(PROJECTION_BIAS) if layer.present(PROJECTION_BIAS) else None
-        # The reference gives the units' results the negative zero point.
+        # The reference uses the negated zero point for the units' results.
         return _matrix(array, bias, -layer.node.op.units.quant.zero_point, [known.projection])
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -231,7 +232,7 @@ class Lstm8x8To16Kernel(Kernel):
         return KernelCall(function, parameters, scratch)
 
     def weights(self, layer: LayerContext, name: str, blocks: tuple[Array, Array]) -> dict[str, Parameter]:
-        """A packed matrix of [blocks, rows, inputs], and what its sums begin with."""
+        """Return the fields for a packed matrix of [blocks, rows, inputs] and its initial sums."""
         weights, starts = self.packed(layer, *blocks)
         label = "projection" if name == "projection" else f"{name}_weights"
         return {
@@ -271,7 +272,7 @@ class Lstm8x8To16Kernel(Kernel):
     def _projection(
         self, layer: LayerContext, known: CellParameters, rows: int
     ) -> tuple[str, dict[str, Parameter]]:
-        """The form of its requantisation, empty if there is none, and its parameters."""
+        """Return the form of the projection's requantisation, or empty, and its parameters."""
         matrix = self.projection(layer)
         if matrix is None:
             return "", {}
@@ -297,7 +298,7 @@ class Lstm8x8To16Kernel(Kernel):
 def _matrix(
     array: Array, bias: Array | None, zero_point: int, multipliers: Sequence[Multiplier]
 ) -> GateMatrix:
-    """Rows of gates that have these multipliers, by units."""
+    """Return the matrix for rows of gates with one multiplier per gate, ordered by unit."""
     count = len(multipliers)
     biases = multiply_high.fold_zero_point(array, bias, zero_point)
     low, high = multiply_high.accumulator_bounds(array, biases, *DType.INT8.range)
@@ -311,19 +312,19 @@ def _matrix(
 
 
 def _records(label: str, multipliers: Sequence[Multiplier], addend: int = 0) -> Constant:
-    """Records of the general form of requantisation."""
+    """Return records of the general form of requantisation."""
     records = np.array([(0, m.mantissa, addend, m.shift) for m in multipliers], np.int32)
     return Constant(label, records, record="mf_channel")
 
 
 def _exponential(bits: int) -> tuple[int, ...]:
-    """Integer bits of an exponential's argument, and a factor for each of its bits from a quarter on."""
+    """Return the integer bits of an exponential's argument, and a factor for each of its bits from 1/4 on."""
     return (bits, *EXP_OF_POWERS[: bits + 2])
 
 
 @register
 class Lstm8x8To16Portable(Lstm8x8To16Kernel):
-    """Weights are [units][inputs][gates], of the projection in blocks of as many outputs."""
+    """LSTM in portable C, with weights [units][inputs][gates], and blocks of as many projection outputs."""
 
     name = "s8_lstm_8x8_16__c"
     products = "portable"

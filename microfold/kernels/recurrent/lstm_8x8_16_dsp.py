@@ -1,4 +1,4 @@
-"""LSTM cells of int8 with all that they may have, for cores with DSP instructions."""
+"""LSTM cells of int8 with all optional parts, for cores with DSP instructions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from microfold.kernels.recurrent.lstm_8x8_16 import Lstm8x8To16Kernel
 
 @register
 class Lstm8x8To16Dsp(Lstm8x8To16Kernel):
-    """SXTB16 widens inputs on the fly, SMLAD multiplies them with two rows after the other.
+    """LSTM in which SXTB16 widens inputs on the fly, and SMLAD multiplies them by two rows after each other.
 
-    Weights are in paired lanes or int16, see `packing.smlad`, of each four inputs the words of all rows;
-    `fits_paired` proves the packing. Three gates are those of two units together.
+    Weights are in paired lanes or int16, see `packing.smlad`; the words of all rows follow for each four
+    inputs. `fits_paired` proves the packing. A cell with three gates computes two units together.
     """
 
     name = "s8_lstm_8x8_16__dsp"
@@ -50,7 +50,7 @@ class Lstm8x8To16Dsp(Lstm8x8To16Kernel):
         return np.ascontiguousarray(order).reshape(blocks, -1), flat.reshape(blocks, count)
 
     def _packing(self, layer: LayerContext) -> str:
-        """``paired`` if all matrices can be packed so, else ``int16``."""
+        """Return ``paired`` if all matrices fit that packing, else ``int16``."""
         count = len(self.gates(layer))
         rows = count * self.together(count)
         for matrix in self.all_matrices(layer):

@@ -1,4 +1,4 @@
-"""LSTM cells of int8 with all that they may have, for Helium."""
+"""LSTM cells of int8 with all optional parts, with Helium."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from microfold.ops.recurrent.lstm_8x8_16 import Lstm8x8To16
 
 @register
 class Lstm8x8To16Mve(Lstm8x8To16Kernel):
-    """Four units at a time, one gate after the other, 16 products an instruction; then the four cells.
+    """LSTM of four units at a time, one gate after the other, 16 products per instruction; then four cells.
 
-    Weights are [units / 4][gates][vectors][4][16], with zeros behind rows and units; all requantisation is
-    that of `packing.mve`, form GENERAL. Ties with a peephole are of one kind for four units together.
+    Weights are [units / 4][gates][vectors][4][16], padded with zeros after rows and units. All requantisation
+    has the form GENERAL of `packing.mve`. Four units must round ties of peephole products in the same way.
     """
 
     name = "s8_lstm_8x8_16__mve_4"
@@ -33,7 +33,7 @@ class Lstm8x8To16Mve(Lstm8x8To16Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         assert isinstance(layer.node.op, Lstm8x8To16)
         if layer.present(NORM):
-            return "it has no layer normalisation"
+            return "it does not support layer normalisation"
         units = layer.node.outputs[2].type.shape[1]
         if layer.node.op.rounded_up % mve.BLOCK and layer.node.op.rounded_up < units:
             return f"ties must be rounded up in blocks of {mve.BLOCK} units"
@@ -86,7 +86,7 @@ class Lstm8x8To16Mve(Lstm8x8To16Kernel):
 
 
 def _general(matrix: GateMatrix, addend: int) -> Array:
-    """Records of the general form of requantisation, one for each gate."""
+    """Return records of the general form of requantisation, one for each gate."""
     assert matrix.multipliers is not None
     mantissas, shifts = matrix.multipliers
     none = np.zeros_like(mantissas)

@@ -26,9 +26,9 @@ from microfold.ops.recurrent.lstm_integer import cell_parameters
 
 
 class _Dsp(IntegerLstm):
-    """Multiplications behind the gates are one SMMLAR each, see `elementwise.s16_dsp` for the proof.
+    """Integer LSTM with one SMMLAR for each multiplication after the gates.
 
-    `refuses` checks that it holds.
+    `elementwise.s16_dsp` has the proof, and `refuses` checks its conditions.
     """
 
     features = frozenset({"dsp"})
@@ -52,12 +52,12 @@ class _Dsp(IntegerLstm):
 
 @register
 class LstmInt8Dsp(_Dsp):
-    """The four gates of a unit together; SXTB16 widens inputs on the fly, SMLAD multiplies them.
+    """LSTM of int8, all four gates of a unit together; SXTB16 widens inputs, SMLAD multiplies them.
 
-    Weights are in paired lanes or int16, see `packing.smlad`, in the order of `pack_gates`; inputs are
-    padded with zeros to a multiple of four. `fits_paired` proves the packing. All products are requantised
-    with one shift, an immediate that also saturates them, if `plan_smlad` finds one: gates' own shifts are in
-    those that sums need anyway.
+    Weights are in paired lanes or int16, see `packing.smlad`, in the order of `pack_gates`. Inputs are padded
+    with zeros to a multiple of four. `fits_paired` proves the packing. If `plan_smlad` finds a common shift,
+    all products are requantised with it: an immediate of an instruction that also saturates. The left shifts
+    that equalise the gates are merged with shifts that the sums need anyway.
     """
 
     name = "s8_lstm__dsp_4"
@@ -108,10 +108,10 @@ class LstmInt8Dsp(_Dsp):
 
 @register
 class LstmInt16Dsp(_Dsp):
-    """The four gates of a unit together; SXTB16 widens pairs of weights, SMLAD multiplies them with inputs.
+    """LSTM of int16 that computes the gates of a unit together; SXTB16 widens weight pairs, SMLAD multiplies.
 
-    Weights are in the order of `pack_unit_blocks`. Products of so few inputs are summed up in 32 bits; the
-    form of `plan_int16` has as many bits as these sums need with their biases.
+    Weights are in the order of `pack_unit_blocks`. The number of inputs is small enough for 32-bit sums of
+    products. With biases, `plan_int16` selects a form with the width that the sums need.
     """
 
     name = "s16_lstm__dsp_4"
@@ -120,7 +120,7 @@ class LstmInt16Dsp(_Dsp):
     def refuses(self, layer: LayerContext) -> str | None:
         matrices = self.matrices(layer)
         if (depth := max(matrix.weights.shape[2] for matrix in matrices)) > CHUNK:
-            return f"it needs at most {CHUNK} inputs and units; there are {depth}"
+            return f"it needs at most {CHUNK} inputs and units; got {depth}"
         if any(m.multipliers is not None and m.multipliers[1].min() < SMALLEST_INT16_SHIFT for m in matrices):
             return "a multiplier is too small"
         return super().refuses(layer)
@@ -153,7 +153,7 @@ class LstmInt16Dsp(_Dsp):
 
 
 def _packing(matrices: tuple[GateMatrix, GateMatrix]) -> str:
-    """``paired`` if both matrices can be packed so, else ``int16``."""
+    """Return ``paired`` if both matrices fit that packing, else ``int16``."""
     fits = all(
         smlad.fits_paired(m.weights.reshape(-1, m.weights.shape[2]), (m.low.reshape(-1), m.high.reshape(-1)))
         for m in matrices
@@ -162,9 +162,9 @@ def _packing(matrices: tuple[GateMatrix, GateMatrix]) -> str:
 
 
 def pack_gates(matrix: GateMatrix, packing: str) -> tuple[Array, Array]:
-    """Weights in reading order, and what the sums begin with, int32 [units, 4].
+    """Return weights in reading order, and initial sums, int32 [units, 4].
 
-    Of each unit, of each four inputs: the words of gates i and f, then those of g and o.
+    For each unit and each four inputs, the words of gates i and f come first, then the words of g and o.
     """
     units, _, inputs = matrix.weights.shape
     rows = np.pad(matrix.weights.reshape(units * GATES, inputs), ((0, 0), (0, -inputs % 4)))

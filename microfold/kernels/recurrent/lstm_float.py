@@ -19,11 +19,12 @@ from microfold.ops.recurrent.lstm import OPTIONAL, Lstm
 
 @register
 class LstmFloat(Kernel):
-    """Unit by unit: the sums of its gates, which share the loads of inputs, then the cell and hidden.
+    """Float LSTM, unit by unit: the sums of its gates, which share the loads of inputs, then cell and hidden.
 
-    Rows of weights, biases and coefficients are by units: [units][gates]. With layer normalisation, which
-    needs a gate of all units, the scratch has the gates; with a projection, the units' results.
-    Floats: sums begin with the bias, in another order than the reference's.
+    Rows of weights, biases and coefficients are ordered by unit: [units][gates]. Layer normalisation needs a
+    gate of all units at once, so that the scratch stores the gates. A projection needs the results of all
+    units, which the scratch also stores. Sums begin with the bias, so that their order differs from the
+    reference's.
     """
 
     name = "f32_lstm__c"
@@ -33,21 +34,21 @@ class LstmFloat(Kernel):
         Field("input_weights", "[units][inputs][gates]"),
         Field("hidden_weights", "[units][outputs][gates]"),
         Field("biases", "[units][gates]"),
-        Field("peephole", "[units][gates but g]"),
+        Field("peephole", "[units][gates except g]"),
         Field("norm", "[units][gates]"),
         Field("projection", "[outputs][units]"),
         "projection_biases",
         "units",
         "outputs",
         *SEQUENCE_FIELDS,
-        Field("cell_limit", "of the cell's magnitude"),
-        Field("projection_limit", "of the output's magnitude"),
+        Field("cell_limit", "limit of the cell's magnitude"),
+        Field("projection_limit", "limit of the output's magnitude"),
     )
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
         if x.dtype is not DType.FLOAT32:
-            return f"it needs float32; the input is {x.dtype.value}"
+            return f"it needs float32; got {x.dtype.value}"
         if any(layer.present(i) and layer.array(i) is None for i in (1, 2, 3, 6, 7, 8, 9)):
             return "weights and biases must be constant"
         if layer.node.epilogue:
@@ -113,32 +114,32 @@ class LstmFloat(Kernel):
         return KernelCall(function, parameters | self.scales(layer), scratch)
 
     def pack_gates(self, rows: Array, units: int) -> Array:
-        """Rows of gates [gates * units, inputs] as the code reads them."""
+        """Return rows of gates [gates * units, inputs] in reading order."""
         return _by_unit(rows, units)
 
     def pack_projection(self, matrix: Array) -> Array:
-        """A matrix [outputs, units] as the code reads it."""
+        """Return a matrix [outputs, units] in reading order."""
         return matrix
 
     def choice(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
-        """Compile-time choices besides those that say what the cell has."""
+        """Return compile-time choices in addition to the optional parts of the cell."""
         return ()
 
     def scales(self, layer: LayerContext) -> dict[str, Parameter]:
-        """Of weights that are integers."""
+        """Return the fields with scales of integer weights."""
         return {}
 
     def quantized(self, layer: LayerContext) -> int:
-        """Activations that are kept in the scratch as integers."""
+        """Return the number of activations that the scratch stores as integers."""
         return 0
 
 
 @register
 class LstmHybrid(LstmFloat):
-    """The same with int8 weights; x and hidden of each step are quantised in the scratch.
+    """Hybrid LSTM with int8 weights; x and hidden of each step are quantised in the scratch.
 
-    So are then, in their place, the results of the units before a projection. Sums of integers have 32 bits,
-    as the type rule sees to; they are scaled, and added to the bias.
+    The results of the units before a projection are later quantised in the same memory. Integer sums fit 32
+    bits, which the operator's type rule checks. They are scaled and added to the bias.
     """
 
     name = "f32_s8w_hybrid_lstm__c"
@@ -147,8 +148,8 @@ class LstmHybrid(LstmFloat):
     fields = (
         *LstmFloat.fields,
         *declare(
-            Field("input_scales", "of the weights of each gate"),
-            Field("hidden_scales", "of the weights of each gate"),
+            Field("input_scales", "scale of the weights of each gate"),
+            Field("hidden_scales", "scale of the weights of each gate"),
             "projection_scale",
         ),
     )
@@ -179,6 +180,6 @@ class LstmHybrid(LstmFloat):
 
 
 def _by_unit(rows: Array, units: int) -> Array:
-    """Rows of gates, [gates * units, ...], as [units, ..., gates]."""
+    """Reorder rows of gates, [gates * units, ...], to [units, ..., gates]."""
     gates = rows.reshape(-1, units, *rows.shape[1:])
     return np.ascontiguousarray(np.moveaxis(gates, 0, -1))

@@ -1,4 +1,4 @@
-"""LSTM cells of int8 and int16 for Helium."""
+"""LSTM cells of int8 and int16 with Helium."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from microfold.ops.recurrent.lstm_integer import cell_parameters
 
 
 class _Mve(IntegerLstm):
-    """Four units at a time, one gate after the other; then the four cells.
+    """Integer LSTM of four units at a time, one gate after the other; then the four cells.
 
-    Weights are by vectors of the inputs, [units / 4][4 gates][vectors][4 units][inputs in a vector], with
-    zeros behind rows and units; table entries are gathered. Multipliers behind the gates are below one half,
-    for the form PLAIN of `packing.mve`, which has the proof.
+    Weights are in vectors of inputs, [units / 4][4 gates][vectors][4 units][inputs in a vector], padded with
+    zeros after rows and units. Gather loads read the table. Multipliers after the gates are below one half,
+    as the form PLAIN of `packing.mve` requires, which has the proof.
 
     Class attributes:
-        lanes: inputs in a vector.
+        lanes: inputs per vector.
     """
 
     features = frozenset({"mve"})
@@ -56,7 +56,7 @@ class _Mve(IntegerLstm):
 
 @register
 class LstmInt8Mve(_Mve):
-    """16 products an instruction; multipliers of gates take the form PLAIN, or GENERAL from one half on."""
+    """LSTM of int8, 16 products per instruction; gate multipliers from one half on need the form GENERAL."""
 
     name = "s8_lstm__mve_4"
     dtype = DType.INT8
@@ -73,9 +73,9 @@ class LstmInt8Mve(_Mve):
 
 @register
 class LstmInt16Mve(_Mve):
-    """8 products an instruction, in sums of 32 bits; the gates' multipliers are of 16 bits, rounded once.
+    """LSTM of int16, 8 products per instruction, with 32-bit sums; 16-bit multipliers of gates round once.
 
-    `int16_sums` has the proof; the rounding shift is its addend and shift.
+    `int16_sums` has the proof. VRSHL applies its addend and shift.
     """
 
     name = "s16_lstm__mve_4"
@@ -105,10 +105,10 @@ class LstmInt16Mve(_Mve):
 
 
 def _packed(matrix: GateMatrix, pack: Callable[[Array], Array]) -> tuple[Array, Array]:
-    """Weights and biases by blocks of units and gates.
+    """Return weights and biases in blocks of units and gates.
 
     Args:
-        pack: rows of weights [rows, inputs] in blocks of four.
+        pack: converts weights [rows, inputs] to blocks of four rows.
     """
     padded = product_sum.pad_channels(matrix.weights, mve.BLOCK)
     blocks = padded.reshape(-1, mve.BLOCK, *padded.shape[1:]).swapaxes(1, 2)
@@ -118,7 +118,7 @@ def _packed(matrix: GateMatrix, pack: Callable[[Array], Array]) -> tuple[Array, 
 
 
 def _records(matrix: GateMatrix) -> Array:
-    """The records of the gates of int8."""
+    """Return the records of the gates of an int8 cell."""
     assert matrix.multipliers is not None
     mantissas, shifts = matrix.multipliers
     none = np.zeros_like(mantissas)

@@ -1,4 +1,4 @@
-"""Fields of layers that read sequences, and their values."""
+"""Struct fields of layers that read sequences, and their values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEQUENCE_FIELDS = declare(
 
 
 def sequence_parameters(x: TensorType, out: TensorType, time_major: bool) -> dict[str, Parameter]:
-    """Values of `SEQUENCE_FIELDS`."""
+    """Return the values of `SEQUENCE_FIELDS`."""
     layout = layout_of(x, time_major)
     input_step, input_row = layout.strides(x.shape[2])
     output_step, output_row = layout.strides(out.shape[2])

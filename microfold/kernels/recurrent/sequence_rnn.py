@@ -17,7 +17,7 @@ from microfold.ops.recurrent.sequence_rnn import SequenceRnn
 
 GROUP = 4
 
-# Of the sum, by the operator's activation.
+# C expressions of the sum, by the operator's activation.
 EXPRESSIONS = {
     "none": "sum",
     "relu": "sum < 0.0f ? 0.0f : sum",
@@ -29,9 +29,9 @@ EXPRESSIONS = {
 
 @register
 class SequenceRnnFloat(Kernel):
-    """Four units at a time, which share the loads of inputs; hidden of the step before lies in the output.
+    """Simple recurrent layer, four units at a time; hidden is read from the output.
 
-    Weights are [units / 4][inputs][4], with zeros behind the last unit. Floats: sums begin with the bias.
+    Weights are [units / 4][inputs][4], padded with zeros after the last unit. Sums begin with the bias.
     """
 
     name = "f32_sequence_rnn__c_4"
@@ -50,7 +50,7 @@ class SequenceRnnFloat(Kernel):
         if layer.node.epilogue:
             return f"it cannot fuse {layer.node.epilogue[0].op.name}"
         x = layer.node.operands[0].type
-        return None if x.dtype is DType.FLOAT32 else f"it needs float32; the input is {x.dtype.value}"
+        return None if x.dtype is DType.FLOAT32 else f"it needs float32; got {x.dtype.value}"
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 4)
@@ -82,27 +82,27 @@ class SequenceRnnFloat(Kernel):
         return KernelCall(function, parameters | self.scales(layer), self.scratch(layer))
 
     def pack(self, matrix: Array) -> Array:
-        """A matrix [units, inputs] as the code reads it."""
+        """Return a matrix [units, inputs] in reading order."""
         return product_sum.interleave_channels(matrix, GROUP)
 
     def choice(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
-        """Compile-time choices besides the activation."""
+        """Return compile-time choices in addition to the activation."""
         return ()
 
     def scales(self, layer: LayerContext) -> dict[str, Parameter]:
-        """Of weights that are integers."""
+        """Return the fields with scales of integer weights."""
         return {}
 
     def scratch(self, layer: LayerContext) -> int:
-        """Bytes for activations that are quantised."""
+        """Return the bytes of scratch for quantised activations."""
         return 0
 
 
 @register
 class SequenceRnnHybrid(SequenceRnnFloat):
-    """The same with int8 weights; x and hidden of each step are quantised in the scratch.
+    """Simple hybrid recurrent layer with int8 weights; each step quantises x and hidden in the scratch.
 
-    Sums of integers have 32 bits, as the type rule sees to; they are scaled, and added to the bias.
+    Integer sums fit 32 bits, which the operator's type rule checks. They are scaled and added to the bias.
     """
 
     name = "f32_s8w_hybrid_sequence_rnn__c_4"

@@ -18,14 +18,14 @@ from microfold.ops.recurrent.svdf import Svdf
 
 
 class _Svdf(Kernel):
-    """Takes input and state, gives the result and the next state, one filter after the other.
+    """SVDF that computes the result and the next state from input and state, one filter after the other.
 
-    Each filter's state moves by one step; the newest element is the product sum of inputs and `feature`
-    weights [units * rank][inputs]. A unit adds the product sums of its filters' states and `time` weights
-    [units * rank][steps], and its bias.
+    Each filter's state moves by one step. Its newest element is the product sum of the inputs and the
+    `feature` weights [units * rank][inputs]. A unit adds its bias to the product sums of its filters' states
+    and the `time` weights [units * rank][steps].
 
     Class attributes:
-        dtype: of input and output.
+        dtype: element type of input and output.
     """
 
     dtype: ClassVar[DType]
@@ -42,7 +42,7 @@ class _Svdf(Kernel):
         "state_zero_point",
         "state_minimum",
         "state_maximum",
-        Field("into_multiplier", "from products with the feature weights to the state"),
+        Field("into_multiplier", "multiplier from products with feature weights to the state"),
         "into_shift",
         "scale",
         *output_range.LIMIT_FIELDS,
@@ -51,7 +51,7 @@ class _Svdf(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
         if x.dtype is not self.dtype:
-            return f"it needs {self.dtype.value}; the input is {x.dtype.value}"
+            return f"it needs {self.dtype.value}; got {x.dtype.value}"
         if any(layer.array(i) is None for i in (1, 2)) or (layer.present(3) and layer.array(3) is None):
             return "feature weights, time weights and bias must be constant"
         return output_range.unsupported_epilogue(layer.node)
@@ -87,10 +87,10 @@ class _Svdf(Kernel):
 
 @register
 class SvdfInt8(_Svdf):
-    """int8 with a state of its own type; both requantisations are the reference's, in two roundings.
+    """SVDF of int8 with a state of its own type, and the reference's requantisations with two roundings.
 
-    `scale` is one record: (0, multiplier, zero point, shift). The second sum begins with the bias and wraps
-    round, as in the reference.
+    The constant `scale` is one record: (0, multiplier, zero point, shift). The second sum begins with the
+    bias and wraps around, as in the reference.
     """
 
     name = "s8_svdf__c"
@@ -128,7 +128,7 @@ class SvdfInt8(_Svdf):
 
 @register
 class SvdfFloat(_Svdf):
-    """float32, in which sums begin with 0 and end with the bias."""
+    """SVDF of float32; sums begin with 0 and end with the bias."""
 
     name = "f32_svdf__c"
     op = Svdf

@@ -1,1 +1,1 @@
-"""Reductions over axes."""
+"""Kernels for reductions over axes."""

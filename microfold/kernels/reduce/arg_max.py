@@ -16,26 +16,26 @@ from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 
 
 class _ArgExtremum(Kernel):
-    """Along the axis, the first index of the element than which no other is larger, or smaller.
+    """Index of the first largest or smallest element along the axis.
 
-    No constants; elements are compared as they are, one after the other.
+    The kernel has no constants; it compares elements one after the other, without scaling.
 
     Class attributes:
-        relation: of an element to the best one before it, which it replaces.
+        relation: C operator between an element and the best one so far, which it replaces if true.
     """
 
     relation: ClassVar[str]
     fields = declare(
         "outer",
-        Field("depth", "along the axis"),
+        Field("depth", "elements along the axis"),
         "inner",
     )
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
         if x.dtype not in C_TYPES:
-            return f"it does not know {x.dtype.value}"
-        return "it fuses nothing" if layer.node.epilogue else None
+            return f"it does not support {x.dtype.value}"
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def terms(self, layer: LayerContext) -> Terms:
         x, outputs = layer.node.operands[0].type, layer.node.outputs[0].type.size
@@ -60,7 +60,7 @@ class _ArgExtremum(Kernel):
 
 @register
 class ArgMaxPortable(_ArgExtremum):
-    """The first of the largest elements."""
+    """Index of the first largest element."""
 
     name = "arg_max__c"
     op = ArgMax
@@ -69,7 +69,7 @@ class ArgMaxPortable(_ArgExtremum):
 
 @register
 class ArgMinPortable(_ArgExtremum):
-    """The first of the smallest elements."""
+    """Index of the first smallest element."""
 
     name = "arg_min__c"
     op = ArgMin

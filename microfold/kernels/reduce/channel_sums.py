@@ -16,18 +16,17 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.ops.reduce.mean import Mean, Sum
 
-# Channels computed together.
+# Channels per block.
 LANES = 4
 
 
 class _ChannelSums(QuantizedSum):
-    """Base of kernels that sum four neighbouring channels at once, over the axes in front of them.
+    """Base class of kernels that sum four adjacent channels at once, over the axes before the channels.
 
-    Requantisation and its proof are those of `QuantizedSum`; the last channels come with some before them
-    again.
+    Requantisation and its proof are as in `QuantizedSum`. The last block may overlap the one before.
 
     Class attributes:
-        template: of the function.
+        template: path of the C template.
     """
 
     dtypes = (DType.INT8, DType.INT16)
@@ -37,8 +36,8 @@ class _ChannelSums(QuantizedSum):
         "images",
         "image_step",
         "channels",
-        Field("count", "of addends"),
-        Field("step", "from one to the next"),
+        Field("count", "number of addends"),
+        Field("step", "step from one addend to the next"),
         *output_range.LIMIT_FIELDS,
     )
 
@@ -48,9 +47,9 @@ class _ChannelSums(QuantizedSum):
             return reason
         kept, reduced = self.loops(layer)
         if len(kept) > 2 or len(reduced) > 1 or kept[-1][1] != 1:
-            return "it sums over neighbouring axes in front of the channels"
+            return "it needs adjacent reduced axes before the channels"
         if kept[-1][0] < LANES:
-            return f"it needs at least {LANES} channels; there are {kept[-1][0]}"
+            return f"it needs at least {LANES} channels; got {kept[-1][0]}"
         return None
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -82,10 +81,10 @@ class _ChannelSums(QuantizedSum):
 
 
 class _Words(_ChannelSums):
-    """A word has four channels of int8, whose sums of up to 256 addends are in the halves of two words.
+    """Sums by words: four int8 channels, with sums of up to 256 addends in the halfwords of two words.
 
-    SXTAB16 adds two of them in one instruction; 256 values of int8 fit 16 bits. Pairs of int16 are added one
-    by one to sums of 32 bits.
+    SXTAB16 adds two channels in one instruction; 256 values of int8 fit 16 bits. int16 elements are loaded in
+    pairs and added one by one to 32-bit sums.
     """
 
     features = frozenset({"dsp"})
@@ -93,7 +92,7 @@ class _Words(_ChannelSums):
 
 
 class _Vectors(_ChannelSums):
-    """A load widens four channels to the lanes of a vector of int32, which is added to the sums."""
+    """Sums by vectors: a load widens four channels to int32 lanes, which are added to the sums."""
 
     features = frozenset({"mve"})
     template = "reduce/mve.c.j2"

@@ -18,13 +18,13 @@ from microfold.ops.reduce.quantized_cumsum import QuantizedCumsum
 
 @register
 class CumsumPortable(Kernel):
-    """Along the axis, each sum from the one before it; integers wrap round.
+    """Cumulative sums along the axis, each computed from the previous one; integers wrap around.
 
-    No constants. Sums begin at the axis's end where the operator is reversed, and leave out the element
-    itself where it is exclusive.
+    The kernel has no constants. A reversed operator starts at the end of the axis, and an exclusive one omits
+    the element itself.
 
     Class attributes:
-        choices: of the template.
+        choices: choices of the template.
     """
 
     name = "cumsum__c"
@@ -32,20 +32,20 @@ class CumsumPortable(Kernel):
     choices: ClassVar[tuple[tuple[str, SpecValue], ...]] = (("scaled", False),)
     fields = declare(
         "outer",
-        Field("depth", "along the axis"),
+        Field("depth", "elements along the axis"),
         "inner",
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        return "it fuses nothing" if layer.node.epilogue else None
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def terms(self, layer: LayerContext) -> Terms:
         x = layer.node.operands[0].type
         return Terms({"call": 1, f"{x.dtype.value}_element": x.size})
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
-        # An element is read before its sum is written, and only sums are read again; in reverse order,
-        # an output that starts behind the input would overwrite what is not read yet.
+        # Each element is read before its sum is written, and only sums are read again. But in reverse order,
+        # an output that starts after the input would overwrite elements that have not been read.
         return None
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
@@ -72,15 +72,15 @@ class CumsumPortable(Kernel):
         )
 
     def scaling(self, layer: LayerContext) -> dict[str, Parameter]:
-        """Fields for results that are no sums, but scaled ones."""
+        """Return the fields for the scaling of sums; default: none."""
         return {}
 
 
 @register
 class CumsumInt8(CumsumPortable):
-    """int8 in units of 2^-19, summed up in 32 bits; each sum is scaled by itself.
+    """int8 sums in units of 2^-19, accumulated in 32 bits; each sum is scaled separately.
 
-    `scale` is one record of the general form, the reference's own steps.
+    The constant `scale` is one record of the general form, which has the reference's own steps.
     """
 
     name = "s8_cumsum__c"

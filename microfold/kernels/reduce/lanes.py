@@ -1,4 +1,4 @@
-"""Reductions over axes in front of the channels, which lie in the lanes of vectors, or are four floats."""
+"""Reductions over axes before the channels, with channels in the lanes of vectors, or four floats at once."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from microfold.kernels.requantize import output_range
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin
 
-FLOATS = 4  # at once, where there are no vectors
+FLOATS = 4  # channels per block without vectors
 
 
 class _Lanes(Reduction):
-    """Channels lie in lanes of vectors or are four floats; elements are combined in the reference's order.
+    """Reductions with channels in lanes of vectors, or four floats at once, in the reference's order.
 
-    No constants. Last lanes are predicated, and last floats come with some before them again. A mean is a
-    division on cores without vectors, and a product with the reciprocal in vectors.
+    The kernel has no constants. The tail of vectors is predicated; the last block of floats may overlap the
+    one before. A mean is a division on cores without vectors, and a product with the reciprocal in vectors.
 
     Class attributes:
-        dtype: of the elements.
-        core: ``mve``, or ``fpu``.
+        dtype: element type.
+        core: ``mve`` or ``fpu``.
     """
 
     dtype: ClassVar[DType]
@@ -40,8 +40,8 @@ class _Lanes(Reduction):
         "images",
         "image_step",
         "channels",
-        Field("count", "of elements that make one output"),
-        Field("step", "from one to the next"),
+        Field("count", "number of elements per output"),
+        Field("step", "step from one element to the next"),
         *output_range.LIMIT_FIELDS,
     )
 
@@ -50,9 +50,9 @@ class _Lanes(Reduction):
             return reason
         kept, reduced = self.loops(layer)
         if len(kept) > 2 or len(reduced) > 1 or kept[-1][1] != 1:
-            return "it reduces neighbouring axes in front of the channels"
+            return "it needs adjacent reduced axes before the channels"
         if self.core == "fpu" and kept[-1][0] < FLOATS:
-            return f"it needs at least {FLOATS} channels; there are {kept[-1][0]}"
+            return f"it needs at least {FLOATS} channels; got {kept[-1][0]}"
         return None
 
     def _count(self) -> int:
@@ -91,7 +91,7 @@ class _Lanes(Reduction):
 
 
 def _define(operator: type[Op], dtype: DType, mve: str, fpu: str = "") -> None:
-    """Registers the kernel for Helium, and that of a floating-point unit if it has one."""
+    """Register the kernel for Helium, and the kernel for floating-point units if there is one."""
     prefix = TYPES[dtype]
     for core, combine, feature in (
         ("mve", mve, "mve_fp" if dtype.is_float else "mve"),
@@ -99,7 +99,7 @@ def _define(operator: type[Op], dtype: DType, mve: str, fpu: str = "") -> None:
     ):
         if not combine:
             continue
-        how = "vectors, by " + mve if core == "mve" else "four channels at once in C"
+        how = "in vectors, by " + mve if core == "mve" else "four channels at once in C"
         attributes = {
             "__doc__": f"{operator.__name__} of {dtype.value}: {how}.",
             "name": f"{prefix}_{operator.name}__{core}_{16 // dtype.itemsize}",

@@ -1,6 +1,6 @@
-"""Sums of an image's pixels row by row, and the mean that follows from them.
+"""Sums of an image's pixels row by row, and the mean that is computed from them.
 
-They are not among the kernels that a model's layers choose from: nothing else computes these operators.
+Kernel selection does not consider these kernels, because their operators have no other kernels.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from microfold.ops.reduce.pixel_sums import SUMMED, MeanOfSums, PixelSums
 
 
 class _Half(Kernel):
-    """What both halves of a mean have in common: their layers are made for them.
+    """Base class of both halves of a mean, whose layers are created for these kernels.
 
     Class attributes:
-        dtype: of the image.
-        template: of the function.
+        dtype: element type of the image.
+        template: path of the C template.
     """
 
     code = 80
@@ -35,7 +35,7 @@ class _Half(Kernel):
 
     @property
     def function(self) -> CFunction:
-        """That of the types of pixels and sums in C."""
+        """C function for the types of pixels and sums."""
         types = ("float" if each.is_float else f"{each.value}_t" for each in (self.dtype, SUMMED[self.dtype]))
         return CFunction(
             self.template, self.name, tuple(zip(("pixels", "sums"), types, strict=True)), self.fields
@@ -43,11 +43,11 @@ class _Half(Kernel):
 
 
 class PixelSumsInt8(_Half):
-    """One channel after the other: the sum so far, and the row's pixels, in the order of the image."""
+    """int8 sums, one channel after the other: the previous sum plus the row's pixels, in image order."""
 
     name = "s8_pixel_sums__c"
     op = PixelSums
-    fields = declare("pixels", "channels", Field("adds", "whether there are sums already"))
+    fields = declare("pixels", "channels", Field("adds", "whether the sums start with previous ones"))
     template = "reduce/pixel_sums.c.j2"
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -66,21 +66,21 @@ class PixelSumsInt8(_Half):
 
 
 class PixelSumsInt16(PixelSumsInt8):
-    """The same of int16: an int32 holds the sum of so many pixels, see `means_of_sums`."""
+    """int16 sums in int32, which has room for the pixels that `means_of_sums` allows."""
 
     name = "s16_pixel_sums__c"
     dtype = DType.INT16
 
 
 class PixelSumsFloat(PixelSumsInt8):
-    """The same of float32: the additions of a pool over the whole image, in their order."""
+    """float32 sums, with the additions of a pool over the whole image in the same order."""
 
     name = "f32_pixel_sums__c"
     dtype = DType.FLOAT32
 
 
 class MeanOfSumsInt8(_Half):
-    """Sums of int8, divided with halves rounded away from zero, and clamped."""
+    """int8 means: sums, divided with rounding half away from zero, and clamped."""
 
     name = "s8_mean_of_sums__c"
     op = MeanOfSums
@@ -108,19 +108,19 @@ class MeanOfSumsInt8(_Half):
 
 
 class MeanOfSumsInt16(MeanOfSumsInt8):
-    """The same of int16."""
+    """int16 means: sums, divided with rounding half away from zero, and clamped."""
 
     name = "s16_mean_of_sums__c"
     dtype = DType.INT16
 
 
 class MeanOfSumsFloat(MeanOfSumsInt8):
-    """Sums of float32, divided and clamped."""
+    """float32 means: sums, divided and clamped."""
 
     name = "f32_mean_of_sums__c"
     dtype = DType.FLOAT32
 
 
-# By the type of the image.
+# Kernels by the element type of the image.
 SUMS = {kernel.dtype: kernel for kernel in (PixelSumsInt8(), PixelSumsInt16(), PixelSumsFloat())}
 MEANS = {kernel.dtype: kernel for kernel in (MeanOfSumsInt8(), MeanOfSumsInt16(), MeanOfSumsFloat())}

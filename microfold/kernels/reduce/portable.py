@@ -1,4 +1,4 @@
-"""Reductions in portable C: mean, sum, maximum, minimum, product over any axes."""
+"""Reductions in portable C: mean, sum, maximum, minimum and product over any axes."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from microfold.kernels.requantize import output_range
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 
-# Loops over kept axes, and over reduced ones, as many as the template has.
+# Number of loops over kept axes, and over reduced axes, in the template.
 LOOPS = 3
-# Plain integers wrap round, which C leaves undefined for signed ones.
+# Plain integers wrap around. C leaves that undefined for signed types, so the code uses unsigned ones.
 _WRAPPING = "value = (int{bits}_t)((uint{bits}_t)value {sign} (uint{bits}_t)element)"
 
 
 class Reduction(Kernel):
-    """Loops over the axes that are kept; within, over the others, one element after the other.
+    """Reduction with loops over the kept axes around loops over the reduced ones, element by element.
 
-    `kept` and `reduced` are three loop records each (size, step in the input, 0), trivial ones in front: axes
-    whose steps fit together are one loop, see `merge_axes`.
+    The constants `kept` and `reduced` have three loop records each (size, step in the input, 0), preceded by
+    loops of size 1. Axes with matching steps share one loop, see `merge_axes`.
 
     Class attributes:
-        dtypes: element types.
-        combine: C statement that takes `element` into `value`.
-        start: C expression of the initial value; empty: the first element.
+        dtypes: supported element types.
+        combine: C statement that combines `element` with `value`.
+        start: C expression of the initial value; if it is empty, the first element.
     """
 
     dtypes: ClassVar[tuple[DType, ...]]
@@ -50,9 +50,9 @@ class Reduction(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
         if x.dtype not in self.dtypes:
-            return f"it does not compute {x.dtype.value}"
+            return f"it does not support {x.dtype.value}"
         if max(len(loops) for loops in self.loops(layer)) > LOOPS:
-            return "the axes alternate too often between kept and reduced ones"
+            return "kept and reduced axes alternate too often"
         return output_range.unsupported_epilogue(layer.node)
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -60,7 +60,7 @@ class Reduction(Kernel):
         return Terms({"call": 1, "output": outputs, f"{x.dtype.value}_element": x.size})
 
     def loops(self, layer: LayerContext) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-        """Loops (size, step) over kept and over reduced axes."""
+        """Return loops (size, step) over the kept axes, and over the reduced axes."""
         x = layer.node.operands[0].type
         op = layer.node.op
         assert isinstance(op, Mean | Sum | ReduceMax | ReduceMin | ReduceProd)
@@ -72,7 +72,7 @@ class Reduction(Kernel):
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x = layer.node.operands[0].type
-        # Truth values have no range, and nothing is fused into what makes them.
+        # Boolean elements have no range, and no epilogue is fused into their operators.
         truths = x.dtype is DType.BOOL
         clamp, limits = (False, {}) if truths else output_range.clamping(layer.node)
         finish, fields = self.finish(layer)
@@ -90,7 +90,7 @@ class Reduction(Kernel):
         )
 
     def loop_constants(self, layer: LayerContext) -> dict[str, Parameter]:
-        """The fields `kept` and `reduced`."""
+        """Return the fields `kept` and `reduced`."""
         records = (loop_records([(*loop, 0) for loop in loops], LOOPS) for loops in self.loops(layer))
         return {
             name: Constant(name, record, record="mf_loop")
@@ -101,12 +101,12 @@ class Reduction(Kernel):
         return C_TYPES[dtype]
 
     def finish(self, layer: LayerContext) -> tuple[str, dict[str, Parameter]]:
-        """What becomes of the combined value: nothing, ``divide``, or a requantisation; and its fields."""
+        """Return the last step for the combined value (empty, ``divide``, requantisation), and fields."""
         return "", {}
 
 
 class _FloatOrPlain(Reduction):
-    """Sums from 0 on, without requantisation."""
+    """Sums that start with 0 and are not requantised."""
 
     dtypes = (DType.FLOAT32, DType.INT32, DType.INT64)
     start = "0"
@@ -114,11 +114,11 @@ class _FloatOrPlain(Reduction):
 
 
 class QuantizedSum(Reduction):
-    """Base of sums of int8 and int16 in int32, requantised by one multiplier.
+    """Base class of int8 and int16 sums in int32, requantised by one multiplier.
 
-    `scale` is one record: (bias, multiplier, addend, shift); the bias takes off the zero points of all
-    addends. `supports` checks that the sum stays below 2^30, and `plan_requantization` proves the form for
-    all sums.
+    The constant `scale` is one record: (bias, multiplier, addend, shift). The bias subtracts the zero points
+    of all addends. `supports` checks that the sum is below 2^30, and `plan_requantization` proves the form
+    for all sums.
     """
 
     dtypes = (DType.INT8, DType.INT16)
@@ -155,7 +155,7 @@ class QuantizedSum(Reduction):
 
 @register
 class MeanQuantized(QuantizedSum):
-    """Means of int8 and int16: the multiplier divides by the count, too."""
+    """Means of int8 and int16; the multiplier includes the division by the count."""
 
     name = "mean__c"
     op = Mean
@@ -163,7 +163,7 @@ class MeanQuantized(QuantizedSum):
 
 @register
 class SumQuantized(QuantizedSum):
-    """Sums of int8 and int16; the multiplier is that of the scales."""
+    """Sums of int8 and int16; the multiplier is the ratio of the scales."""
 
     name = "sum__c"
     op = Sum
@@ -184,7 +184,7 @@ class MeanFloat(_FloatOrPlain):
 
 
 class _MeanPlain(Reduction):
-    """Means of plain integers: a sum of 64 bits, divided by the count towards zero."""
+    """Means of plain integers: a 64-bit sum, divided by the count and truncated towards zero."""
 
     op = Mean
     start = "0"
@@ -199,7 +199,7 @@ class _MeanPlain(Reduction):
 
 @register
 class MeanInt32(_MeanPlain):
-    """Means of int32, whose sums 64 bits hold."""
+    """Means of int32; their sums fit 64 bits."""
 
     name = "s32_mean__c"
     like = "s32_sum__c"
@@ -209,7 +209,7 @@ class MeanInt32(_MeanPlain):
 
 @register
 class MeanInt64(_MeanPlain):
-    """Means of int64, whose sums wrap round."""
+    """Means of int64; their sums wrap around."""
 
     name = "s64_mean__c"
     like = "s32_sum__c"

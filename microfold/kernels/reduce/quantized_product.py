@@ -17,10 +17,10 @@ from microfold.ops.reduce.quantized_reduce_prod import QuantizedReduceProd
 
 @register
 class QuantizedProduct(Reduction):
-    """The loops of `Reduction`; the product is rescaled after each factor, in the reference's own steps.
+    """Product reduction with the loops of `Reduction`, rescaled after each factor by the reference's steps.
 
-    `scale` is one record of the form ``wide``, see `int16_sums`. Results are clamped before the
-    zero point is added, so that none leaves 32 bits.
+    The constant `scale` is one record of the form ``wide``, see `int16_sums`. A result is clamped before the
+    zero point is added, so that the sum fits 32 bits.
     """
 
     name = "quantized_reduce_prod__c"
@@ -32,12 +32,12 @@ class QuantizedProduct(Reduction):
         "scale",
         "input_zero_point",
         "output_zero_point",
-        Field("lowest", "of what the output's zero point is added to"),
+        Field("lowest", "smallest result, minus the output's zero point"),
         "highest",
     )
 
     def terms(self, layer: LayerContext) -> Terms:
-        # A result is rescaled once more than it has factors.
+        # A result with n factors is rescaled n + 1 times.
         outputs = layer.node.outputs[0].type.size
         return Terms(call=1, output=outputs, int64_element=layer.node.operands[0].type.size + outputs)
 

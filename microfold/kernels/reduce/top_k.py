@@ -13,25 +13,25 @@ from microfold.ops.reduce.top_k import TopK
 
 @register
 class TopKPortable(Kernel):
-    """Along the last axis, each element goes where it belongs among the largest ones so far.
+    """Top-k by insertion of each element along the last axis into the sorted list of the largest ones so far.
 
-    No constants and no scratch: the results are the list that is kept in order. An element goes behind the
-    equal ones before it.
+    The kernel has no constants and no scratch: the results themselves are the sorted list. An element is
+    inserted after equal elements that precede it.
     """
 
     name = "top_k__c"
     op = TopK
     fields = declare(
         "rows",
-        Field("depth", "along the axis"),
-        Field("count", "of the largest elements"),
+        Field("depth", "elements along the axis"),
+        Field("count", "number of results"),
     )
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
         if x.dtype not in C_TYPES:
-            return f"it does not know {x.dtype.value}"
-        return "it fuses nothing" if layer.node.epilogue else None
+            return f"it does not support {x.dtype.value}"
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def terms(self, layer: LayerContext) -> Terms:
         assert isinstance(layer.node.op, TopK)

@@ -1,1 +1,1 @@
-"""From accumulators to results: exact forms, each named by what it does."""
+"""Exact forms of requantisation, from accumulators to outputs; each module is named after its form."""

@@ -1,26 +1,29 @@
-"""Requantisation of sums without bias: two words for a channel, and one shift for nearly all layers.
+"""Exact requantisation with the bias folded into the addend: two words for each channel.
 
-The output, clamped to its limits, is a staircase over the sums, see `multiply_low`. For sums S of products
-alone, a multiplier M, an addend C, and shifts L and E,
+The kernel accumulates products only. Bias, zero points and rounding constant are all in the addend C. With an
+int32 sum of products S, a multiplier M, a left shift L and a right shift E, the kernel computes
 
-    y(S) = (floor(S * 2^L * M / 2^32) + C) >> E
+    y(S) = (floor(S * 2^L * M / 2^32) + C) >> E                                                        (1)
 
-is the reference's output if for each value j that it must have reached at S = a, and not yet at S = b,
+E is the same for all channels, and therefore an immediate in the code.
 
-    C >= j * 2^E - floor(a * 2^L * M / 2^32)        C <= j * 2^E - 1 - floor(b * 2^L * M / 2^32)
+Proof. The reference's output, clamped to its limits, is a monotone step function of S (see `multiply_low`).
+For each output j, let a be the smallest sum at which it must have reached j, and b the largest sum at which
+it must not. (1) equals the reference for all sums if, for every j,
 
-An integer C between all of these bounds is a proof, since neither floor ever falls as S grows; nothing is
-assumed about M. Biases, zero points and rounding are in C. A large E makes the first floor harmless: its
-error is a part of 2^E of the output's unit. `multiply_high` and `shifted_sum` have their E from floors that
-coincide with the reference's; here it is free, and the same for channels with other multipliers.
+    C >= j * 2^E - floor(a * 2^L * M / 2^32)        C <= j * 2^E - 1 - floor(b * 2^L * M / 2^32)       (2)
 
-L, or what is left of it to do, is in the lowest bits of M: they count as part of the multiplier in the
-bounds above, so that code need not remove them.
+because (1) is monotone in S for every M >= 0. Nothing else is assumed about M. A large E helps: the error of
+the inner floor is below 2^-E units of the output. `multiply_high` and `shifted_sum` derive E from the
+reference's shifts; here it is free, and can be the same for channels with different multipliers.
 
-Whether real slopes have these steps, and which: c - t * S must separate the points (a, j) from (b, j), so
-that t lies between the largest (j - j') / (a - b') and the smallest one with a < b'. Newton's method for such
-fractions, as in W. Dinkelbach, "On nonlinear fractional programming" (Management Science 13, 1967), finds
-both. Channels that round halves of negative sums away from zero often have no slope.
+Encoding. The lowest 4 bits of M hold the part of L that the kernel still has to apply. They count as a part
+of M in (1) and (2), so that the code need not remove them.
+
+Search. A line c + t * S has the steps if the slope t is between the largest (j - j') / (a - b') with a > b',
+and the smallest with a < b', for two steps j and j'. Newton's method for fractions finds both ends: W.
+Dinkelbach, "On nonlinear fractional programming", Management Science 13, 1967. There is often no line if the
+reference rounds halves of negative sums away from zero.
 """
 
 from __future__ import annotations
@@ -34,29 +37,31 @@ from microfold.kernels.requantize.multiply_low import Staircase, find_steps
 from microfold.support.frozen import frozen
 from microfold.support.memo import remembered
 
-# Tried in this order: 17 fits nearly all layers, and few values mean few functions.
+# Values of E in the order in which they are tried. 17 fits nearly all layers; fewer values need fewer
+# functions.
 SHIFTS = (17, 18, 16, 15, 19, 20)
-# Bits of the multiplier that hold what is left to shift.
+# Lowest bits of M that encode the remaining left shift.
 FIELD_BITS = 4
-# Among the names of `RequantizeForm`.
+# Name of this form, in addition to the names of `RequantizeForm`.
 FORM = "biasless"
-# Multipliers and left shifts that are tried for a channel: the multiplier in the middle, which nearly always
-# fits, and those around it, a few at a time.
+# Search space of a channel: number of values of M for each L, of values of L, and of values of M that are
+# tested at once. The value in the middle, which nearly always fits, is tested alone.
 _CANDIDATES, _LEFTS, _TOGETHER = 48, 4, 8
 _AROUND = (np.arange(_CANDIDATES) + 1) // 2 * np.where(np.arange(_CANDIDATES) % 2, -1, 1)
 _OFFSETS = np.split(_AROUND[:, np.newaxis], [1, *range(_TOGETHER, _CANDIDATES, _TOGETHER)])
-# Of Newton's method; and gaps between the steps of a line that are none, in units of the output.
+# Newton's method: maximum number of iterations, and largest gap that counts as rounding error, in units of
+# the output.
 _ITERATIONS, _TOLERANCE = 40, 1e-9
 
 
 @frozen(eq=False)
 class BiaslessRequantization:
-    """How to requantise.
+    """Requantisation of all channels of a layer.
 
     Attributes:
-        shift: E of all channels.
-        records: int32 [channels, 2]: M, whose lowest four bits say how far sums are still to be shifted to
-            the left; C. M is 0 where the output is the same for all sums.
+        shift: E, in bits, the same for all channels.
+        records: M and C of each channel, int32 [channels, 2]. The lowest 4 bits of M are the left shift that
+            the kernel still has to apply to the sum. M is 0 if the output is the same for all sums.
     """
 
     shift: int
@@ -64,12 +69,12 @@ class BiaslessRequantization:
 
 
 def remaining_shifts(records: Array) -> Array:
-    """How far sums are still to be shifted to the left, int64 [channels]."""
+    """Return the left shift that the kernel still has to apply to sums, in bits, int64 [channels]."""
     return records[:, 0].astype(np.int64) & ((1 << FIELD_BITS) - 1)
 
 
 class _Steps(NamedTuple):
-    """Of channels whose output varies, with sums that have no bias: see `Staircase`."""
+    """Steps of the channels whose output varies, as in `Staircase`, but over sums without bias."""
 
     at: Array
     before: Array
@@ -80,7 +85,7 @@ class _Steps(NamedTuple):
     high: Array
 
     def of(self, channels: Array) -> _Steps:
-        """Of some channels, a mask or their indices."""
+        """Return the steps of some channels, given as a mask or as indices."""
         return _Steps(
             self.at[:, channels],
             self.before[:, channels],
@@ -93,13 +98,13 @@ class _Steps(NamedTuple):
 
 
 class _Lines(NamedTuple):
-    """What records are found from, of all channels.
+    """Input of the search for records, which does not depend on E.
 
     Attributes:
-        first: outputs of the smallest sums.
-        varying: which channels have more than one output.
-        steps: of these.
-        slopes: between which lines have the steps, of these, too.
+        first: output for the smallest sum, for all channels.
+        varying: whether a channel has more than one output, for all channels.
+        steps: steps of the varying channels.
+        slopes: smallest and largest slope of a line with these steps, for the varying channels.
     """
 
     first: Array
@@ -108,7 +113,7 @@ class _Lines(NamedTuple):
     slopes: tuple[Array, Array]
 
 
-# Bands of rows of a layer have the same sums, and so have kernels that pack weights alike.
+# Cached: bands of rows of a layer have the same sums, and so have kernels that pack weights in the same way.
 @remembered(64)
 def plan_biasless(
     bias: Array,
@@ -120,17 +125,17 @@ def plan_biasless(
     most: int = (1 << FIELD_BITS) - 1,
     order: Array | None = None,
 ) -> BiaslessRequantization | None:
-    """Records of all channels, with the same E; None if a channel has none.
+    """Find M and C for all channels, with one common E; None if some channel has no exact form.
 
     Args:
-        bias: int64 [channels], zero point folded in.
+        bias: bias with the input's zero point folded in, int64 [channels].
         bounds: smallest and largest accumulator per channel, bias included.
         multipliers: the reference's mantissas and shifts per channel.
-        zero_point: of the output.
-        limits: the output's bounds after clamping.
-        taken: how far sums come out shifted to the left, for each record.
-        most: how far they may be shifted besides.
-        order: the channels of the records; default: all in turn.
+        zero_point: zero point of the output.
+        limits: smallest and largest output after clamping.
+        taken: left shift that the sums of each record already have, in bits.
+        most: largest additional left shift, in bits.
+        order: channel of each record; default: every channel once, in order.
     """
     lines = _find_lines(bias, bounds, multipliers, zero_point, limits)
     if lines is None:
@@ -138,7 +143,7 @@ def plan_biasless(
     if order is None:
         order = np.arange(len(bias))
     taken = np.broadcast_to(np.asarray(taken, np.int64), order.shape)
-    place = np.cumsum(lines.varying) - 1  # of a channel among those that vary
+    place = np.cumsum(lines.varying) - 1  # index of a channel among the varying ones
     varying = np.flatnonzero(lines.varying[order])
     of = place[order[varying]]
     steps, slopes = lines.steps.of(of), (lines.slopes[0][of], lines.slopes[1][of])
@@ -152,7 +157,8 @@ def plan_biasless(
     return None
 
 
-# A kernel asks again at once for other channels together. Steps are large: no more are kept.
+# Cached: a kernel asks again at once for other block sizes. Only two results are kept, because steps are
+# large.
 @remembered(2)
 def _find_lines(
     bias: Array,
@@ -161,7 +167,7 @@ def _find_lines(
     zero_point: int,
     limits: tuple[int, int],
 ) -> _Lines | None:
-    """None if the output of a channel is no staircase, or no line has its steps."""
+    """Find the steps and their slopes; None if an output has no monotone steps, or no line has its steps."""
     stairs = find_steps(bounds, multipliers, zero_point, limits)
     if stairs is None:
         return None
@@ -178,7 +184,7 @@ def _without_bias(stairs: Staircase, bias: Array) -> _Steps:
 
 
 def _find_slopes(steps: _Steps, reference: Array) -> tuple[Array, Array] | None:
-    """Between which slopes lines have the steps, up to twice the reference's; None if a channel has none."""
+    """Return the smallest and largest slope of lines with the steps, up to twice the reference's, or None."""
     if not reference.size:
         return reference, reference
     low = _first_slope(steps, np.zeros_like(reference), 1)
@@ -189,14 +195,15 @@ def _find_slopes(steps: _Steps, reference: Array) -> tuple[Array, Array] | None:
 
 
 def _first_slope(steps: _Steps, slope: Array, direction: int) -> Array | None:
-    """The first slope, from one on upwards or downwards, with which lines have the steps."""
-    # [channels, values]: the values that must be reached, and must not yet.
+    """Return the first slope of a line with the steps, from `slope` on upwards (1) or downwards (-1)."""
+    # [channels, values]: values that must be reached at `at`, and values that must not be reached at
+    # `before`.
     reached = np.where(steps.needs_at, steps.values, -np.inf).T.copy()
     missed = np.where(steps.needs_before, steps.values, np.inf).T.copy()
     at, before = (sums.T.astype(np.float64, order="C") for sums in (steps.at, steps.before))
     channels = np.arange(len(slope))
     for _ in range(_ITERATIONS):
-        # The values that ask for the largest addend, and for the smallest one.
+        # The steps with the largest lower bound and the smallest upper bound of the addend.
         largest = (reached - slope[:, np.newaxis] * at).argmax(axis=1)
         smallest = (missed - slope[:, np.newaxis] * before).argmin(axis=1)
         rise = (steps.values[largest] - steps.values[smallest])[:, 0]
@@ -211,10 +218,10 @@ def _first_slope(steps: _Steps, slope: Array, direction: int) -> Array | None:
 
 
 def _fit(steps: _Steps, slopes: tuple[Array, Array], shift: int, taken: Array, most: int) -> Array | None:
-    """M and C of each channel, int64 [channels, 2]; None if a channel has none that is tried."""
+    """Return M and C of each channel, int64 [channels, 2]; None if no candidate fits for some channel."""
     middle, width = (slopes[0] + slopes[1]) / 2, slopes[1] - slopes[0]
     extent = np.maximum(np.abs(steps.low), np.abs(steps.high))
-    # The smallest L keeps most bits of M; sums that are shifted fit 32 bits.
+    # The smallest L keeps most bits of M. The largest L keeps shifted sums in 32 bits.
     first = np.maximum(np.frexp(middle)[1] + shift + 1, taken)
     last = np.minimum(31 - np.frexp(extent.astype(np.float64))[1], taken + most)
     found = np.zeros((len(middle), 2), np.int64)
@@ -239,11 +246,11 @@ def _fit(steps: _Steps, slopes: tuple[Array, Array], shift: int, taken: Array, m
 
 
 def _addends(steps: _Steps, left: Array, m: Array, shift: int) -> tuple[Array, Array]:
-    """The integers in the middle of what C may be, and whether there is one that fits.
+    """Return the integer in the middle of the interval (2) of C, and whether it proves the form.
 
     Args:
-        left: int64 [channels].
-        m: int64 [candidates, channels], as both results.
+        left: L, int64 [channels].
+        m: candidates of M, int64 [candidates, channels]; both results have this shape.
     """
     m = m[:, np.newaxis]
 

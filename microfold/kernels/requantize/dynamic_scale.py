@@ -1,7 +1,8 @@
-"""Hybrid product sums: integers that are summed up as those of int16 layers are, and end as floats.
+"""Hybrid product sums: integer sums as in int16 layers, which are scaled to floats at the end.
 
-The sums are written where the floats will be; then each row of the first axis gets its step, in the order of
-the reference's factors, see `ops.hybrid`. Sums fit 32 bits, as the type rules see to.
+The sums are written to the memory of the later floats. Each row of the first axis is then scaled by its own
+step, with the factors in the order of the reference, see `ops.hybrid`. The operators' type rules ensure that
+sums fit 32 bits.
 """
 
 from __future__ import annotations
@@ -20,36 +21,37 @@ from microfold.ops import hybrid
 from microfold.ops.convolution.hybrid_conv2d import HybridConv2D, scales_first
 from microfold.ops.convolution.hybrid_depthwise_conv2d import HybridDepthwiseConv2D
 
-# What a function has that turns sums into floats.
+# Fields of functions that scale sums to floats.
 SCALE_FIELDS = declare(
-    Field("scale", "of all weights"),
-    Field("scales", "of the weights of each channel"),
+    Field("scale", "scale of all weights"),
+    Field("scales", "scale of the weights of each channel"),
     "biases",
-    Field("images", "in the batch"),
+    Field("images", "images in the batch"),
 )
 
 
-# The form of what is not requantised.
+# Form of kernels that do not requantise.
 SUMS = "sums"
 
 
 def unsupported_hybrid(layer: LayerContext) -> str | None:
-    """What all kernels of hybrid product sums need: constant weights and bias, clips only."""
+    """Return the reason if a layer lacks constant weights and bias, or has an epilogue other than clips."""
     return product_sum.unsupported_constants(layer, DType.INT16, DType.INT8)
 
 
 def unsupported_int4(layer: LayerContext) -> str | None:
-    """The reason if the weights do not fit four bits."""
+    """Return the reason if the weights do not fit four bits."""
     weights = layer.array(1)
     assert weights is not None
     return int4.unsupported(weights)
 
 
 def dynamic_finish(layer: LayerContext, multiple: int = 1) -> Finish:
-    """Scaling of sums by the step of their row and the scales of the weights.
+    """Return the scaling of sums by the step of their row and by the scales of the weights.
 
     Args:
-        multiple: how many times the real sums a kernel computes; a power of two, which scales take exactly.
+        multiple: factor by which the kernel's sums are larger than the real ones; a power of two, so that
+            dividing the scales by it is exact.
     """
     x, weights = (value.type for value in layer.node.operands[:2])
     biases = layer.array(2)
@@ -70,18 +72,18 @@ def dynamic_finish(layer: LayerContext, multiple: int = 1) -> Finish:
 
 
 def scale_cost(layer: LayerContext) -> float:
-    """Estimated instructions that scale all sums."""
+    """Estimate the instructions that scale all sums."""
     size = layer.node.output.type.size
     if layer.target.has("mve_fp"):
         return 4.0 * size
     if layer.target.has("fpu"):
         return 14.0 * size
-    # In software, a product, a sum and a conversion: counted under QEMU, in layers of dscnn_bn_aeq_dynwi8.
+    # A product, a sum and a conversion in software, counted under QEMU in layers of dscnn_bn_aeq_dynwi8.
     return (122.0 if layer.target.has("thumb2") else 340.0) * size
 
 
 def with_scale_fields(fields: Fields) -> Fields:
-    """The fields of a kernel of integers, with those of `Finish` in the place of the channels' records."""
+    """Return the fields of an integer kernel, with the fields of `Finish` for the channels' records."""
     names = {field.name for field in (*SCALE_FIELDS, *output_range.LIMIT_FIELDS)} | {"channels"}
     kept = tuple(field for field in fields if field.name not in names)
     return (*kept, *SCALE_FIELDS, *output_range.LIMIT_FIELDS)

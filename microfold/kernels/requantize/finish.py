@@ -1,4 +1,4 @@
-"""How a kernel's sums become outputs."""
+"""Conversion of a kernel's sums to outputs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from microfold.support.frozen import frozen
 
 @frozen(eq=False)
 class Finish:
-    """The part of a call that depends on it.
+    """Parts of a call that depend on how sums become outputs.
 
     Attributes:
         spec: compile-time choices.
-        parameters: layer fields, records of channels among them.
+        parameters: layer fields, including the channels' records.
     """
 
     spec: tuple[tuple[str, SpecValue], ...]
@@ -26,10 +26,10 @@ class Finish:
 def clamped_finish(
     layer: LayerContext, channels: Constant, choice: tuple[tuple[str, SpecValue], ...]
 ) -> Finish:
-    """By records of the channels, within the output's bounds, or looked up in a table.
+    """Return the conversion by the channels' records, with clamping to the output's bounds or a table lookup.
 
     Args:
-        choice: compile-time choices besides whether outputs are clamped.
+        choice: compile-time choices in addition to clamping.
     """
     clamp, limits = output_range.proved_clamping(layer)
     spec = (*choice, ("clamp", clamp), *output_table.table_spec(layer.node))

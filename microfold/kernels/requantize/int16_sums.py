@@ -1,14 +1,14 @@
-"""Requantisation of product sums to int16, in one multiplication where that is exact.
+"""Requantisation of product sums to int16, by one multiplication if that is exact.
 
-Sums of 64 bits (see `accumulate.has_wide_sums`) are scaled by ``m * 2^-s``, m of 16 bits, and rounded once
+64-bit sums (see `accumulate.has_wide_sums`) are scaled by ``m * 2^-s``, m of 16 bits, and rounded once
 (`numerics.multiply_int64_by_quantized_multiplier`). With M = 2^16 * m and s > 16,
 
     (x*m + 2^(s-1)) >> s = (floor(x*M / 2^32) + 2^(s-17)) >> (s-16)
 
-because ``2^(s-1) * 2^16`` is a multiple of 2^32: the upper half of a product of 32 bits, an addend, a shift.
-That needs sums that are proved to fit 32 bits.
+because ``2^(s-1) * 2^16`` is a multiple of 2^32. The code needs the upper half of a product of 32-bit
+factors, an addend and a shift. Sums must be proved to fit 32 bits.
 
-Sums of 32 bits wrap round, and are requantised as those of int8 are: see `multiply_high`.
+32-bit sums wrap around. They are requantised like int8 layers, see `multiply_high`.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ from microfold.support.frozen import frozen
 
 # Bits by which M is larger than m.
 SHIFT = 16
-# Neither the upper half of the product nor the addend exceeds 2^30: their sum has 32 bits.
+# With these shifts, neither the upper half of the product nor the addend exceeds 2^30: their sum fits 32
+# bits.
 SMALLEST_SHIFT, LARGEST_SHIFT = 17, 47
-# No sum of so many products of int16 and int8 leaves 32 bits. A multiple of all vectors and groups.
+# A sum of this many products of int16 and int8 fits 32 bits. A multiple of all vector and group sizes.
 CHUNK = 504
 
 
 @frozen(eq=False)
 class Int16Requantization:
-    """Constants and instruction sequence that make int16 of sums.
+    """Constants and instruction sequence that convert sums to int16.
 
     Attributes:
-        form: ends the helper's C name. ``once``: `records` are (bias, M, 2^(s-17), s-16); ``wide``:
+        form: suffix of the helper's C name. ``once``: `records` are (bias, M, 2^(s-17), s-16); ``wide``:
             `product_sum.wide_records`; others: `multiply_high.RequantizeForm`.
         records: int32 [channels, 4].
-        long: code has to sum up in 64 bits; sums of up to `CHUNK` products never need them.
+        long: whether sums need 64 bits; sums of up to `CHUNK` products never do.
     """
 
     form: str
@@ -51,7 +52,7 @@ class Int16Requantization:
 
     @property
     def cost(self) -> str:
-        """The form whose measured cost stands for this one's."""
+        """Form whose measured cost is also used for this form."""
         steps = ("wide", RequantizeForm.GENERAL.value, RequantizeForm.WRAPPED.value)
         return "wide" if self.form in steps else "once"
 
@@ -82,7 +83,7 @@ def plan_int16_requantization(
 def plan_portable(
     layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> Int16Requantization | None:
-    """Return the same without ``once``, whose helper only cores with DSP instructions have."""
+    """Return the shortest exact form except ``once``, whose helper only cores with DSP instructions have."""
     if has_wide_sums(layer.node):
         return _plan_wide(layer, matrix, multipliers)
     requantization, _ = product_sum.output_records(layer, matrix, multipliers)
@@ -100,7 +101,7 @@ def _plan_wide(
 def once_records(records: Array) -> Array:
     """Convert records of ``wide``, int32 [channels, 4], to records of ``once``.
 
-    Every shift must be in the range that ``once`` has.
+    Every shift must be between `SMALLEST_SHIFT` and `LARGEST_SHIFT`.
     """
     bias, reduced, _, shift = records.astype(np.int64).T
     addend = np.int64(1) << (shift - SHIFT - 1)
@@ -108,7 +109,7 @@ def once_records(records: Array) -> Array:
 
 
 def int16_clamping(layer: LayerContext) -> tuple[str, Mapping[str, Parameter]]:
-    """How int16 outputs are clamped, and the layer fields for it.
+    """Return the kind of clamping of int16 outputs, and its layer fields.
 
     Returns:
         ``none``, ``relu`` (to 0 and above), ``limited`` (to 0 and a maximum), or ``general``.

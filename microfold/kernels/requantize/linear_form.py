@@ -1,12 +1,13 @@
-"""Sums and differences of int8 values as a linear form of both, where one gives the reference's results.
+"""Sums and differences of int8 by a linear form of both operands, if one reproduces the reference.
 
-The reference brings both operands to a common scale and their sum to the output's, and rounds each time, at
-about 20 bits below the output's unit. Most sums have factors for which
+The reference scales both operands to a common scale, and their sum to the output's scale. It rounds each
+time, about 20 bits below the output's unit. For most sums there are factors with
 
     output = clamp((first * factors[0] + second * factors[1] + offset) >> shift)
 
-holds for each of the 65,536 pairs, which is tried here. Results half-way between two integers are the
-obstacle, since they are rounded away from zero on either side; slightly larger factors often serve both.
+for each of the 65,536 pairs, which this module checks. Results half-way between two integers are the
+obstacle, because they are rounded away from zero on both sides. Slightly larger factors often satisfy both
+sides.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.sub import Sub
 
-# Shifts that are tried, and by what part factors may be larger than the scales are.
+# Shifts that are tried, and relative amounts by which factors may be larger than the scales.
 _SHIFTS = range(24, 13, -1)
 _GROWTHS = (0.0, *(2.0**-k for k in range(20, 9, -1)))
 _INT8 = np.arange(-128, 128, dtype=np.int64)
-_OPEN = 1 << 40  # further than any sum
+_OPEN = 1 << 40  # larger than any sum
 
 
 class LinearForm(NamedTuple):
@@ -40,7 +41,7 @@ class LinearForm(NamedTuple):
 
 
 def layer_linear_form(layer: LayerContext) -> LinearForm | None:
-    """The linear form of a node that adds or subtracts int8 values; None if none was found."""
+    """Return the linear form of a node that adds or subtracts int8 values; None if none was found."""
     op = layer.node.op
     assert isinstance(op, Add | Sub)
     first, second = (v.type.with_shape(()) for v in layer.node.operands[:2])
@@ -48,9 +49,9 @@ def layer_linear_form(layer: LayerContext) -> LinearForm | None:
 
 
 def refuses_linear_form(layer: LayerContext) -> str | None:
-    """Why the node has no linear form; None if it has one."""
+    """Return the reason if the node has no linear form; else None."""
     if layer_linear_form(layer) is None:
-        return "no linear form gives the reference's result for all operands"
+        return "no linear form reproduces the reference's result for all operands"
     return None
 
 
@@ -63,7 +64,7 @@ LINEAR_FORM_FIELDS = declare(
 
 
 def linear_form_parameters(layer: LayerContext) -> dict[str, Parameter]:
-    """The node's linear form as values of `LINEAR_FORM_FIELDS`."""
+    """Return the node's linear form as values of `LINEAR_FORM_FIELDS`."""
     form = layer_linear_form(layer)
     assert form is not None
     return {
@@ -78,11 +79,11 @@ def linear_form_parameters(layer: LayerContext) -> dict[str, Parameter]:
 def find_linear_form(
     op: Add | Sub, first: TensorType, second: TensorType, limits: tuple[int, int]
 ) -> LinearForm | None:
-    """A linear form that gives the reference's result for each pair of int8 operands; None if none was found.
+    """Find a linear form that reproduces the reference for all pairs of operands; None if none was found.
 
     Args:
-        first, second: int8 types; their shapes do not matter.
-        limits: the result's bounds after clamping.
+        first, second: int8 types of any shape.
+        limits: smallest and largest result after clamping.
     """
     assert first.quant is not None and second.quant is not None and op.out.quant is not None
     want = all_results(op, first, second, limits)
@@ -90,7 +91,7 @@ def find_linear_form(
     scales = first.quant.scale / op.out.quant.scale, sign * second.quant.scale / op.out.quant.scale
     first_values, second_values = np.meshgrid(_INT8, _INT8, indexing="ij")
     pairs = _Pairs(first_values.reshape(-1), second_values.reshape(-1), want.reshape(-1))
-    # The pairs that stood in the way of other factors mostly stand in the way of the next ones, too.
+    # Pairs that excluded other factors. They mostly exclude the next factors also.
     obstacles: list[int] = []
     for shift in _SHIFTS:
         if 128 * (abs(scales[0]) + abs(scales[1])) * (1 << shift) >= 1 << 30:
@@ -125,9 +126,9 @@ class _Pairs(NamedTuple):
         return _Pairs(self.first[indices], self.second[indices], self.results[indices])
 
     def offsets(self, factors: tuple[int, int], shift: int, limits: tuple[int, int]) -> tuple[Array, Array]:
-        """Return for each pair the least offset that gives its result, and the least one that is too large.
+        """Return the smallest offset that yields each pair's result, and the smallest offset above the range.
 
-        Clamping leaves the results at the limits open to one side.
+        A result at a limit is open to one side, because it is clamped.
         """
         sums = self.first * factors[0] + self.second * factors[1]
         at_least = np.where(self.results == limits[0], -_OPEN, self.results << shift)
@@ -137,9 +138,9 @@ class _Pairs(NamedTuple):
 
 @lru_cache(maxsize=4)
 def all_results(op: Add | Sub, first: TensorType, second: TensorType, limits: tuple[int, int]) -> Array:
-    """int64 [256, 256]: the reference's result, clamped, for operands -128 .. 127.
+    """Return the reference's clamped results for operands -128 to 127, int64 [256, 256].
 
-    Several kernels of a layer ask for them, one after the other.
+    The result is cached, because several kernels of a layer need it in turn.
     """
     x = _INT8.astype(np.int8)
     assert first.dtype is DType.INT8 and second.dtype is DType.INT8

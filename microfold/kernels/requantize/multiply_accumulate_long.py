@@ -1,10 +1,10 @@
-"""Requantisation by one long product that adds: the upper half of the sum is the output.
+"""Requantisation by one long multiply-accumulate: the upper half of the sum is the output.
 
-The output is a staircase over the accumulators, see `multiply_low`. An affine function in 64 bits,
+The output is a monotone step function of the accumulator, see `multiply_low`. An affine function in 64 bits,
 
     y(x) = floor((x * m + C) / 2^32)
 
-has the same steps, for multipliers below a half that are not too small. Biases are folded into C.
+has the same steps, for multipliers below one half that are not too small. Biases are folded into C.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def plan_affine(
     zero_point: int,
     limits: tuple[int, int],
 ) -> Array | None:
-    """The affine function of each channel, for sums without their bias; None if a channel has none.
+    """Find the affine function of each channel, for sums without bias; None if some channel has none.
 
     Args:
         bias: int64 [channels].
         bounds: smallest and largest accumulator per channel, biases included.
         multipliers: the reference's mantissas and shifts per channel.
-        zero_point: of the output.
-        limits: what the output is clamped to afterwards.
+        zero_point: zero point of the output.
+        limits: limits to which the output is clamped afterwards.
 
     Returns:
         int32 [channels, 3]: m, lower and upper half of C.
@@ -65,7 +65,7 @@ def plan_affine(
 
 
 def expects_short_form(layer: LayerContext, *, narrow: bool) -> bool:
-    """A guess, for estimates: whether requantisation ends with saturation, and needs no sign."""
+    """Estimate whether requantisation ends with saturation and needs no sign correction."""
     out = output_table.sum_type(layer.node)
     assert out.quant is not None
     if output_range.clamping(layer.node)[0]:
@@ -75,13 +75,13 @@ def expects_short_form(layer: LayerContext, *, narrow: bool) -> bool:
 
 @frozen(eq=False)
 class SumRecords:
-    """How a product sum is requantised.
+    """Requantisation of a product sum.
 
     Attributes:
-        form: ends the helper's C name.
-        constant: the channels' records; those of FORM have no biases.
+        form: suffix of the helper's C name.
+        constant: the channels' records; for FORM they have no biases.
         clamp: whether the output is clamped within its type's range.
-        limits: the layer's fields for it.
+        limits: layer fields of the clamp.
     """
 
     form: str
@@ -93,12 +93,12 @@ class SumRecords:
 def sum_records(
     layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, narrow: bool
 ) -> SumRecords:
-    """Affine functions; where a channel has none, or there is no long product, see `channel_records`.
+    """Return affine functions, or `channel_records` if a channel has none or the core has no long product.
 
     Args:
-        matrix: the weights as [channels, K], any zero point taken off.
+        matrix: the weights as [channels, K], any zero point subtracted.
         multipliers: the reference's mantissas and shifts per channel.
-        narrow: there is no product of 64 bits.
+        narrow: whether the core has no 64-bit product.
     """
     out = output_table.sum_type(layer.node)
     assert out.quant is not None

@@ -1,20 +1,22 @@
-"""Requantisation for cores whose only product is the lower 32 bits.
+"""Requantisation for cores that multiply only to the lower 32 bits.
 
-The output, clamped to its limits, is a staircase over the accumulators: y(x) >= j where x >= a[j]. A line
+The output, clamped to its limits, is a monotone step function of the accumulator: y(x) >= j if x >= a[j]. A
+line
 
     y(x) = floor((x * m + C) / 2^S)
 
-has the same steps in [low, high] if for every j, with a[j] cut to those bounds,
+has the same steps in [low, high] if for every j, with a[j] clamped to these bounds,
 
     a[j] * m + C >= j * 2^S   and   (a[j] - 1) * m + C < j * 2^S
 
-which gives an interval of C for each m. So m can be much shorter than the reference's multiplier, and cut in
-pieces of p bits whose products with x fit 32 bits. Floors nest: with C = c * 2^p,
+These inequalities are an interval of C for each m. Therefore m can be much shorter than the reference's
+multiplier, and can be split into pieces of p bits whose products with x fit 32 bits. Floors nest: with C = c
+* 2^p,
 
     floor((x * m + C) / 2^S) = floor((x * (m >> p) + floor(x * (m mod 2^p) / 2^p) + c) / 2^(S - p))
 
-and in the same way for three pieces. The reference rounds twice, and halves of negative numbers down: their
-steps may be elsewhere. With m of n bits, SIGNED forms take 2^n off the sum where x < 0.
+and in the same way for three pieces. The reference rounds twice, and rounds halves of negative numbers down,
+so that its steps may differ from a line's. With m of n bits, SIGNED forms subtract 2^n from the sum if x < 0.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from microfold.support.frozen import frozen
 
 
 class NarrowForm(str, enum.Enum):
-    """Instruction sequence; the value ends the helper's C name: bits of m in pieces of 12, or of 10."""
+    """Instruction sequence, as the suffix of the helper's C name: bits of m, in pieces of 12 or 10."""
 
     BITS_24 = "narrow_24"
     BITS_24_SIGNED = "narrow_24_signed"
@@ -55,25 +57,25 @@ class NarrowForm(str, enum.Enum):
 
     @property
     def cut(self) -> int:
-        """Bits of the sum that are shifted out before c is added."""
+        """Number of bits by which the sum is shifted right before c is added."""
         return self.bits - self.piece
 
 
-# Multipliers tried on each side of the nearest one.
+# Number of multipliers that are tried on each side of the nearest one.
 NEIGHBOURS = 6
 _CONSTANT_SHIFT = 20
 
 
 @frozen(eq=False)
 class Staircase:
-    """Where the reference's output, clamped, steps from one value to the next.
+    """Steps of the reference's clamped output, which is a monotone step function.
 
     Attributes:
-        low, high: int64 [channels]; smallest and largest accumulator.
-        first, last: outputs of these.
-        at, before: int64 [values, channels]; accumulators that must reach a value, and that must not.
-        needs_at, needs_before: whether there are such.
-        values: int64 [values, 1].
+        low, high: smallest and largest accumulator, int64 [channels].
+        first, last: outputs of the smallest and the largest accumulator.
+        at, before: accumulators that must reach a value, and that must not, int64 [values, channels].
+        needs_at, needs_before: whether these accumulators exist.
+        values: output values, int64 [values, 1].
     """
 
     low: Array
@@ -87,10 +89,10 @@ class Staircase:
     values: Array
 
     def constants(self, m: Array, total: Array, correction: int = 0) -> tuple[Array, Array]:
-        """Smallest and largest C per channel with which floor((x * m + C) / 2^total) has the same steps.
+        """Return the bounds of C per channel for which floor((x * m + C) / 2^total) has the same steps.
 
         Args:
-            correction: taken off the sum where x < 0.
+            correction: amount that is subtracted from the sum if x < 0.
         """
         targets = self.values << total
         smallest = targets - self.at * m + correction * (self.at < 0)
@@ -105,13 +107,13 @@ class Staircase:
 def find_steps(
     bounds: tuple[Array, Array], multipliers: tuple[Array, Array], zero_point: int, limits: tuple[int, int]
 ) -> Staircase | None:
-    """The reference's steps; None where its output might be no staircase.
+    """Find the reference's steps; None if its output might be no monotone step function.
 
     Args:
         bounds: smallest and largest accumulator per channel.
         multipliers: the reference's mantissas and shifts per channel.
-        zero_point: of the output.
-        limits: what the output is clamped to afterwards.
+        zero_point: zero point of the output.
+        limits: limits to which the output is clamped afterwards.
     """
     low, high = (np.asarray(bound, np.int64) for bound in bounds)
     mantissas = np.broadcast_to(np.asarray(multipliers[0], np.int64), low.shape)
@@ -122,7 +124,7 @@ def find_steps(
         return np.clip(scaled + zero_point, *limits)
 
     def expected(values: Array) -> Array:
-        # Half-way between two outputs.
+        # The real accumulator half-way between two outputs.
         scale = np.ldexp(np.maximum(mantissas, 1).astype(np.float64), shifts - 31)
         return np.clip((values - zero_point - 0.5) / scale, low, high).astype(np.int64)
 
@@ -130,12 +132,12 @@ def find_steps(
     if (shifts > 0).any() or max(np.abs(low).max(), np.abs(high).max()) >= 1 << 30:
         return None
     first, last = stairs(low), stairs(high)
-    # All that a channel steps to; that it begins and ends there, unless clamping sees to it.
+    # All values that a channel steps to, and its first and last value unless they are clamped.
     below, above = int(first.min() > limits[0]), int(last.max() < limits[1])
     lowest, highest = int(first.min()) + 1 - below, int(last.max()) + above
     values = np.arange(lowest, highest + 1, dtype=np.int64)[:, np.newaxis]
     reached = np.pad(steps(stairs, low, high, expected), ((below, above), (0, 0)))
-    # Steps that are in the bounds have an accumulator on each side; the others only have a bound.
+    # A step within the bounds has an accumulator on each side. Other values only have a bound.
     within = (values > first) & (values <= last)
     at, before = np.where(within, reached, low), np.where(within, reached - 1, high)
     return Staircase(low, high, first, last, at, before, values <= last, values > first, values)
@@ -148,7 +150,7 @@ def plan_narrow(
     zero_point: int,
     limits: tuple[int, int],
 ) -> tuple[NarrowForm, Array] | None:
-    """The shortest form that gives the reference's output for every accumulator; None if none does.
+    """Return the shortest form that equals the reference for every accumulator; None if none does.
 
     Args:
         bias: int64 [channels], first column of the records.
@@ -172,9 +174,9 @@ def plan_narrow(
 def _fit(
     form: NarrowForm, stairs: Staircase, multipliers: tuple[Array, Array]
 ) -> tuple[Array, Array, Array] | None:
-    """m, c and shift of each channel, or None if a channel has none."""
+    """Return m, c and shift of each channel; None if some channel has none."""
     magnitude = np.maximum(np.abs(stairs.low), np.abs(stairs.high))
-    # Products of pieces fit 32 bits, with what is carried from the piece below.
+    # Products of pieces fit 32 bits, including the carry from the lower piece.
     if magnitude.max() > (1 << (31 - form.piece)) - (1 << 12):
         return None
     total = form.bits - multipliers[1]
@@ -192,7 +194,7 @@ def _fit(
     for offset in sorted(range(-NEIGHBOURS, NEIGHBOURS + 1), key=abs):
         candidate = nearest + offset
         smallest, largest = stairs.constants(candidate, np.minimum(total, 50), correction)
-        # In the middle, rounded up to what c can stand for.
+        # The middle of the interval, rounded up to a value that c can represent.
         addend = -(-(smallest // 2 + largest // 2) >> form.cut)
         addend = np.where(addend << form.cut > largest, -(-smallest >> form.cut), addend)
         fits = (smallest <= addend << form.cut) & (addend << form.cut <= largest)
@@ -208,12 +210,12 @@ def _fit(
 def channel_records(
     layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, narrow: bool
 ) -> tuple[str, Array, bool, dict[str, Parameter]]:
-    """How a product sum is requantised: the form's name, records, whether it is clamped, the limits' fields.
+    """Return the requantisation of a product sum: form, records, whether the output is clamped, and limits.
 
     Args:
-        matrix: the weights as [channels, K], any zero point taken off.
+        matrix: the weights as [channels, K], any zero point subtracted.
         multipliers: the reference's mantissas and shifts per channel.
-        narrow: there is no product of 64 bits.
+        narrow: whether the core has no 64-bit product.
     """
     out = output_table.sum_type(layer.node)
     assert out.quant is not None

@@ -1,4 +1,4 @@
-"""What a node's epilogue means for an integer kernel."""
+"""Output ranges of integer and float kernels, with the clips of a node's epilogue applied."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_table
 from microfold.ops.elementwise.activations.clip import Clip
 
-# What bounds an output, where it is clamped.
+# Fields with the limits to which an output is clamped.
 LIMIT_FIELDS = declare("output_minimum", "output_maximum")
 
 
 def unsupported_epilogue(node: Node, *, tables: bool = False) -> str | None:
-    """The reason if the epilogue has anything but clips.
+    """Return the reason if the epilogue has operators other than clips; else None.
 
     Args:
-        tables: the kernel also runs what one table of bytes computes, see `output_table`.
+        tables: whether the kernel can also compute an epilogue by one table lookup, see `output_table`.
     """
     if tables and output_table.is_table(node):
         return None
@@ -29,9 +29,10 @@ def unsupported_epilogue(node: Node, *, tables: bool = False) -> str | None:
 
 
 def integer_bounds(node: Node) -> tuple[int, int]:
-    """The range of the node's integer output after its clips.
+    """Return the range of the node's integer output after its clips.
 
-    Where outputs are looked up in a table, clips are part of it: what it is read at has its type's range.
+    If outputs are looked up in a table, the table includes the clips. The table index then has the full range
+    of its type.
     """
     element = node.outputs[0].type.element
     low, high = element.dtype.range
@@ -45,9 +46,10 @@ def integer_bounds(node: Node) -> tuple[int, int]:
 
 
 def output_limits(layer: LayerContext) -> tuple[int, int]:
-    """The bounds that code has to clamp an integer output to.
+    """Return the limits to which code must clamp an integer output.
 
-    Those of `integer_bounds`, but for clips that are proved to do nothing on a side: there, the type's.
+    They are the bounds of `integer_bounds`; a bound that is proved to have no effect is replaced by the
+    type's.
     """
     low, high = integer_bounds(layer.node)
     reach = layer.ranges.unsaturated.get(layer.node) if layer.ranges is not None else None
@@ -58,7 +60,7 @@ def output_limits(layer: LayerContext) -> tuple[int, int]:
 
 
 def clamping(node: Node) -> tuple[bool, dict[str, int | float]]:
-    """Whether the output is clamped within its type's range, and the layer fields that it needs then."""
+    """Return whether the output is clamped within its type's range, and the layer fields of the clamp."""
     if node.outputs[0].type.dtype.is_float:
         low, high = float_bounds(node)
         clamp = (low, high) != (-math.inf, math.inf)
@@ -67,7 +69,7 @@ def clamping(node: Node) -> tuple[bool, dict[str, int | float]]:
 
 
 def proved_clamping(layer: LayerContext) -> tuple[bool, dict[str, int | float]]:
-    """The same for a product sum, without clips of integers that are proved to do nothing."""
+    """Return `clamping` for a product sum, without integer bounds that are proved to have no effect."""
     if layer.node.outputs[0].type.dtype.is_float:
         return clamping(layer.node)
     return _within(layer.node, output_limits(layer))
@@ -80,7 +82,7 @@ def _within(node: Node, limits: tuple[int, int]) -> tuple[bool, dict[str, int | 
 
 
 def float_bounds(node: Node) -> tuple[float, float]:
-    """The same for a float output; infinite where open."""
+    """Return the range of the node's float output after its clips; infinite if open."""
     low, high = -math.inf, math.inf
     for step in node.epilogue:
         assert isinstance(step.op, Clip)

@@ -1,12 +1,12 @@
-"""Two words for a channel whose sums are shifted, see `shifted_sum`, where all channels have the same E.
+"""Two words for each channel with shifted sums, see `shifted_sum`, if all channels have the same E.
 
-The addend follows from how far sums are shifted to the left, L, and from what all channels have in common:
+The addend follows from the left shift L of the sums, and from a number that all channels share:
 
     middle = zero_point * 2^E + 2^(E-1)
     u = floor(x * 2^L * m / 2^32) + middle + 2^(L-2),   y = (u - 2^(L-1) * [x < 0]) >> E
 
-so that the bias with L in its lowest bits, and m, are all. Negative sums are always corrected: where the
-output is clamped at the zero point, it does no harm.
+Therefore a record only has the bias, with L in its lowest bits, and m. Negative sums are always corrected. If
+the output is clamped at the zero point, the correction is harmless.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import LARGEST_LEFT, SmladRequantization
 from microfold.support.frozen import frozen
 
-# Among the names of `RequantizeForm`.
+# Name of this form, in addition to the names of `RequantizeForm`.
 FORM = "packed"
-# Bits beside the bias.
+# Bits of the first word below the bias.
 FIELD_BITS = 4
-# Of channels whose output is the same for all inputs.
+# Multiplier of channels whose output is the same for all inputs.
 _HELD_MULTIPLIER = 1 << 30
 
 
 @frozen(eq=False)
 class PackedRequantization:
-    """How to requantise.
+    """Requantisation of all channels of a layer.
 
     Attributes:
-        shift: E of all channels.
-        middle: of all channels.
+        shift: E, the same for all channels.
+        middle: shared part of the addends.
         records: int32 [channels, 2]: 2^4 times the bias plus L, 2 to 8; the multiplier.
     """
 
@@ -42,22 +42,22 @@ class PackedRequantization:
 
     @property
     def biases(self) -> Array:
-        """int32 [channels]: what sums start from."""
+        """Initial sums, int32 [channels]."""
         return self.records[:, 0] >> FIELD_BITS
 
 
 def pack_records(plan: SmladRequantization, zero_point: int) -> PackedRequantization | None:
-    """Records of all channels; None if they have no common shift, or a bias is too large.
+    """Return the records of all channels; None if they have no common shift, or a bias is too large.
 
     Args:
-        plan: with a common shift, if there is one.
-        zero_point: of the output.
+        plan: requantisation, with a common shift if there is one.
+        zero_point: zero point of the output.
     """
     if not plan.shift or plan.form is RequantizeForm.GENERAL:
         return None
     middle = (2 * zero_point + 1) << (plan.shift - 1)
     bias, multiplier, addend, _ = plan.records.astype(np.int64).T
-    # Without products, u is the bias times 2^(L-2), and what is added and taken off stays within the output.
+    # Without products, u is the bias times 2^(L-2). The addends and the correction do not change the output.
     held = multiplier == 0
     bias = np.where(held, (addend - middle) >> (LARGEST_LEFT - 2), bias)
     left = np.where(held, LARGEST_LEFT, plan.left)

@@ -1,14 +1,14 @@
 """Requantisation of sums over values that are scaled by 256.
 
-DSP kernels that keep int8 values in the upper bytes of halfwords sum 256 times the accumulator, which saves
-the shift before the high multiplication. `multiply_high` gives the proof for s = 1; in the same way, for any
-s >= 1, E = e + s,
+DSP kernels that keep int8 values in the upper bytes of halfwords accumulate 256 times the sum, which saves
+the shift before the high multiplication. `multiply_high` has the proof for s = 1. In the same way, for any s
+>= 1 and E = e + s,
 
     u = floor(x * 2^(s+1) * m / 2^32) + c,   c = 2^(s-1) + [e > 0] * 2^(E-1) + zero_point * 2^E,
     y = (u - 2^s * [x < 0]) >> E
 
-Here s = 7, or more where weights are shifted left so that E is the same for all channels. Sums without bias
-have shorter records, see `biasless_sum`, where weights are shifted as far as those say.
+Here s = 7, or more if weights are shifted left so that E is the same for all channels. Sums without bias have
+shorter records, see `biasless_sum`, which also define the shift of the weights.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ from microfold.ir.types import Array
 from microfold.kernels.requantize import biasless_sum
 from microfold.support.frozen import frozen
 
-# The scale of the values, and s that goes with it.
+# Scale of the values in bits, and the s that follows from it.
 SCALE_BITS = 8
 SHIFT = SCALE_BITS - 1
-# Accumulators must stay below this in magnitude, so that 256 times as much fits 32 bits.
+# Accumulators must be below this limit in magnitude, so that 256 times an accumulator fits 32 bits.
 PLANE_LIMIT = 1 << (31 - SCALE_BITS)
-# The one E for all channels, an immediate in the code.
+# E of all channels if it is common; an immediate in the code.
 COMMON_SHIFT = 16
-# Weights shifted this far still fit int16.
+# Largest left shift for which weights fit int16.
 _LARGEST_LEFT = 8
 
 
 @frozen(eq=False)
 class PlaneRequantization:
-    """How to requantise.
+    """Requantisation of all channels of a layer.
 
     Attributes:
         form: ``short_relu``, ``short``, ``general`` or ``biasless``.
-        shift: E if all channels have the same, else 0.
-        records: int32 [channels, 4]: bias * 256, multiplier, addend, and a shift: the left shift of weights
-            (the bias is shifted already) if E is common, else E; or the reference's shift (general). Of
-            ``biasless``: int32 [channels, 2], those of `BiaslessRequantization`; weights are shifted.
+        shift: E if it is the same for all channels, else 0.
+        records: int32 [channels, 4]: bias * 256, multiplier, addend, and a shift. With a common E, the shift
+            is the left shift of weights (the bias is already shifted). Otherwise it is E, or the reference's
+            shift (``general``). For ``biasless``: int32 [channels, 2] as in `BiaslessRequantization`; weights
+            are shifted.
     """
 
     form: str
@@ -57,7 +58,7 @@ class PlaneRequantization:
 
     @property
     def left(self) -> Array:
-        """By how much weights are shifted to the left, int64 [channels]; E is common."""
+        """Left shift of the weights if E is common, in bits, int64 [channels]."""
         if self.biasless:
             return biasless_sum.remaining_shifts(self.records)
         return self.records[:, 3].astype(np.int64)
@@ -70,7 +71,7 @@ def plan_biasless_plane(
     zero_point: int,
     limits: tuple[int, int],
 ) -> PlaneRequantization | None:
-    """The form of `biasless_sum`; arguments as there."""
+    """Return the form of `biasless_sum`, with arguments as there."""
     found = biasless_sum.plan_biasless(
         bias, bounds, multipliers, zero_point, limits, taken=SCALE_BITS, most=_LARGEST_LEFT
     )
@@ -85,22 +86,22 @@ def plan_plane_requantization(
     zero_point: int,
     limits: tuple[int, int],
 ) -> PlaneRequantization | None:
-    """The shortest form that is provably exact; None if accumulators may be too large.
+    """Return the shortest form that is provably exact; None if accumulators may be too large.
 
     Args:
         bias: int64 [channels], zero point folded in.
         bounds: smallest and largest accumulator per channel.
         mantissas, shifts: the reference's multipliers per channel.
-        zero_point: of the output.
-        limits: the output's bounds after clamping.
+        zero_point: zero point of the output.
+        limits: smallest and largest output after clamping.
     """
     m = mantissas.astype(np.int64)
     e = -shifts.astype(np.int64)
     magnitude = np.maximum(np.abs(bounds[0]), np.abs(bounds[1]))
     ends = [_reference(b, m, shifts, zero_point, limits) for b in bounds]
-    # Channels whose output never changes need no accumulator: multiplier 0.
+    # Channels with a constant output need no accumulator: their multiplier is 0.
     constant = ends[0] == ends[1]
-    # Only negative sums round the other way, and only where their outputs are not clamped.
+    # Only negative sums need the correction, and only if their outputs are not clamped.
     relu = limits[0] >= zero_point or bool(np.all(constant | (bounds[0] >= 0)))
     if bool(np.any(~constant & (magnitude >= PLANE_LIMIT))):
         return None

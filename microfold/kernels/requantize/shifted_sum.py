@@ -1,4 +1,4 @@
-"""Requantisation for kernels that shift their sums anyway, or can have them shifted by their weights.
+"""Requantisation for kernels whose sums, or weights, are shifted left by a number that is free.
 
 `multiply_high` has the proof for the form that multiplies four times the accumulator. In the same way, for
 any s >= 1, E = e + s and e >= 1,
@@ -6,12 +6,12 @@ any s >= 1, E = e + s and e >= 1,
     u = floor(x * 2^(s+1) * m / 2^32) + c,   c = 2^(s-1) + 2^(E-1) + zero_point * 2^E
     y = (u - 2^s * [x < 0]) >> E
 
-so that s can make up for the channels' different e, and E is the same for all: an immediate in the code. The
-correction by ``[x < 0]`` can only change results at or below the zero point: not needed where the output is
-clamped there (ReLU), nor where sums are never negative.
+Therefore s can compensate the different e of the channels, and E is the same for all: an immediate in the
+code. The correction by ``[x < 0]`` can only change results at or below the zero point. It is not needed if
+the output is clamped there (ReLU), or if sums are never negative.
 
-Channels whose clamped output is the same for all inputs need neither weights nor multiplier: they are given
-x = 0, m = 0, c = (y + 1/2) * 2^E.
+Channels whose clamped output is the same for all inputs need neither weights nor multiplier. They have x = 0,
+m = 0, c = (y + 1/2) * 2^E.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from microfold.ir.types import Array
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.support.frozen import frozen
 
-# Tried in this order: 12 fits nearly all layers, and few values mean few functions.
+# Values of E in the order in which they are tried. 12 fits nearly all layers; fewer values need fewer
+# functions.
 COMMON_SHIFTS = (12, 10, 16, 8)
-# Weights shifted this far still fit int16, and sums in upper lanes of paired weights are 8 bits up already.
+# Largest left shift for which weights fit int16. Sums in upper lanes of paired weights already have 8 bits.
 LARGEST_LEFT = 8
 
 
 @frozen(eq=False)
 class SmladRequantization:
-    """How to requantise.
+    """Requantisation of all channels of a layer.
 
     Attributes:
-        form: SHORT and SHORT_RELU from shifted sums, GENERAL from the sums themselves.
-        shift: E if all channels have the same, else 0.
-        left: int64 [channels], s + 1: how far sums must be shifted to the left; 0 in GENERAL.
-        matrix: the weights, zero where the output is constant.
+        form: SHORT and SHORT_RELU for shifted sums, GENERAL for sums that are not shifted.
+        shift: E if it is the same for all channels, else 0.
+        left: s + 1, the left shift of the sums in bits, int64 [channels]; 0 in GENERAL.
+        matrix: the weights, zero for channels with a constant output.
         bounds: smallest and largest accumulator per channel with these weights.
         records: int32 [channels, 4]: bias, multiplier, addend, E; GENERAL: bias, multiplier, zero point, the
             reference's shift.
@@ -65,23 +66,23 @@ def plan_smlad_requantization(
     shifts: Sequence[int] = COMMON_SHIFTS,
     lefts: tuple[int, int] = (2, LARGEST_LEFT),
 ) -> SmladRequantization:
-    """The shortest form that is provably exact.
+    """Return the shortest form that is provably exact.
 
     Args:
         matrix: weights [channels, K].
         bias: int64 [channels], zero point folded in.
         bounds: smallest and largest accumulator per channel.
         multipliers: the reference's mantissas and shifts per channel.
-        zero_point: of the output.
-        limits: the output's bounds after clamping.
-        common: whether a common shift is wanted.
+        zero_point: zero point of the output.
+        limits: smallest and largest output after clamping.
+        common: whether to look for a common shift.
         shifts: common shifts, in the order in which they are tried.
-        lefts: how far sums can be shifted to the left for a common shift, at least 2 and at most.
+        lefts: smallest (at least 2) and largest left shift of sums for a common shift.
     """
     m = multipliers[0].astype(np.int64)
     e = -multipliers[1].astype(np.int64)
     magnitude = np.maximum(np.abs(bounds[0]), np.abs(bounds[1]))
-    # Requantisation is monotonic unless a left shift overflows: equal ends mean one value for all sums.
+    # Requantisation is monotone unless a left shift overflows: equal ends mean one output for all sums.
     ends = [
         np.clip(
             numerics.multiply_by_quantized_multiplier(b, *multipliers).astype(np.int64) + zero_point, *limits

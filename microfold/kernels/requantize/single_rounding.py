@@ -1,8 +1,9 @@
-"""Requantisation where the reference multiplies by a double, and rounds once, halves away from zero.
+"""Requantisation for operators whose reference multiplies by a double and rounds once, halves away from zero.
 
-The form SHORT_RELU of `multiply_high` is ``(floor(x*m / 2^30) + c) >> E``: nested floors merge, so that with
-``c = 2^(E-1) + zero_point * 2^E`` it is ``floor(x * m * 2^-(30+E) + 1/2) + zero_point``. It rounds once, too,
-halves up. A mantissa a little above the exact one moves products away from zero, and with them all ties.
+The form SHORT_RELU of `multiply_high` is ``(floor(x*m / 2^30) + c) >> E``. Nested floors merge, so that with
+``c = 2^(E-1) + zero_point * 2^E`` it equals ``floor(x * m * 2^-(30+E) + 1/2) + zero_point``. It also rounds
+once, but halves up. A mantissa slightly above the exact one moves products away from zero, and all ties with
+them.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from microfold.arithmetic import staircase
 from microfold.ir.types import Array, DType
 from microfold.kernels.requantize.multiply_high import Requantization, RequantizeForm
 
-_TRIED = 32  # mantissas on either side of the nearest one
+_TRIED = 32  # mantissas that are tried on each side of the nearest one
 
 
 def plan_single_rounding(
     bias: Array, bounds: tuple[int, int], reference: staircase.Function, scale: float, zero_point: int
 ) -> Requantization | None:
-    """Records of the form whose results are proved to be the reference's; None if none of those tried is.
+    """Return records of the form that are proved to equal the reference; None if no candidate does.
 
     Args:
         bias: int64 [channels], zero point folded in.
         bounds: smallest and largest sum of all channels.
-        reference: int8 results of sums; never falling.
-        scale: what it multiplies by.
+        reference: function from sums to int8 results; monotone.
+        scale: multiplier of the reference.
+        zero_point: zero point of the output.
     """
     fraction, exponent = math.frexp(scale)
     shift = 1 - exponent

@@ -1,1 +1,1 @@
-"""Which kernel computes each layer."""
+"""Kernel selection: which kernel computes each layer."""

@@ -1,4 +1,4 @@
-"""The kernels considered for a layer, the fastest first, and the reasons why others cannot compute it."""
+"""Candidate kernels of a layer, the fastest first, and the reasons why other kernels cannot compute it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from microfold.ops.control.control_flow import While
 from microfold.ops.image import refuses_layout
 from microfold.support.frozen import frozen
 
-# Operators that passes replace where they can.
+# Reasons for operators without kernels, which passes replace if they can.
 _NO_KERNEL: Mapping[type[Op], str] = {
     While: "a loop must have a bound on how often it runs; `microfold ir MODEL --explain lower_loops` says "
     "why this one has none; give one with `--max-iterations`, or export the model with a constant number of "
@@ -27,10 +27,10 @@ _NO_KERNEL: Mapping[type[Op], str] = {
 
 @frozen(eq=False)
 class Guidance:
-    """Knowledge of kernels that comes from outside: measurements and pins.
+    """Knowledge about kernels from outside of the cost model: measurements and pins.
 
     Attributes:
-        costs: the time that kernels take, where that was measured; None: estimates decide.
+        costs: measured times of kernels; None if estimates decide.
         pins: the only kernels that may compute some nodes.
     """
 
@@ -43,12 +43,12 @@ NO_GUIDANCE = Guidance()
 
 @frozen(eq=False)
 class Offer:
-    """A variant that a kernel offers for a layer.
+    """One variant of a kernel for a layer, with its cost.
 
     Attributes:
-        cost: cycles of a call, measured or estimated, of a function that several layers may call.
-        cost_alone: the same of a function that is compiled for this layer.
-        failure: the reason why it must not compute the layer: it did not where it was measured.
+        cost: cycles of a call, measured or estimated, if several layers may call the function.
+        cost_alone: cycles of a call if the function is compiled for this layer alone.
+        failure: reason why the variant must not compute the layer: it failed when it was measured.
         measured: cycles of a call, if they were measured.
     """
 
@@ -67,11 +67,11 @@ class Offer:
 
 @frozen(eq=False)
 class Candidate:
-    """A kernel considered for a layer: a variant with its cost, or the reason why not.
+    """A kernel considered for a layer: its best variant with the cost, or the reason for its rejection.
 
     Attributes:
-        cost: cycles of a call.
-        offers: all its variants, the fastest first; none if the kernel cannot compute the layer.
+        cost: cycles of a call; None if the kernel is rejected.
+        offers: all its variants, the fastest first; empty if the kernel cannot compute the layer.
     """
 
     kernel: Kernel
@@ -81,7 +81,7 @@ class Candidate:
 
     @property
     def instructions(self) -> float | None:
-        """Estimated instructions of a call, of external code its cost; None if it computes no layer."""
+        """Estimated instructions of a call; the cost for external code, None if the kernel is rejected."""
         offers = (offer for offer in self.offers if offer.kernel is self.kernel)
         return self.cost if self.cost is None else next((o.instructions for o in offers), self.cost)
 
@@ -91,7 +91,7 @@ class Candidate:
         return next((offer.measured for offer in self.offers if offer.kernel is self.kernel), None)
 
     def variant(self, offer: Offer) -> Candidate:
-        """Return the same with another one of its variants."""
+        """Return the candidate with another one of its variants."""
         return replace(self, kernel=offer.kernel, cost=offer.cost, reason=None)
 
 
@@ -100,9 +100,10 @@ class Ranking:
     """A layer with the kernels considered for it, the fastest first.
 
     Attributes:
-        fixed: no other kernel may take the first one's place: an external code generator gave it, or there is
-            no other way.
-        runs: how often a run of the model computes it, at most: that of the loops around it.
+        fixed: whether the first candidate is the only choice: an external code generator provides it, or no
+            other kernel exists.
+        runs: maximum number of times that a run of the model computes the layer: the trip count of the loops
+            around it.
     """
 
     layer: LayerContext
@@ -112,14 +113,14 @@ class Ranking:
 
     @property
     def least_cost(self) -> float:
-        """Cycles of a call that no variant goes below; 0 if nothing is known of any."""
+        """Lower bound of the cycles of a call over all variants; 0 if no cost is known."""
         offers = (offer for candidate in self.candidates for offer in candidate.offers)
         costs = [min(offer.cost, offer.cost_alone) for offer in offers if offer.failure is None]
         return min(costs, default=self.candidates[0].cost or 0.0)
 
     @property
     def variants(self) -> list[Candidate]:
-        """All variants that may compute the layer, each as a candidate of its own."""
+        """All variants that may compute the layer, each as a separate candidate."""
         return [
             candidate.variant(offer)
             for candidate in self.candidates
@@ -134,20 +135,20 @@ def run_cost(layers: Sequence[Ranking], chosen: Sequence[Candidate]) -> float:
 
 
 def least_cost(layers: Sequence[Ranking]) -> float:
-    """Return the same with the fastest kernels."""
+    """Return the cycles of all layers in a run with the fastest kernels."""
     return run_cost(layers, [ranking.candidates[0] for ranking in layers])
 
 
 def lowered_calls(
     layers: Sequence[Ranking], chosen: Sequence[Candidate]
 ) -> tuple[list[Kernel], list[KernelCall]]:
-    """Kernels and their calls, as planners of arenas want them."""
+    """Return the chosen kernels and their calls, as arena planners need them."""
     kernels = [candidate.kernel for candidate in chosen]
     return kernels, [lowered(kernel, r.layer) for kernel, r in zip(kernels, layers, strict=True)]
 
 
 def candidates(layer: LayerContext, guidance: Guidance = NO_GUIDANCE) -> list[Candidate]:
-    """Return every kernel of the node's operator: fitting ones first, fastest first."""
+    """Return every kernel of the node's operator: supported ones first, the fastest of them first."""
 
     def find() -> list[Candidate]:
         node = layer.node
@@ -160,7 +161,7 @@ def candidates(layer: LayerContext, guidance: Guidance = NO_GUIDANCE) -> list[Ca
 
 
 def consider(kernel: Kernel, layer: LayerContext, guidance: Guidance = NO_GUIDANCE) -> Candidate:
-    """Return a kernel with its variants, or why it does not compute a layer."""
+    """Return a kernel with its variants for a layer, or with the reason why it is rejected."""
     pins = pinned(guidance.pins, layer)
     if pins is not None and kernel.name not in pins:
         return Candidate(kernel, None, f"{' or '.join(sorted(pins))} is pinned")
@@ -185,30 +186,30 @@ def _offer(variant: Kernel, layer: LayerContext, costs: MeasuredCosts | None) ->
 
 
 def unfit(kernel: Kernel, layer: LayerContext) -> str | None:
-    """Return why a kernel of its operator cannot compute a layer, or need not; None if it may."""
+    """Return why a kernel of the operator cannot or need not compute a layer; None if it may."""
     better = sorted(kernel.superseded_by & layer.target.features)
     if better and kernel.features <= layer.target.features and not refuses_layout(layer.node.op):
-        return f"for cores with {', '.join(better)} there are better kernels"
+        return f"cores with {', '.join(better)} have better kernels"
     return cannot_compute(kernel, layer)
 
 
 def cannot_compute(kernel: Kernel, layer: LayerContext) -> str | None:
-    """Return why a kernel of its operator cannot compute a layer; None if it can."""
+    """Return why a kernel of the operator cannot compute a layer; None if it can."""
     missing = sorted(kernel.features - layer.target.features)
     if missing:
         return f"the target lacks {', '.join(missing)}"
-    # Every kernel computes NHWC: `convert_layout` has brought the graph there.
+    # Every kernel computes NHWC, to which `convert_layout` has converted the graph.
     layout = refuses_layout(layer.node.op)
     if layout is not None:
         return layout
     reason = kernel.supports(layer)
     if reason is None and layer.row_table and not any(v.reads_rows(layer) for v in kernel.variants(layer)):
-        return "rows of its input must lie behind each other"
+        return "rows of its input must be contiguous"
     return reason
 
 
 def why_none(layer: LayerContext, considered: Sequence[Candidate]) -> str:
-    """Why no kernel computes a layer: every candidate's reason."""
+    """Return why no kernel computes a layer: the reasons of all candidates."""
     if not considered:
-        return _NO_KERNEL.get(type(layer.node.op), f"there is no kernel for {layer.node.op.name}")
+        return _NO_KERNEL.get(type(layer.node.op), f"no kernel implements {layer.node.op.name}")
     return "; ".join(f"{c.kernel.name}: {c.reason}" for c in considered)

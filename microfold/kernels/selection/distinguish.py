@@ -1,4 +1,4 @@
-"""What tells the calls of a kernel's variants apart."""
+"""Labels that distinguish the variants of a kernel by the choices in their calls."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from microfold.kernels.call import KernelCall, SpecValue
 
 
 def distinguish(calls: Sequence[KernelCall]) -> list[dict[str, SpecValue]]:
-    """What tells the calls of a kernel's variants apart: as few choices of their functions as that takes.
+    """Return for each call the fewest choices of its function that distinguish all calls.
 
-    Where functions are the same, numbers of the layer do.
+    If functions are equal, numbers of the layer are used also.
     """
     kept = distinguishing_names(calls)
     return [{name: known[name] for name in kept if name in known} for known in map(choices_of, calls)]
 
 
 def choices_of(call: KernelCall) -> Mapping[str, SpecValue]:
-    """All choices of a call's function, and the layer's whole numbers, by their names."""
+    """Return all choices of a call's function, and the integer fields of its layer, by name."""
     numbers = {name: value for name, value in call.parameters.items() if isinstance(value, int)}
     return numbers | dict(call.function.spec)
 
 
 def distinguishing_names(calls: Sequence[KernelCall]) -> list[str]:
-    """The names of the choices that `distinguish` gives."""
+    """Return the names of the choices that `distinguish` uses."""
     described = [choices_of(call) for call in calls]
     names = [name for call in calls for name, _ in call.function.spec]
     names += [name for known in described for name in known]

@@ -1,18 +1,18 @@
-"""Layers under the names by which the user picks them out."""
+"""Selection of layers by the names and numbers that users write."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-# Before the name of an operator that is also that of a layer.
+# Prefix of an operator's name, for names that are also the name of a layer.
 OPERATOR = "op:"
 
 
 def select_layers(where: str, layers: Sequence[tuple[str, str]]) -> list[int] | str:
-    """Return the numbers of the layers that a text stands for, or why it stands for none.
+    """Return the numbers of the layers that a text selects, or the reason why it selects none.
 
     Args:
-        where: a layer's number or name, or the name of an operator: of all its layers.
+        where: number or name of a layer, or name of an operator, which selects all its layers.
         layers: names of layers and of their operators, in the order of the numbers.
     """
     by_name = [number for number, (name, _) in enumerate(layers) if where in (str(number), name)]
@@ -26,4 +26,4 @@ def select_layers(where: str, layers: Sequence[tuple[str, str]]) -> list[int] | 
     if by_name or by_operator:
         return by_name or by_operator
     names, operators = (", ".join(dict.fromkeys(column)) for column in zip(*layers, strict=True))
-    return f"there is no layer or operator {where!r}; layers are {names}; operators are {operators}"
+    return f"unknown layer or operator {where!r}; layers: {names}; operators: {operators}"

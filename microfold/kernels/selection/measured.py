@@ -1,8 +1,8 @@
-"""Costs of kernels that were measured on a core: the one place where records of it enter selection.
+"""Measured costs of kernels: the only module through which measurements enter selection.
 
-A record belongs to a kind of layer (operator, attributes, types without their scales), and to the function
-and the choices with which a kernel computes it. So it holds for other layers and models, too, as long as they
-need the same code on the same shapes.
+A record belongs to a kind of layer (operator, attributes, types without their scales), and to a function with
+the choices by which a kernel computes it. Therefore it also applies to other layers and models that need the
+same code for the same shapes.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from microfold.kernels.selection.distinguish import choices_of, distinguishing_n
 from microfold.support.digest import digest_of
 from microfold.support.frozen import frozen
 
-# Letters of a choice in a key; of longer ones it has a digest.
+# Maximum number of letters of a choice in a key; a longer one is replaced by a digest.
 LONGEST_WORD = 20
 
 
 @frozen
 class Figure:
-    """What a call was found to take.
+    """Measured and estimated cost of a call.
 
     Attributes:
-        cycles: the least of all runs.
-        estimate: cycles that the cost model had said, `Kernel.cycles`.
+        cycles: minimum of all runs.
+        estimate: cycles by the cost model, see `Kernel.cycles`.
     """
 
     cycles: int
@@ -37,12 +37,12 @@ class Figure:
 
 
 class MeasuredCosts:
-    """Costs in cycles: as measured where they were, elsewhere estimates on the same scale.
+    """Costs in cycles: measured if possible, otherwise estimated on the same scale.
 
     Args:
-        figures: by `kind_of` the layers' nodes and `VariantKeys.variant`.
-        source: where they were measured, for people.
-        failed: likewise, reasons of what failed there, and was never measured.
+        figures: measured costs, by `kind_of` the layers' nodes and `VariantKeys.variant`.
+        source: description of the board, for readers.
+        failed: reasons of variants that failed and were never measured, by the same keys.
     """
 
     def __init__(
@@ -51,26 +51,26 @@ class MeasuredCosts:
         source: str,
         failed: Mapping[tuple[str, str], str] | None = None,
     ):
-        from statistics import median  # takes long to import, and few builds have figures
+        from statistics import median  # slow to import, and few builds have measurements
 
         self.source = source
         self._failed = failed or {}
         self._layers: dict[str, dict[str, Figure]] = defaultdict(dict)
         for (layer, variant), figure in figures.items():
             self._layers[layer][variant] = figure
-        # Cycles for one that the cost model says: of all records, and of those of each layer.
+        # Measured cycles per estimated cycle: median of all records, and medians of each layer's records.
         self._scale = median(map(_ratio, figures.values())) if figures else 1.0
         self._scales = {key: median(map(_ratio, found.values())) for key, found in self._layers.items()}
         self._keys = VariantKeys()
 
     def measured(self, kernel: Kernel, layer: LayerContext) -> int | None:
-        """Cycles of a call; None if they were not measured."""
+        """Return the cycles of a call; None if they were not measured."""
         known = self._layers.get(self._keys.layer(layer))
         figure = known.get(self._keys.variant(kernel, layer)) if known else None
         return figure.cycles if figure is not None else None
 
     def failure(self, kernel: Kernel, layer: LayerContext) -> str | None:
-        """Why a kernel must not compute a layer where this was measured; None: it may."""
+        """Return why a kernel must not compute a layer, because it failed on the board; None if it may."""
         if not self._failed:
             return None
         reason = self._failed.get((self._keys.layer(layer), self._keys.variant(kernel, layer)))
@@ -79,10 +79,10 @@ class MeasuredCosts:
         return f"it failed on {self.source} ({reason}); `microfold tune --retry` tries it again"
 
     def cycles(self, kernel: Kernel, layer: LayerContext) -> float:
-        """Cycles of a call: measured, or estimated.
+        """Return the cycles of a call: measured, or estimated.
 
-        Estimates are multiplied by what the layer's measured kernels, or all that were measured, take for a
-        cycle of their estimates: the cores' models know neither wait states nor caches.
+        Estimates are scaled by the ratio of measured to estimated cycles: that of the layer's measured
+        kernels, or of all measured kernels. The timing models of cores know neither wait states nor caches.
         """
         found = self.measured(kernel, layer)
         if found is not None:
@@ -95,7 +95,7 @@ def _ratio(figure: Figure) -> float:
 
 
 class VariantKeys:
-    """Keys of layers and of what computes them, each found once."""
+    """Keys of layers and variants in the database; each key is computed once."""
 
     def __init__(self) -> None:
         self._layers: dict[LayerContext, str] = {}
@@ -103,13 +103,13 @@ class VariantKeys:
         self._variants: dict[tuple[Kernel, LayerContext], str] = {}
 
     def layer(self, layer: LayerContext) -> str:
-        """`kind_of` its node."""
+        """Return `kind_of` the layer's node."""
         if layer not in self._layers:
             self._layers[layer] = kind_of(layer.node)
         return self._layers[layer]
 
     def variant(self, kernel: Kernel, layer: LayerContext) -> str:
-        """The kernel, the choices that tell it from other variants, and a digest of all its choices."""
+        """Return the kernel's name, the choices that distinguish the variant, and a digest of all choices."""
         if (kernel, layer) not in self._variants:
             self._variants[kernel, layer] = self._variant(kernel, layer)
         return self._variants[kernel, layer]
@@ -131,6 +131,6 @@ class VariantKeys:
 
 
 def _short(value: Any) -> str:
-    """A value for people, or a digest where it is long."""
+    """Return a value as text, or as a digest if the text is long."""
     text = str(value).replace(" ", "")
     return text if len(text) <= LONGEST_WORD else f"#{digest_of(text)}"

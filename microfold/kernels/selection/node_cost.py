@@ -1,4 +1,4 @@
-"""What a layer would take, in time and scratch: for passes, which see no kernels."""
+"""Estimated time and scratch of a layer, for passes, which do not know kernels."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from microfold.target import Target
 
 
 class NodeCosts:
-    """Estimates by the kernels that a target has, as `PassContext.node_cost` wants them.
+    """Cost estimates by the kernels of a target, for `PassContext.node_cost`.
 
-    They are those of the kernel that is best by the objective for the node alone, arena and code aside.
+    They are the estimates of the kernel that is best by the objective for the node alone, without arena and
+    code.
 
     Args:
         compiled_for_size: see `LayerContext`.
@@ -28,16 +29,16 @@ class NodeCosts:
         self._remembered = Remembered()
 
     def __call__(self, node: Node, graph: Graph) -> float | None:
-        """Cycles of the best kernel; None: there is none.
+        """Return the cycles of the best kernel; None if there is no kernel.
 
         Args:
-            graph: whose constants the node reads; it need not be a node of it.
+            graph: graph with the constants that the node reads; it need not contain the node.
         """
         best = self._best(node, graph)
         return None if best is None else best.cost
 
     def scratch(self, node: Node, graph: Graph) -> float | None:
-        """Bytes of scratch of that kernel; None: there is none."""
+        """Return the bytes of scratch of the best kernel; None if there is no kernel."""
         best = self._best(node, graph)
         return None if best is None else lowered(best.kernel, best.layer).scratch
 
@@ -58,7 +59,7 @@ class NodeCosts:
 
 
 def _figures(offer: Offer) -> Figures:
-    """Return what a layer takes besides code, which other layers may use, too."""
+    """Return the figures of a layer without its code, which other layers may share."""
     call = lowered(offer.kernel, offer.layer)
     arrays = constant_arrays(offer.kernel, offer.layer, call)
     return Figures(offer.cost, sum(array.nbytes for _, array in arrays), 0)

@@ -1,7 +1,7 @@
-"""Prices of time, flash and RAM, and limits: all that an exact choice of kernels is asked for.
+"""Objective of exact kernel selection: prices of time, flash and RAM, and limits.
 
-A price is for one percent, where a hundred percent are the least that any choice of kernels has for this
-model: so prices mean the same for every model. What has a limit has no price below it.
+A price is for one percent. A hundred percent is the least time, flash or RAM that any choice of kernels needs
+for the model, so that prices mean the same for every model. A memory with a limit has no price.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Figures:
     """Time and memory of a choice of kernels, for one inference.
 
     Attributes:
-        cycles: estimated, or measured where `tune` has measured.
-        flash: bytes of constants and estimated bytes of code.
-        arena: bytes.
+        cycles: cycles, measured by `tune` or estimated.
+        flash: bytes of constants, plus estimated bytes of code.
+        arena: bytes of the arena.
     """
 
     cycles: float
@@ -30,17 +30,17 @@ class Figures:
 
 @frozen
 class Objective:
-    """Prices of one percent of the time, the flash and the arena; infinite: all others only decide ties."""
+    """Prices of one percent of time, flash and arena; an infinite one: the others only break ties."""
 
     cycles: float = 0.0
     flash: float = 0.0
     arena: float = 0.0
 
     def value(self, figures: Figures, reference: Figures) -> tuple[float, float]:
-        """Return what figures cost; less is better, and the first number comes before the second.
+        """Return the cost of figures; less is better, and the first number decides before the second one.
 
         Args:
-            reference: the figures that are a hundred percent.
+            reference: figures that count as a hundred percent.
         """
         time = figures.cycles / max(reference.cycles, 1.0)
         flash = self.flash * figures.flash / max(reference.flash, 1)
@@ -50,23 +50,24 @@ class Objective:
         return self.cycles * time + flash + arena, 0.0
 
 
-# The price of one percent of the time at each level, where one percent of the flash costs 1, and one of the
-# RAM as well. `speed` pays any price, and the others decide between equally fast choices.
+# Price of one percent of the time at each level; one percent of the flash or of the RAM costs 1. `speed` pays
+# any price, and the other prices decide between equally fast choices.
 TIME_PRICES: Mapping[str, float] = {"size": 0.3, "balanced": 3.0, "speed": math.inf}
 
 
 @frozen
 class Limits:
-    """Upper limits, in bytes. Infinite: there is none."""
+    """Upper limits, in bytes; infinite if there is no limit."""
 
     flash: float = math.inf
     arena: float = math.inf
 
 
 def objective_of(options: Options) -> Objective:
-    """Return the objective that a build asks for: that of its level, or prices of its own.
+    """Return the objective of a build: the prices of its optimisation level, or its own prices.
 
-    With ``io=rows``, which is asked for to save RAM, one percent of it is worth one of the time.
+    ``io=rows`` is used to save RAM, so that one percent of the RAM then costs at least as much as one of the
+    time.
     """
     time = TIME_PRICES[options.optimize]
     prices = {"cycles": time, "flash": 1.0, "ram": 1.0}

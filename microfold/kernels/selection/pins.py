@@ -1,8 +1,8 @@
-"""Kernels that the user has given to layers: all others are rejected before selection compares any.
+"""Pinned kernels: the user's choices, before selection compares any kernels.
 
-A pin is `LAYER=KERNEL` or `OPERATOR=KERNEL`. A layer takes the best of the kernels that are pinned to it.
-Where there are none, it takes the best of those that are pinned to its operator and can compute it. A pinned
-kernel need not be worth its flash or its RAM.
+A pin is `LAYER=KERNEL` or `OPERATOR=KERNEL`. Selection chooses the best of the kernels that are pinned to a
+layer. If there are none, it chooses the best of the kernels that are pinned to the layer's operator and can
+compute the layer. A pinned kernel need not be worth its flash or its RAM.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from microfold.kernels.selection.layer_names import select_layers
 from microfold.options import check_pin
 from microfold.support.frozen import frozen
 
-# Names of the only kernels that may compute a node, by its first result: bands of it have another node.
+# Names of the only kernels that may compute a node, by its first result, because bands of it have another
+# node.
 Pins = Mapping[Value, frozenset[str]]
 NO_PINS: Pins = {}
 
 
 def pinned(pins: Pins, layer: LayerContext) -> frozenset[str] | None:
-    """Return the names of the kernels that may compute a layer, or a band of it; None: any may."""
+    """Return the names of the kernels that may compute a layer, or a band of it; None if any may."""
     return pins.get(layer.whole.outputs[0]) if pins else None
 
 
 @frozen
 class PinnableLayer:
-    """A layer as pins name it.
+    """A layer, with the name and the kernels that pins can use.
 
     Attributes:
-        name: of the layer in the generated C; unique.
-        kernels: each kernel of its operator with the reason why it cannot compute the layer, None if it can;
-            none: an external code generator computes it, or it only runs other layers.
+        name: unique name of the layer in the generated C.
+        kernels: each kernel of its operator, with the reason why it cannot compute the layer, or None if it
+            can. Empty if an external code generator computes the layer, or if it only runs other layers.
     """
 
     name: str
@@ -42,14 +43,15 @@ class PinnableLayer:
 
 
 def resolve_pins(texts: Sequence[str], layers: Sequence[PinnableLayer]) -> Pins:
-    """Return the kernels that pins leave to each node.
+    """Return the kernels that pins allow for each node.
 
     Args:
         texts: `LAYER=KERNEL`, by the layer's name or number, or `OPERATOR=KERNEL`.
-        layers: of the model, in the order of their numbers.
+        layers: layers of the model, in the order of their numbers.
 
     Raises:
-        InputError: lists all pins that name no layer or no kernel, or a kernel that cannot compute it.
+        InputError: some pins name an unknown layer or kernel, or a kernel that cannot compute the layer. The
+            error lists all of them.
     """
     names = [(each.name, each.node.op.name) for each in layers]
     problems: list[str] = []
@@ -77,9 +79,9 @@ def resolve_pins(texts: Sequence[str], layers: Sequence[PinnableLayer]) -> Pins:
 
 
 def _problem(where: str, kernel: str, concerned: Sequence[PinnableLayer]) -> str:
-    """Return why a kernel can compute none of these layers, and what can."""
+    """Return why a kernel can compute none of these layers, and which kernels can."""
     reasons = dict.fromkeys(each.kernels.get(kernel) for each in concerned)
     operator = concerned[0].node.op.name
     why = "; ".join(reason for reason in reasons if reason) or f"no kernel of {operator} has this name"
     possible = dict.fromkeys(name for each in concerned for name, no in each.kernels.items() if no is None)
-    return f"{where} by {kernel}: {why}; possible are {', '.join(possible) or 'none'}"
+    return f"{where} by {kernel}: {why}; possible: {', '.join(possible) or 'none'}"

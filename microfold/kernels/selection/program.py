@@ -1,10 +1,10 @@
-"""The choice of a variant for each layer, as an integer program.
+"""Integer program for the choice of a variant for each layer.
 
-A column stands for one variant of one layer. A variant whose function other layers could call has two
-columns: one that shares the function, and one with a copy of its own, which compilers specialise. Functions,
-helpers and constants are pieces that count once, however many layers use them; each has a column, which is 1
-if a chosen variant uses it. The arena is a staircase: a column for each size that a call may ask for, which
-is 1 if some call asks for so much. Time, flash and arena are sums of columns.
+A column represents one variant of one layer. A variant whose function other layers could call has two
+columns: one shares the function, the other has its own copy, which compilers specialise. Functions, helpers
+and constants are pieces that count once, even if several layers use them. Each piece has a column, which is 1
+if a chosen variant uses it. The arena is a monotone step function: it has a column for each size that a call
+may require, which is 1 if some call requires that size. Time, flash and arena are sums of columns.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from microfold.support.frozen import frozen
 
 @frozen
 class Prices:
-    """Prices of one cycle, and of one byte of flash and arena.
+    """Prices of one cycle, and of one byte of flash and of arena.
 
     Attributes:
-        ranks: the price of the place of each variant among those of its layer.
+        ranks: price of a variant's position among the variants of its layer.
     """
 
     cycles: float = 0.0
@@ -32,13 +32,13 @@ class Prices:
     ranks: int = 0
 
 
-# Tells equally good choices apart, whoever finds them: the variants that come first are preferred.
+# Makes the solution unique for every solver: of equally good choices, the first variants are preferred.
 RANKS = Prices(ranks=1)
 
 
 @frozen(eq=False)
 class Choice:
-    """A variant of a layer; `own_copy`: no other layer calls its function."""
+    """A variant of a layer; `own_copy`: whether no other layer calls its function."""
 
     variant: Variant
     own_copy: bool
@@ -50,42 +50,42 @@ class Choice:
 
 @frozen
 class Window:
-    """Calls that follow each other, and together need more arena than each of them alone.
+    """Consecutive calls that together need a larger arena than each of them alone.
 
     Attributes:
-        requests: by layer; variants that ask no less need no less.
-        size: bytes of the smallest arena for all of them.
+        requests: requests by layer; variants with requests that are no smaller need no less.
+        size: bytes of the smallest arena for all these calls.
     """
 
     requests: Mapping[int, ArenaRequest]
     size: int
 
     def covers(self, variant: Variant) -> bool:
-        """Whether a variant asks for at least as much as the window knows of its layer."""
+        """Return whether a variant requests at least as much as the window's request of its layer."""
         known = self.requests.get(variant.layer)
         return known is not None and variant.request.asks_no_less(known)
 
     def implies(self, other: Window) -> bool:
-        """Whether it asks for as much as another window wherever that one holds."""
+        """Return whether this window requires at least the other one's size whenever the other one holds."""
         return self.size >= other.size and all(
             layer in other.requests and other.requests[layer].asks_no_less(request)
             for layer, request in self.requests.items()
         )
 
     def holds_for(self, chosen: Sequence[Choice]) -> bool:
-        """Whether a choice for all layers needs so much."""
+        """Return whether choices for all layers require the window's size."""
         return all(self.covers(chosen[layer].variant) for layer in self.requests)
 
 
 class ChoiceProgram:
-    """The integer program of one model.
+    """Integer program of one model.
 
     Attributes:
-        choices: by the numbers of their columns.
+        choices: choices by column number.
         least_arena: bytes that the calls of every choice need.
 
     Args:
-        layers: the variants of each layer, at least one of each.
+        layers: variants of each layer, at least one for each.
     """
 
     def __init__(self, layers: Sequence[Sequence[Variant]]):
@@ -105,7 +105,7 @@ class ChoiceProgram:
         self.know(())
 
     def know(self, windows: Sequence[Window]) -> None:
-        """Count the arena by the needs of single calls, and by windows."""
+        """Rebuild the constraints of the arena from the needs of single calls and from windows."""
         self.program = self._without_arena.copy()
         self._steps.clear()
         steps = self._add_staircase(windows)
@@ -118,7 +118,7 @@ class ChoiceProgram:
         return [next(self.choices[c] for c in columns if taken[c]) for columns in self._columns]
 
     def sum_of(self, prices: Prices) -> Terms:
-        """Return what solutions cost, rounded for each column; the arena counts above `least_arena`."""
+        """Return the cost of each column, rounded; the arena counts above `least_arena`."""
         found: dict[int, int] = {}
         if prices.cycles:
             found |= {c: round(choice.cycles * prices.cycles) for c, choice in self.choices.items()}
@@ -134,7 +134,7 @@ class ChoiceProgram:
 
     @property
     def _ranks(self) -> Terms:
-        """A number for each choice, so that hardly any two choices for all layers have the same sum."""
+        """Number for each choice; hardly any two choices for all layers have the same sum."""
         return {
             column: place * 997 + (layer * 7919 + place * 104729) % 991
             for layer, columns in enumerate(self._columns)
@@ -150,7 +150,7 @@ class ChoiceProgram:
         return column
 
     def _undominated(self, variants: Sequence[Variant]) -> list[Choice]:
-        """Return the choices that no other one of the layer with the same function can replace at no cost."""
+        """Return the choices that no other choice of the layer with the same function dominates."""
         found: list[Choice] = []
         by_function: dict[Hashable, list[tuple[Choice, Mapping[Hashable, int]]]] = {}
         for choice in sorted(self._choices_of(variants), key=lambda c: (c.cycles, self._own_bytes(c))):
@@ -165,11 +165,11 @@ class ChoiceProgram:
     def _replaces(
         self, one: Choice, used: Mapping[Hashable, int], other: Choice, pieces: Mapping[Hashable, int]
     ) -> bool:
-        """Whether another choice, which is no slower, takes no more flash and asks no more of the arena.
+        """Return whether another choice, which is no slower, needs no more flash and no more of the arena.
 
         Args:
-            used, pieces: those of both that other layers may use, too. The other choice may have to pay all
-                of its own.
+            used, pieces: pieces of both choices that other layers may also use. The other choice may have to
+                pay for all of its own pieces.
         """
         paid = sum(size for key, size in pieces.items() if key not in used)
         if self._own_bytes(other) + paid > self._own_bytes(one):
@@ -185,20 +185,20 @@ class ChoiceProgram:
                 yield Choice(variant, own_copy=True)
 
     def _pieces(self, choice: Choice) -> Iterator[tuple[Hashable, int]]:
-        """Yield what counts once and other layers may use, too, with its bytes."""
+        """Yield the pieces that count once and that other layers may also use, with their bytes."""
         variant, users = choice.variant, self._users
         yield from ((key, size) for key, size in _shareable(variant) if users[key] > 1)
         if not choice.own_copy:
             yield ("function", variant.function), variant.code.shared
 
     def _own_bytes(self, choice: Choice) -> int:
-        """Return the bytes of flash that no other layer can use."""
+        """Return the bytes of flash that no other layer can share."""
         variant, users = choice.variant, self._users
         own = sum(size for key, size in _shareable(variant) if users[key] == 1)
         return own + (variant.code.alone if choice.own_copy else variant.description)
 
     def _add_pieces(self) -> None:
-        """Add a column for all pieces that the same choices use."""
+        """Add a column for each group of pieces that the same choices use."""
         sizes: dict[Hashable, int] = {}
         used: dict[Hashable, list[int]] = {}
         for column, choice in self.choices.items():
@@ -218,11 +218,11 @@ class ChoiceProgram:
                 self.program.at_most(0, {**dict.fromkeys(own, 1), piece: -1})
             functions = [key[1] for key in keys if isinstance(key, tuple) and key[0] == "function"]
             if any(function.library is None for function in functions):
-                # A function that only one layer calls is its own copy.
+                # A function with a single calling layer must be that layer's own copy.
                 self.program.at_most(0, {piece: 2, **dict.fromkeys(columns, -1)})
 
     def _add_staircase(self, windows: Sequence[Window]) -> Mapping[int, int]:
-        """Add the steps of the arena, and return their columns by the sizes that they lead to."""
+        """Add the steps of the arena; return their columns by the sizes to which they lead."""
         sizes = {variant.need for variants in self._layers for variant in variants} | {
             w.size for w in windows
         }
@@ -244,19 +244,19 @@ class ChoiceProgram:
         return self.choices[column].variant.need
 
     def _add_window(self, window: Window, step: int) -> None:
-        """Ask for the window's size where all of its calls ask as much as is known of them."""
+        """Require the window's size if each of its calls requests at least as much as in the window."""
         columns = (column for layer in window.requests for column in self._columns[layer])
         alike = {column: 1 for column in columns if window.covers(self.choices[column].variant)}
         self.program.at_most(len(window.requests) - 1, {**alike, step: -1})
 
 
 def _asks_no_less(one: Variant, other: Variant) -> bool:
-    """Whether every plan for one variant of a layer serves the other one, too."""
+    """Return whether every plan for variant `one` of a layer is also valid for variant `other`."""
     return one.need >= other.need and one.request.asks_no_less(other.request)
 
 
 def figures_of(chosen: Sequence[Choice], arena: int) -> Figures:
-    """Return what a choice takes; functions, helpers and equal constants count once."""
+    """Return the figures of a choice; functions, helpers and equal constants count once."""
     once = {key: size for choice in chosen for key, size in _shareable(choice.variant)}
     once |= {("function", c.variant.function): c.variant.code.shared for c in chosen if not c.own_copy}
     own = sum(c.variant.code.alone if c.own_copy else c.variant.description for c in chosen)
@@ -270,7 +270,7 @@ def _shareable(variant: Variant) -> Iterator[tuple[Hashable, int]]:
 
 
 class _Users:
-    """Counts of the layers that could use each piece."""
+    """Number of layers that could use each piece."""
 
     def __init__(self, layers: Sequence[Sequence[Variant]]):
         self._layers: dict[Hashable, set[int]] = {}
@@ -283,5 +283,5 @@ class _Users:
         return len(self._layers[key])
 
     def of_function(self, variant: Variant) -> int:
-        """Return how many layers could call the function of a variant."""
+        """Return the number of layers that could call the function of a variant."""
         return self["function", variant.function]

@@ -1,12 +1,12 @@
-"""The best choice of kernels for one model under an objective and limits, with its proof.
+"""Exact kernel selection for one model under an objective and limits, with its proof of optimality.
 
-The integer program knows what every call needs of the arena. A plan may need more, because calls share
-tensors, and each tensor lies in one place. Then the shortest runs of calls that show it become constraints,
-and the program is solved again, until the plan needs no more than the program knows. Every program on the way
-is a relaxation, so the last optimum holds for all choices in this order of the calls.
+The integer program knows how much of the arena every single call needs. A plan may need more, because calls
+share tensors, and each tensor has one address. In this case, the shortest runs of calls that show it become
+constraints. The program is solved again until the plan needs no more than the program knows. Every program of
+this sequence is a relaxation. Therefore the last optimum holds for all choices in this order of the calls.
 
-Where no run of calls shows why a plan needs more, the layers become a constraint without which plans need
-less. That is no proof, and a few such rounds are made at most.
+If no run of calls shows why a plan needs more, a set of layers becomes a constraint without which plans need
+less. This is no proof, so that only a few rounds of this kind are made.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from microfold.kernels.selection.solver import Row, Terms, at_most, least_with, 
 from microfold.kernels.selection.variant import PeakMemory, Variant
 from microfold.support.frozen import frozen
 
-# Programs that are solved for one question before its gap is stated instead: with proofs of all constraints,
-# of which real models take up to 30, and without.
+# Maximum number of programs that are solved for one question before its gap is reported. The first number is
+# for proved constraints; real models need up to 30 of them. The second one is for all others.
 MOST_ROUNDS, MOST_UNPROVED_ROUNDS = 100, 8
-# Units of the value of a choice, which is prices times figures as parts of the least figures: millionths.
+# Unit of a choice's value, which is the sum of prices times relative figures: a millionth.
 VALUE_UNITS = 1_000_000
 
 
 class ArenaSize(Protocol):
-    """The plan of an arena."""
+    """Plan of an arena, reduced to its size."""
 
     @property
     def size(self) -> int: ...
 
 
 class ArenaPlans(PeakMemory, Protocol):
-    """Plans the arena for the calls in one order."""
+    """Planner of the arena for the calls in one order."""
 
     def plan(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> ArenaSize:
         """Return the plan for the calls of all layers."""
@@ -50,20 +50,20 @@ class ArenaPlans(PeakMemory, Protocol):
 
 @runtime_checkable
 class RunBounds(Protocol):
-    """Bounds of the arena for runs of calls in one order, as plans of whole tensors have them."""
+    """Lower bounds of the arena for runs of calls in one order; planners of whole tensors have them."""
 
     def runs_above(
         self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], known: int
     ) -> Sequence[Sequence[int]]:
-        """Return layers of short runs of calls that need more than the known bytes; empty: none was found."""
+        """Return the layers of short runs of calls that need more than `known` bytes; empty if none are."""
         ...
 
     def run_bound(self, run: Sequence[int], kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> int:
-        """Return the bytes that no plan for a run of calls can go below.
+        """Return a lower bound, in bytes, of every plan for a run of calls.
 
         Args:
-            run: its layers.
-            kernels, calls: of these.
+            run: layers of the run.
+            kernels, calls: kernels and calls of these layers.
         """
         ...
 
@@ -73,10 +73,10 @@ class Selection:
     """A choice of kernels.
 
     Attributes:
-        chosen: for each layer.
-        figures: what it takes; the arena is the plan's.
-        values: the minima of the objective's sums, the one that comes first before all others.
-        proved: no choice is better, in this order of the calls.
+        chosen: choice for each layer.
+        figures: time and memory of the choice; the arena is the plan's.
+        values: minima of the objective's sums, in their order of precedence.
+        proved: whether no choice is better, in this order of the calls.
     """
 
     chosen: Sequence[Choice]
@@ -86,17 +86,18 @@ class Selection:
 
 
 class Selector:
-    """Selects among all variants of a model's layers.
+    """Selector among all variants of a model's layers.
 
     Attributes:
-        plans: of the arena; None: it has no part in the choice.
-        proved: every bound so far is proved: plans were, too, and no question took too many rounds.
-        fixed_flash, fixed_ram: bytes that every choice takes besides; those of RAM are not in the arena, and
-            only count as a part of a hundred percent.
+        plans: planner of the arena; None if the arena does not influence the choice.
+        proved: whether every bound so far is proved: plans were proved, and no question needed too many
+            rounds.
+        fixed_flash, fixed_ram: bytes that every choice needs in addition. The RAM is not in the arena, and
+            only counts in the hundred percent.
 
     Args:
-        layers: the variants of each layer, at least one of each.
-        reference: the figures that are a hundred percent; None: the least of these layers.
+        layers: variants of each layer, at least one for each.
+        reference: figures that count as a hundred percent; None: the least figures of these layers.
     """
 
     def __init__(
@@ -118,12 +119,12 @@ class Selector:
 
     @property
     def reference(self) -> Figures:
-        """The figures that are a hundred percent."""
+        """Figures that count as a hundred percent."""
         return self._reference or self.least
 
     @cached_property
     def least(self) -> Figures:
-        """The least cycles, flash and RAM that any choice has, each by itself."""
+        """Least cycles, flash and RAM of any choice, each minimised separately."""
         fastest = sum(min(min(v.cycles, v.cycles_alone) for v in variants) for variants in self.layers)
         smallest = solve(self._program.program, self._program.sum_of(Prices(flash=1.0)))
         assert smallest is not None  # every layer has a variant
@@ -139,14 +140,14 @@ class Selector:
         thorough: bool = True,
         unique: bool = True,
     ) -> Selection | None:
-        """Return the best choice whose plan keeps the limits; None: none does.
+        """Return the best choice whose plan keeps the limits; None if there is none.
 
-        Of equally good ones it is the smallest.
+        Of equally good choices, it is the smallest one.
 
         Args:
-            better_than: figures that it must beat by the objective; None: any.
-            thorough: whether smaller plans are looked for where no bound shows that there are none.
-            unique: whether it is always the same one of those with equal figures, whoever solves the program.
+            better_than: figures that the choice must beat by the objective; None: any choice will do.
+            thorough: whether to look for smaller plans if no bound proves that there are none.
+            unique: whether the choice must not depend on the solver if several have equal figures.
         """
         limits = limits or Limits()
         best: _Minimum | None = None
@@ -166,24 +167,24 @@ class Selector:
             minima.append((prices, found.value))
         if best is None:
             return None
-        floor = self._program.least_arena  # sums count the arena above it
+        floor = self._program.least_arena  # the sums count only the arena above it
         values = (*(value + round(p.arena * floor) for p, value in minima if p is not RANKS),)
         return Selection(best.chosen, self._figures(best.chosen, best.arena), values, self.proved)
 
     def figures(self, chosen: Sequence[Choice]) -> Figures:
-        """Return what a choice takes, whether or not it is the best."""
+        """Return the figures of a choice, which need not be the best."""
         arena = self._planned_arena(chosen) if self.plans is not None else self._known_arena(chosen)
         return self._figures(chosen, arena)
 
     def _figures(self, chosen: Sequence[Choice], arena: int) -> Figures:
-        """Return what a choice takes, with what every choice takes besides."""
+        """Return the figures of a choice, including the flash that every choice needs."""
         figures = figures_of(chosen, arena)
         return replace(figures, flash=figures.flash + self.fixed_flash)
 
     def bound(self, objective: Objective, limits: Limits | None = None) -> Figures | None:
-        """Return figures than which no choice that keeps the limits has better ones; None: none keeps them.
+        """Return figures that no choice within the limits can beat; None if no choice keeps the limits.
 
-        Nothing is planned: the arena is that which the program knows.
+        No arena is planned: the figures contain the arena that the program knows.
         """
         limits = limits or Limits()
         program, prices = self._program, self._stages(objective, limits)[0]
@@ -195,7 +196,7 @@ class Selector:
         return self._figures(chosen, self._known_arena(chosen))
 
     def flash_of(self, kernels: Sequence[Kernel], own_copy: Sequence[bool]) -> int:
-        """Return the bytes of flash of some variants, whether or not they are the best."""
+        """Return the bytes of flash of some variants, which need not be the best."""
         variants = [
             next(variant for variant in each if variant.kernel is kernel)
             for each, kernel in zip(self.layers, kernels, strict=True)
@@ -203,9 +204,9 @@ class Selector:
         return self._figures([*map(Choice, variants, own_copy)], 0).flash
 
     def reduced_costs(self, objective: Objective, limits: Limits) -> list[Mapping[Kernel, float]]:
-        """Return for each variant of each layer the part by which the optimum grows at least if it is taken.
+        """Return a lower bound of the optimum's relative growth for each variant of each layer, if chosen.
 
-        Variants that another one can replace at no cost are left out.
+        Variants that another one dominates are omitted.
         """
         program, prices = self._program, self._stages(objective, limits)[0]
         terms = program.sum_of(prices)
@@ -225,7 +226,7 @@ class Selector:
     def write_model(self, path: Path, objective: Objective, limits: Limits) -> None:
         """Write the integer program of the latest question for another solver, see `solver.write_model`.
 
-        Its objective is the first sum to be minimised, in units of value, without that of `least_arena`.
+        Its objective is the first sum to be minimised, in units of value, without the share of `least_arena`.
         """
         first = self._stages(objective, limits)[0]
         write_model(path, self._program.program, self._program.sum_of(first), self._limit_rows(limits))
@@ -239,11 +240,11 @@ class Selector:
         *,
         thorough: bool,
     ) -> _Minimum | None:
-        """Return the choice with the least sum whose plan keeps the limits; None: none was found.
+        """Return the choice with the least sum whose plan keeps the limits; None if none is found.
 
         Args:
             minima: sums that must not grow, and their values.
-            too_much: the sum from which on a choice is not looked for.
+            too_much: sum from which on a choice is of no use.
             thorough: see `best`.
         """
         best: _Minimum | None = None
@@ -281,7 +282,7 @@ class Selector:
         return best
 
     def _excluded(self, sums: Sequence[tuple[Terms, int]], rows: Sequence[Row]) -> set[int]:
-        """Return columns that are 0 in all solutions whose sums are at most these values."""
+        """Return the columns that are 0 in all solutions whose sums are at most these values."""
         return {
             column
             for terms, value in sums
@@ -310,24 +311,24 @@ class Selector:
         return self.plans.plan(*_calls(chosen)).size
 
     def _windows_above(self, chosen: Sequence[Choice], known: int) -> list[Window]:
-        """Return runs of calls that need more than the program knows; empty: none was found."""
+        """Return runs of calls that need more than the program knows; empty if none is found."""
         runs = self._runs.runs_above(*_calls(chosen), known) if self._runs is not None else ()
         return [w for run in runs for w in self._windows_of([chosen[layer].variant for layer in run], run)]
 
     def _know(self, windows: Sequence[Window]) -> None:
-        """Let the program know windows, as far as others do not imply them."""
+        """Add windows to the program unless other windows imply them."""
         for window in windows:
             if not any(other.implies(window) for other in self._windows):
                 self._windows = [w for w in self._windows if not window.implies(w)] + [window]
         self._program.know(self._windows)
 
     def _deciding(self, chosen: Sequence[Choice], planned: int, most: float) -> Window:
-        """Return layers whose requests alone make plans need more than so many bytes, whatever others ask."""
+        """Return layers whose requests make plans need more than `most` bytes, for any others."""
         leanest = [min(each, key=lambda v: (v.need, v.request.scratch)) for each in self.layers]
         asking = [layer for layer, v in enumerate(leanest) if v.request != chosen[layer].variant.request]
         now, size = [*chosen], planned
         deciding: list[int] = []
-        # Halves, quarters and so on, down to single layers.
+        # Try to replace halves, quarters and so on of the layers, down to single layers.
         waiting = [sorted(asking, key=lambda layer: -chosen[layer].variant.need)]
         while waiting:
             some = waiting.pop()
@@ -341,10 +342,10 @@ class Selector:
         return Window({layer: chosen[layer].variant.request for layer in deciding}, size)
 
     def _windows_of(self, chosen: Sequence[Variant], run: Sequence[int]) -> list[Window]:
-        """Return the window of a run of calls, and those with one other request that ask for less.
+        """Return the window of a run of calls, and smaller windows in which one request differs.
 
-        Windows that ask for more are implied, but for their size. Those that need no more than their single
-        calls are known anyway.
+        A window with a larger request is implied, except for its size. A window that needs no more than its
+        single calls is already known.
         """
         found: list[Window] = []
         own = self._window(run, chosen)
@@ -366,7 +367,8 @@ class Selector:
     def _stages(self, objective: Objective, limits: Limits) -> list[Prices]:
         """Return the sums to be minimised one after the other, in units of value.
 
-        Of equally good choices the smallest is the best one. What has a limit may have any arena below it.
+        The last sum makes the smallest one of equally good choices the best. With a limit, any arena below
+        the limit is equally good.
         """
         stages = [objective]
         if math.isinf(objective.cycles):
@@ -377,7 +379,7 @@ class Selector:
         return [prices for prices in found if prices is not None]
 
     def _prices(self, objective: Objective) -> Prices | None:
-        """Return prices of single cycles and bytes; None: nothing has a price."""
+        """Return prices of single cycles and bytes; None if all prices are 0."""
         total = objective.cycles + objective.flash + objective.arena
         if not total:
             return None
@@ -391,7 +393,7 @@ class Selector:
 
 @frozen(eq=False)
 class _Minimum:
-    """A choice with the least sum; `arena`: bytes of its plan."""
+    """Choice with the least sum so far; `arena`: bytes of its plan."""
 
     chosen: Sequence[Choice]
     arena: int

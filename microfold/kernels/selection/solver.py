@@ -1,8 +1,8 @@
-"""Integer programs, and HiGHS, which solves them to proved optimality.
+"""Integer programs, and their solution by HiGHS to proved optimality.
 
-All data are whole numbers, so that no solution lies a rounding error above a limit, and a solution is optimal
-as soon as the gap to the bound is below one. There is no limit of time, which would make results depend on
-the machine.
+All data are integers. Therefore no solution exceeds a limit by a rounding error, and a solution is optimal as
+soon as the gap to the bound is below one. There is no time limit, because results would then depend on the
+machine.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from microfold.support.frozen import frozen
 if TYPE_CHECKING:
     import highspy
 
-# Coefficients of a sum, by the numbers of columns.
+# Coefficients of a sum, by column number.
 Terms = Mapping[int, int]
 
 
 @frozen
 class Row:
-    """A constraint: the sum of some columns lies between two whole numbers, or below one."""
+    """Constraint: the sum of some columns is between two integers, or below one."""
 
     least: float
     most: float
@@ -37,7 +37,7 @@ class IntegerProgram:
     """Columns that are 0 or 1, and rows that constrain them.
 
     Attributes:
-        names: of the columns, for people who read an exported program.
+        names: names of the columns, for readers of an exported program.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class IntegerProgram:
         self.rows: list[Row] = []
 
     def copy(self) -> IntegerProgram:
-        """Return a program that can grow apart from this one."""
+        """Return an independent copy of the program."""
         other = IntegerProgram()
         other.names, other.rows = [*self.names], [*self.rows]
         return other
@@ -65,17 +65,17 @@ class IntegerProgram:
 
 
 def at_most(value: int, terms: Terms) -> Row:
-    """Return a row with an upper limit, half a unit above: the numbers of both sides are whole."""
+    """Return a row with an upper limit plus one half, because both sides are integers."""
     return Row(-math.inf, value + 0.5, terms)
 
 
 @frozen
 class Solution:
-    """An optimal solution.
+    """Optimal solution.
 
     Attributes:
-        taken: for each column whether it is 1.
-        value: of the objective.
+        taken: for each column, whether it is 1.
+        value: value of the objective.
     """
 
     taken: Sequence[bool]
@@ -85,10 +85,10 @@ class Solution:
 def solve(
     program: IntegerProgram, objective: Terms, rows: Sequence[Row] = (), excluded: Collection[int] = ()
 ) -> Solution | None:
-    """Minimise an objective; None: no solution satisfies all rows, which is proved.
+    """Minimise an objective; None if it is proved that no solution satisfies all rows.
 
     Args:
-        rows: to be satisfied besides the program's own.
+        rows: additional rows that must be satisfied.
         excluded: columns that must be 0.
     """
     import highspy  # few builds solve a program
@@ -97,7 +97,7 @@ def solve(
     solver.run()
     status = solver.getModelStatus()
     if status == highspy.HighsModelStatus.kSolveError:
-        # Presolve leaves some programs infeasible by a rounding error.
+        # Presolve makes some programs infeasible by a rounding error.
         solver = _model(program, objective, rows, excluded)
         solver.setOptionValue("presolve", "off")
         solver.run()
@@ -105,15 +105,15 @@ def solve(
     if status == highspy.HighsModelStatus.kInfeasible:
         return None
     if status not in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kModelEmpty):
-        raise RuntimeError(f"HiGHS must solve an integer program or refute it; it ended with {status}")
+        raise RuntimeError(f"HiGHS must solve a program or prove it infeasible; it ended with {status}")
     taken = [value > 0.5 for value in solver.getSolution().col_value]
     return Solution(taken, sum(price for column, price in objective.items() if taken[column]))
 
 
 def least_with(program: IntegerProgram, objective: Terms, rows: Sequence[Row] = ()) -> list[float]:
-    """Return for each column a value that no solution in which it is 1 goes below; infinite: there is none.
+    """Return for each column a lower bound of all solutions in which it is 1; infinite if there are none.
 
-    It is the optimum with fractions, and the reduced cost of the column.
+    It is the optimum of the linear relaxation plus the reduced cost of the column.
     """
     import highspy
 
@@ -123,21 +123,21 @@ def least_with(program: IntegerProgram, objective: Terms, rows: Sequence[Row] = 
     if status == highspy.HighsModelStatus.kInfeasible:
         return [math.inf] * len(program.names)
     if status != highspy.HighsModelStatus.kOptimal:
-        raise RuntimeError(f"HiGHS must solve a linear program or refute it; it ended with {status}")
+        raise RuntimeError(f"HiGHS must solve a relaxation or prove it infeasible; it ended with {status}")
     optimum = solver.getInfo().objective_function_value
     return [optimum + max(cost, 0.0) for cost in solver.getSolution().col_dual]
 
 
 def write_model(path: Path, program: IntegerProgram, objective: Terms, rows: Sequence[Row] = ()) -> None:
-    """Write a program for another solver: in the format that the suffix names, ``.lp`` or ``.mps``.
+    """Write a program for another solver, in the format of the file's suffix: ``.lp`` or ``.mps``.
 
     Raises:
-        InputError: it has another suffix, or the file cannot be written.
+        InputError: the suffix is another one, or the file cannot be written.
     """
     if path.suffix not in (".lp", ".mps"):
-        raise InputError(f"an integer program is written to a .lp or .mps file; the path is {path}")
+        raise InputError(f"an integer program needs a .lp or .mps file; got {path}")
     try:
-        path.touch()  # HiGHS does not say that it cannot
+        path.touch()  # HiGHS does not report failure
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
     solver = _model(program, objective, rows)
@@ -154,7 +154,7 @@ def _model(
     *,
     integers: bool = True,
 ) -> highspy.Highs:
-    """Return a solver that has been given a program; `integers`: columns may have no fractions."""
+    """Return a solver that has been given a program; `integers`: whether columns must be integers."""
     import highspy
 
     columns, rows = len(program.names), [*program.rows, *extra]
@@ -176,8 +176,8 @@ def _model(
     matrix.index_ = np.array([column for row in rows for column in row.terms], np.int32)
     matrix.value_ = np.array([value for row in rows for value in row.terms.values()], float)
     solver = highspy.Highs()
-    # One thread and one seed: the same answer each time. The gap is less than a unit. The search for a first
-    # solution takes longer than most programs here.
+    # One thread and one seed give the same result each time. The gap is less than a unit. The heuristic
+    # search for a first solution would take longer than most programs here.
     settings = {
         "output_flag": False,
         "threads": 1,

@@ -1,4 +1,4 @@
-"""Variants: every way to compute a layer, with its figures. Nothing is judged here."""
+"""Variants: all implementations of a layer, with their figures, but without a rating."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from microfold.kernels.overlap import overlap_of
 from microfold.kernels.selection.cheapest import Ranking
 from microfold.support.frozen import frozen
 
-# The leave to lie over an input: the smallest distance, and whether exactly its address will do.
+# Permission to overlap an input: the smallest distance, and whether the output may be exactly in place.
 _Leave = tuple[int | None, bool]
 
 
 @frozen
 class ArenaRequest:
-    """Everything of a call on which the plan of the arena depends.
+    """All properties of a call on which the plan of the arena depends.
 
     Attributes:
-        scratch: bytes.
-        leave: how the output may lie over each data input.
-        replaces: inputs and outputs that may be the same bytes.
+        scratch: bytes of scratch.
+        leave: permission of the output to overlap each data input.
+        replaces: pairs of inputs and outputs that may be the same bytes.
     """
 
     scratch: int
@@ -36,7 +36,7 @@ class ArenaRequest:
     replaces: tuple[tuple[int, int], ...]
 
     def asks_no_less(self, other: ArenaRequest) -> bool:
-        """Whether every plan for this request serves the other one of the same layer, too."""
+        """Return whether every plan for this request is also valid for another one of the same layer."""
         if self.scratch < other.scratch or self.replaces != other.replaces:
             return False
         if len(self.leave) != len(other.leave):
@@ -51,25 +51,25 @@ def _permits_no_more(one: _Leave, other: _Leave) -> bool:
 
 
 class PeakMemory(Protocol):
-    """Knows the arena around each call."""
+    """Peak memory around each call."""
 
     def need(self, index: int, kernel: Kernel, call: KernelCall) -> int:
-        """Return the bytes of the smallest arena for all that is alive in a layer's call."""
+        """Return the bytes of the smallest arena for all tensors that are live in a layer's call."""
         ...
 
 
 @frozen(eq=False)
 class Variant:
-    """One way to compute a layer.
+    """One implementation of a layer.
 
     Attributes:
-        layer: its index.
-        cycles: of all its calls in an inference, by a function that several layers call.
-        cycles_alone: the same by a function that is compiled for this layer only.
-        description: bytes of the layer's struct; a function that is compiled for this layer needs none.
-        constants: bytes by contents; equal ones are in flash once.
+        layer: index of the layer.
+        cycles: cycles of all its calls in an inference, if several layers call the function.
+        cycles_alone: cycles if the function is compiled for this layer alone.
+        description: bytes of the layer's struct; a function that is compiled for this layer alone needs none.
+        constants: bytes by contents; equal constants are in flash once.
         code: bytes of its function, and of the helpers that it calls.
-        need: bytes of the smallest arena for all that is alive in its call.
+        need: bytes of the smallest arena for all tensors that are live in its call.
     """
 
     layer: int
@@ -89,10 +89,10 @@ class Variant:
 
 
 def variants_of(index: int, ranking: Ranking, memory: PeakMemory | None = None) -> list[Variant]:
-    """Return all variants that may compute a layer; the order is the same on every machine.
+    """Return all variants that may compute a layer, in an order that is the same on every machine.
 
     Args:
-        memory: None: layers run others, and the needs of single calls are not known; they count as 0.
+        memory: peak memory; None if layers run others: the needs of single calls are unknown, and count as 0.
     """
     layer = ranking.layer
     needs: dict[ArenaRequest, int] = {}
@@ -124,7 +124,7 @@ def variants_of(index: int, ranking: Ranking, memory: PeakMemory | None = None) 
 def _facts(
     kernel: Kernel, layer: LayerContext
 ) -> tuple[KernelCall, Mapping[Hashable, int], CodeBytes, ArenaRequest]:
-    """Return the call of a variant, its constants, its code, and what it asks of the arena."""
+    """Return the call of a variant, its constants, its code, and its request to the arena."""
     call = lowered(kernel, layer)
     constants = constants_of(kernel, layer, call)
     return call, constants, kernel.code_bytes(layer, call), _request(kernel, layer, call)
@@ -137,7 +137,7 @@ def _request(kernel: Kernel, layer: LayerContext, call: KernelCall) -> ArenaRequ
 
 
 def constants_of(kernel: Kernel, layer: LayerContext, call: KernelCall) -> Mapping[Hashable, int]:
-    """Return the bytes of all constants that a call reads, by their contents."""
+    """Return the bytes of all constants that a call reads, by contents."""
     found: dict[Hashable, int] = {}
     for record, array in constant_arrays(kernel, layer, call):
         _, digest = layer.remembered(
@@ -149,7 +149,7 @@ def constants_of(kernel: Kernel, layer: LayerContext, call: KernelCall) -> Mappi
 
 
 def constant_arrays(kernel: Kernel, layer: LayerContext, call: KernelCall) -> Sequence[tuple[str, Array]]:
-    """Return the arrays that a call reads, each with its C type: packed ones, and some of the model's own."""
+    """Return the arrays that a call reads, with their C types: packed ones, and some of the model's own."""
     own = [(constant.record, constant.array) for constant in call.constants.values()]
     plain = (layer.array(index) for index in kernel.data_inputs(layer))
     return [*own, *(("", array) for array in plain if array is not None)]

@@ -1,1 +1,1 @@
-"""The audio front end."""
+"""Kernels for the audio front end."""

@@ -1,4 +1,4 @@
-"""What is done to the energy of each channel, in portable C."""
+"""Operations on the energy of each channel, in portable C."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from microfold.ops.signal.pcan import SignalPcan
 
 
 class _ChannelKernel(Kernel):
-    """One channel after the other.
+    """Base class of kernels that compute one channel after the other.
 
     Class attributes:
-        instructions: of one channel, on cores that multiply to 64 bits, and on others.
+        instructions: instructions per channel, on cores with 64-bit products, and on others.
     """
 
     instructions: tuple[float, float]
 
     def supports(self, layer: LayerContext) -> str | None:
-        return "it fuses nothing" if layer.node.epilogue else None
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return tuple(range(len(layer.node.inputs)))
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
-        # A result takes no more bytes than what it is made of, which is read before.
+        # A result has no more bytes than its input, which is read first.
         return 0 if index == 0 else None
 
     def cost(self, layer: LayerContext) -> float:
@@ -40,12 +40,12 @@ class _ChannelKernel(Kernel):
 
 @register
 class SignalFilterBankSquareRootPortable(_ChannelKernel):
-    """The highest eight bits of a root one by one, eight and then sixteen more by divisions of 32 bits.
+    """Square root: eight bits one by one, then eight, then sixteen by 32-bit divisions.
 
-    No constants. With s the root of a number's upper half, rounded down, and r what is left of it, the
-    quotient of r and the next bits by 2 s is the next half of the root, or one more, which the square tells:
-    r <= 2 s, so that the dividend, halved, fits 32 bits. The number is scaled so that s has its highest bit.
-    What the root leaves of it says how to round.
+    The kernel has no constants. Let s be the root of a number's upper half, rounded down, and r the
+    remainder. The quotient of r, extended by the next bits, and 2 s is the next half of the root, or one
+    more; the square decides. Because r <= 2 s, the halved dividend fits 32 bits. The number is scaled so that
+    the highest bit of s is set. The remainder of the root decides how to round.
     """
 
     name = "u64_u32_signal_filter_bank_square_root__c"
@@ -60,17 +60,17 @@ class SignalFilterBankSquareRootPortable(_ChannelKernel):
 
 @register
 class SignalFilterBankSpectralSubtractionPortable(_ChannelKernel):
-    """The reference's own steps; its bits are numbers in the code.
+    """Spectral subtraction by the reference's steps; numbers of bits are constants in the code.
 
-    `factors` are those of channels with even indices, then those of the others.
+    The constant `factors` has the factors for channels with even indices, then for the others.
     """
 
     name = "u32_signal_filter_bank_spectral_subtraction__c"
     op = SignalFilterBankSpectralSubtraction
     instructions = (27.0, 170.0)
     fields = declare(
-        Field("factors", "[2][2]: of the signal and of the estimate, in even and in odd channels"),
-        Field("least", "of a signal that stays", "uint32_t"),
+        Field("factors", "[2][2]: factors of signal and estimate, in even and in odd channels"),
+        Field("least", "minimum of the remaining signal", "uint32_t"),
         "length",
     )
 
@@ -98,9 +98,9 @@ class SignalFilterBankSpectralSubtractionPortable(_ChannelKernel):
 
 @register
 class SignalPcanPortable(_ChannelKernel):
-    """The reference's own steps: a gain from the table, a product of 64 bits, and a parabola or a line.
+    """PCAN by the reference's steps: a gain from the table, a 64-bit product, and a parabola or a line.
 
-    The table lies as in the model.
+    The table is used as it is in the model.
     """
 
     name = "u32_signal_pcan__c"
@@ -121,16 +121,16 @@ class SignalPcanPortable(_ChannelKernel):
 
 @register
 class SignalFilterBankLogPortable(_ChannelKernel):
-    """The reference's own steps: the logarithm to base 2 interpolated between corrections, then scaled twice.
+    """Logarithm by the reference's steps: to base 2, interpolated between corrections, then scaled twice.
 
-    `corrections` are the 129 of `correction_table`, which are the reference's.
+    The constant `corrections` has the reference's 129 entries, see `correction_table`.
     """
 
     name = "u32_s16_signal_filter_bank_log__c"
     op = SignalFilterBankLog
     instructions = (41.0, 122.0)
     fields = declare(
-        Field("corrections", "of the logarithm to base 2 at x = 1 + k / 128, less x - 1; units of 2^-16"),
+        Field("corrections", "log2(x) - (x - 1) at x = 1 + k / 128, in units of 2^-16"),
         Field("output_scale", c_type="uint32_t"),
         "length",
     )

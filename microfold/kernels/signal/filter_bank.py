@@ -16,18 +16,18 @@ _NAMES = ("weights", "unweights", "frequency starts", "weight starts", "widths")
 
 @register
 class SignalFilterBankPortable(Kernel):
-    """Band after band, each energy times its two weights, into sums of 64 bits.
+    """Filter bank, band by band: each energy times its two weights, added to 64-bit sums.
 
-    Weights lie in pairs in the order in which they are read, [energies of all bands][2], without those that
-    no band reads; bands are pairs of first energy and width. Weights that are not negative are unsigned.
-    Cores that multiply to 32 bits only sum up the products of an energy's halves one by one, in 32 bits,
-    which hold them where the weights of a band are 65537 at most.
+    Weights are in pairs in reading order, [energies of all bands][2], without the weights that no band reads.
+    A band is a pair of first energy and width. Weights that are never negative are unsigned. Cores with
+    32-bit products only add the products of an energy's halves separately, in 32 bits. These sums fit if the
+    weights of a band add up to at most 65537.
     """
 
     name = "u32_u64_signal_filter_bank__c"
     op = SignalFilterBank
     fields = declare(
-        Field("weights", "[energies of all bands][2]: for the channel of the band before, for its own"),
+        Field("weights", "[energies of all bands][2]: for the previous band's channel, for its own"),
         Field("bands", "[channels + 1][2]: first energy, width"),
         "channels",
     )
@@ -39,7 +39,7 @@ class SignalFilterBankPortable(Kernel):
             return f"{', '.join(_NAMES)} must be constant"
         x = layer.node.operands[0].type
         fault = bounds_fault(x.size, weights.size, *(band for band in bands if band is not None))
-        return fault or ("it fuses nothing" if layer.node.epilogue else None)
+        return fault or ("it does not support an epilogue" if layer.node.epilogue else None)
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0,)
@@ -67,7 +67,7 @@ class SignalFilterBankPortable(Kernel):
         )
 
     def _products(self, layer: LayerContext) -> str:
-        """How energies are multiplied, see `signal/filter_bank.c.j2`."""
+        """Return how energies are multiplied, see `signal/filter_bank.c.j2`."""
         weights, bands = self._packed(layer)
         if (weights < 0).any():
             return "negative"
@@ -79,7 +79,7 @@ class SignalFilterBankPortable(Kernel):
 
     @staticmethod
     def _packed(layer: LayerContext) -> tuple[Array, Array]:
-        """Weights [energies of all bands, 2], and bands [channels + 1, 2]."""
+        """Return weights [energies of all bands, 2], and bands [channels + 1, 2]."""
         arrays = [layer.array(index) for index in range(1, 6)]
         weights, unweights, starts, weight_starts, widths = (a for a in arrays if a is not None)
         counts = np.maximum(widths, 0)

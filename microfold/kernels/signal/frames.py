@@ -1,4 +1,4 @@
-"""Frames of samples, and samples of frames, in portable C."""
+"""Frames of samples, and samples from overlapping frames, in portable C."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from microfold.ops.signal.overlap_add import SignalOverlapAdd
 
 @register
 class SignalFramesPortable(Kernel):
-    """Each frame, and what is kept, is a copy of some of the samples kept before and of some new ones.
+    """Framing: each frame, and the kept samples, are copies of previously kept samples and of new ones.
 
-    No constants.
+    The kernel has no constants.
     """
 
     name = "s16_signal_frames__c"
     op = SignalFrames
     fields = declare(
         "rows",
-        Field("samples", "new ones of a row"),
-        Field("kept", "samples of a row, from one call to the next"),
-        Field("size", "of a frame"),
-        Field("step", "from one frame to the next"),
+        Field("samples", "new samples of a row"),
+        Field("kept", "samples of a row that are kept between calls"),
+        Field("size", "samples of a frame"),
+        Field("step", "step from one frame to the next"),
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        return "it fuses nothing" if layer.node.epilogue else None
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1)
@@ -39,7 +39,7 @@ class SignalFramesPortable(Kernel):
     def cost(self, layer: LayerContext) -> float:
         op, (x, kept) = layer.node.op, (value.type.shape[-1] for value in layer.node.operands)
         assert isinstance(op, SignalFrames)
-        # What reaches beyond the samples kept before is copied from two places.
+        # A span that reaches beyond the previously kept samples is copied from two places.
         spans = [(start, start + op.frame_size) for start in range(0, x, op.frame_step)] + [(x, x + kept)]
         copies = sum(1 + (start < kept < end) for start, end in spans)
         size = sum(value.type.nbytes for value in layer.node.outputs)
@@ -64,22 +64,22 @@ class SignalFramesPortable(Kernel):
 
 @register
 class SignalOverlapAddPortable(Kernel):
-    """Frame after frame: its samples and the sums so far, into the output or into the sums for the next one.
+    """Overlap-add, frame by frame: samples plus previous sums become output, or sums for the next frame.
 
-    No constants. Sums move towards the front, sample by sample, so that they may lie in one place.
+    The kernel has no constants. Sums move to the front sample by sample, so that they may be in place.
     """
 
     name = "signal_overlap_add__c"
     op = SignalOverlapAdd
     fields = declare(
         "rows",
-        Field("frames", "of a row"),
-        Field("size", "of a frame"),
-        Field("step", "from one frame to the next"),
+        Field("frames", "frames of a row"),
+        Field("size", "samples of a frame"),
+        Field("step", "step from one frame to the next"),
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        return "it fuses nothing" if layer.node.epilogue else None
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1)

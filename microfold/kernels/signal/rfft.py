@@ -17,15 +17,15 @@ from microfold.kernels.names import TYPES
 from microfold.ops.signal.complex_numbers import ComplexFft
 from microfold.ops.signal.rfft import SignalIrfft, SignalRfft
 
-# Of a number in the first stage and in the step for real samples, and of a butterfly in a later stage, by its
-# radix; fitted to what simulated cores count for 22 lengths, each within 10 %.
+# Instructions per number in the first stage and in the step for real samples, and per butterfly in a later
+# stage, by radix. Fitted to the counts of simulated cores for 22 lengths, each within 10 %.
 Instructions = tuple[float, dict[int, float]]
 _WIDE: dict[DType, Instructions] = {
     DType.INT16: (67.0, {2: 41.0, 3: 71.0, 4: 106.0, 5: 214.0}),
     DType.INT32: (90.0, {2: 85.0, 3: 186.0, 4: 252.0, 5: 475.0}),
     DType.FLOAT32: (53.0, {2: 30.0, 3: 48.0, 4: 60.0, 5: 103.0}),
 }
-# Of cores that multiply to 32 bits only.
+# Instructions on cores with 32-bit products only.
 _NARROW: dict[DType, Instructions] = {
     DType.INT16: (125.0, {2: 82.0, 3: 140.0, 4: 175.0, 5: 333.0}),
     DType.INT32: (370.0, {2: 370.0, 3: 875.0, 4: 855.0, 5: 2380.0}),
@@ -35,20 +35,21 @@ _DSP: Instructions = (48.0, {2: 43.0, 3: 78.0, 4: 51.0, 5: 232.0})
 
 
 class _FftKernel(Kernel):
-    """All in the output's memory: numbers in the order of the first stage, then stage after stage.
+    """FFT in the output's memory: numbers are put in the order of the first stage, then stages follow.
 
-    The first stage, whose twiddle factors are 1, does not multiply by them: what is divided by a radix first
-    keeps its bits. Sums of int16 need not wrap before they are stored, since only sums follow.
+    The first stage does not multiply by its twiddle factors, which are 1. The product would keep all bits of
+    a number that has been divided by a radix. Sums of int16 need not wrap before they are stored, because
+    only sums follow.
 
-    Constants: twiddle factors as the reference has them, each one's real part and imaginary part, as many as
-    stages read; and the place before the first stage of each number with an index below the number of its
-    butterflies. The others that such a butterfly reads follow it there.
+    Constants: the reference's twiddle factors, with real and imaginary part, as many as stages read; and the
+    position before the first stage of each number with an index below the number of its butterflies. The
+    other numbers of a butterfly follow it at that position.
 
     Class attributes:
-        inverse: from spectra to samples.
-        real: of real samples, with a step of their own and its twiddle factors.
-        template: of the function.
-        four: how stages of radix 4 are computed; empty: as the others are.
+        inverse: whether the transform is from spectra to samples.
+        real: whether samples are real, which needs an additional step with its own twiddle factors.
+        template: path of the C template.
+        four: implementation of stages of radix 4; empty: the one of other stages.
     """
 
     inverse: ClassVar[bool] = False
@@ -56,18 +57,18 @@ class _FftKernel(Kernel):
     template: ClassVar[str]
     four: ClassVar[str] = ""
     fields = declare(
-        Field("stages", "[stages][3]: radix, transforms that it gives, size of those that it takes"),
+        Field("stages", "[stages][3]: radix, number of resulting transforms, size of combined ones"),
         "stage_count",
-        Field("twiddles", "[numbers][2] of the stages: real part, imaginary part"),
-        Field("last_twiddles", "[half of the numbers][2] of the step for real samples"),
-        Field("places", "of numbers before the first stage"),
+        Field("twiddles", "[numbers][2], of the stages: real part, imaginary part"),
+        Field("last_twiddles", "[half of the numbers][2], of the step for real samples"),
+        Field("places", "positions of numbers before the first stage"),
         "rows",
         Field("points", "complex numbers of a transform"),
-        Field("samples", "of a row"),
+        Field("samples", "samples of a row"),
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        return "it fuses nothing" if layer.node.epilogue else None
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def cost(self, layer: LayerContext) -> float:
         points = self._points(layer)
@@ -77,7 +78,7 @@ class _FftKernel(Kernel):
         return 100 + self._rows(layer) * (number * points + stages)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
-        """A row is written while its input row is read; input rows behind that must be left."""
+        """Return the overlap: a row is written while its input row is read; later input rows must stay."""
         x, out, rows = layer.node.operands[0].type, layer.node.outputs[0].type, self._rows(layer)
         read, written = x.nbytes // rows, out.nbytes // rows
         return written + max(0, (rows - 1) * (written - read))
@@ -133,7 +134,7 @@ class _FftKernel(Kernel):
 
 
 def _factors(stages: tuple[real_fft.Stage, ...]) -> int:
-    """How many twiddle factors stages read: those of all but the first, and roots of unity."""
+    """Return the number of twiddle factors that all stages but the first read, including roots of unity."""
     furthest = [(stage.radix - 1) * (stage.size - 1) * stage.stride for stage in stages[1:]]
     roots = [stage.radix // 2 * stage.size * stage.stride for stage in stages if stage.radix in (3, 5)]
     return max((*furthest, *roots), default=-1) + 1
@@ -141,7 +142,7 @@ def _factors(stages: tuple[real_fft.Stage, ...]) -> int:
 
 @register
 class SignalRfftPortable(_FftKernel):
-    """Samples to spectra: behind the stages, each number and its mirror image give two of the spectrum."""
+    """Samples to spectra: after the stages, each number and its mirror image yield two of the spectrum."""
 
     name = "signal_rfft__c"
     op = SignalRfft
@@ -150,7 +151,7 @@ class SignalRfftPortable(_FftKernel):
 
 @register
 class SignalIrfftPortable(_FftKernel):
-    """Spectra to samples: before the stages, two numbers of the spectrum give one and its mirror image."""
+    """Spectra to samples: before the stages, two numbers of the spectrum yield one and its mirror image."""
 
     name = "signal_irfft__c"
     op = SignalIrfft
@@ -160,7 +161,7 @@ class SignalIrfftPortable(_FftKernel):
 
 @register
 class ComplexFftPortable(_FftKernel):
-    """Complex numbers, put in the order of the first stage; then the stages."""
+    """Complex FFT: numbers are put in the order of the first stage; then the stages follow."""
 
     name = "complex_fft__c"
     op = ComplexFft
@@ -179,10 +180,10 @@ class ComplexFftPortable(_FftKernel):
 
 
 class _RealFftDspKernel(_FftKernel):
-    """Stages of radix 4 and the step for real samples by DSP instructions, a complex number in a word.
+    """FFT with DSP instructions for stages of radix 4 and the real step, on complex numbers in words.
 
-    Constants lie as in portable C. Sums of halves wrap where int16 does; halving ones keep the bit that the
-    sum has more.
+    Constants are as in portable C. Sums of halfwords wrap like int16. Halving instructions keep the
+    additional bit of the sum.
     """
 
     features = frozenset({"dsp"})
@@ -191,7 +192,7 @@ class _RealFftDspKernel(_FftKernel):
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
         if x.dtype is not DType.INT16:
-            return f"it needs int16; the input is {x.dtype.value}"
+            return f"it needs int16; got {x.dtype.value}"
         if all(stage.radix != 4 for stage in real_fft.stages(self._points(layer))):
             return "it needs stages of radix 4"
         return super().supports(layer)
@@ -202,7 +203,7 @@ class _RealFftDspKernel(_FftKernel):
 
 @register
 class SignalRfftInt16Dsp(_RealFftDspKernel):
-    """Samples to spectra, as in portable C but for words."""
+    """Samples to spectra, as in portable C, but on words."""
 
     name = "s16_signal_rfft__dsp"
     op = SignalRfft
@@ -211,7 +212,7 @@ class SignalRfftInt16Dsp(_RealFftDspKernel):
 
 @register
 class SignalIrfftInt16Dsp(_RealFftDspKernel):
-    """Spectra to samples, as in portable C but for words."""
+    """Spectra to samples, as in portable C, but on words."""
 
     name = "s16_signal_irfft__dsp"
     op = SignalIrfft

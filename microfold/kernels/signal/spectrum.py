@@ -13,9 +13,9 @@ from microfold.ops.signal.fft_auto_scale import SignalFftAutoScale
 
 @register
 class SignalFftAutoScalePortable(Kernel):
-    """The largest magnitude, found sample by sample as the reference does; then a shift of each sample.
+    """Automatic scaling: the largest magnitude, as the reference computes it, then a shift of each sample.
 
-    No constants.
+    The kernel has no constants.
     """
 
     name = "s16_signal_fft_auto_scale__c"
@@ -23,7 +23,7 @@ class SignalFftAutoScalePortable(Kernel):
     fields = declare("length")
 
     def supports(self, layer: LayerContext) -> str | None:
-        return "it fuses nothing" if layer.node.epilogue else None
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def cost(self, layer: LayerContext) -> float:
         per_sample = 17.0 if layer.target.has("thumb1") else 13.3
@@ -39,21 +39,21 @@ class SignalFftAutoScalePortable(Kernel):
 
 @register
 class SignalEnergyPortable(Kernel):
-    """Two squares for each number of the spectrum, which leave 31 bits in one case only; zeros elsewhere.
+    """Energy: two squares for each number of the spectrum, and zeros elsewhere.
 
-    No constants.
+    The sum of squares exceeds 31 bits in a single case. The kernel has no constants.
     """
 
     name = "s16_u32_signal_energy__c"
     op = SignalEnergy
     fields = declare(
-        Field("start", "of the numbers whose energies are wanted"),
+        Field("start", "first number with an energy"),
         "end",
-        Field("length", "of the output"),
+        Field("length", "elements of the output"),
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        return "it fuses nothing" if layer.node.epilogue else None
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def cost(self, layer: LayerContext) -> float:
         op = layer.node.op
@@ -75,9 +75,9 @@ class SignalEnergyPortable(Kernel):
 
 @register
 class ComplexAbsPortable(Kernel):
-    """A root for each number; a sum of squares that is not near 1 loses digits, and hypotf is called instead.
+    """Magnitude by the root of a sum of squares, or by hypotf if the sum would lose digits.
 
-    No constants.
+    The kernel has no constants.
     """
 
     name = "f32_complex_abs__c"
@@ -85,7 +85,7 @@ class ComplexAbsPortable(Kernel):
     fields = declare("length")
 
     def supports(self, layer: LayerContext) -> str | None:
-        return "it fuses nothing" if layer.node.epilogue else None
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def cost(self, layer: LayerContext) -> float:
         per_number = 19.0 if layer.target.has("fpu") else 400.0

@@ -1,4 +1,4 @@
-"""Windows on samples, in portable C."""
+"""Window functions on samples, in portable C."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from microfold.ops.signal.window import SignalWindow
 
 @register
 class SignalWindowPortable(Kernel):
-    """A product of 16 bits, shifted, for each sample.
+    """Window: a shifted 16-bit product for each sample.
 
-    The weights lie as in the model. What they cannot take out of int16 is not saturated.
+    The weights are used as they are in the model. Products are saturated only if some weight can take them
+    out of int16.
     """
 
     name = "s16_signal_window__c"
     op = SignalWindow
     fields = declare(
         "frames",
-        Field("length", "of a frame"),
+        Field("length", "samples of a frame"),
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        return "it fuses nothing" if layer.node.epilogue else None
+        return "it does not support an epilogue" if layer.node.epilogue else None
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1)

@@ -1,1 +1,1 @@
-"""Transposed convolutions."""
+"""Transposed convolution kernels."""

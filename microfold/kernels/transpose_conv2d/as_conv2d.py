@@ -1,10 +1,11 @@
 """Transposed convolution by any convolution kernel.
 
-With strides (s, t), the output pixels that lie at the same place of their s by t blocks are a convolution of
-the input with every s-th row and t-th column of the filter. All s * t of them are one convolution of stride 1
-and s * t times as many channels (W. Shi et al., https://arxiv.org/abs/1609.07009): for kernel size k and
-J = ceil(k / s), tap a of phase r is filter row ``r + s * (J - 1 - a)``, zero where there is none. It is
-computed row by row; the channels of a row are then put where they belong.
+With strides (s, t), the output is divided into blocks of s by t pixels. The pixels at the same position of
+all blocks, a phase, are a convolution of the input with every s-th row and t-th column of the filter. All
+s * t phases are one convolution of stride 1 with s * t times as many channels (W. Shi et al.,
+https://arxiv.org/abs/1609.07009). For kernel size k and J = ceil(k / s), tap a of phase r is filter row
+``r + s * (J - 1 - a)``, or zero if the filter has no such row. The kernel computes the convolution row by
+row, then copies the channels of a row to their positions in the output.
 """
 
 from __future__ import annotations
@@ -29,21 +30,22 @@ from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.support.frozen import frozen
 
-# Bytes: the scratch of the convolution begins at a multiple, behind the band.
+# Alignment of the convolution's scratch, which follows the band, in bytes.
 _ALIGNMENT = 8
-# Weights of a filter with the zeros that strides larger than it add: so many, or so many times those without.
+# Limit of the weights of a filter that is padded with zeros to a multiple of the stride: this number, or this
+# multiple of the original weights.
 MOST_PLACES, MOST_OF_AREA = 1024, 4
 
 
 @frozen
 class Phases:
-    """One axis of a transposed convolution.
+    """Phases of a transposed convolution along one axis.
 
     Attributes:
-        taps: of the convolution.
-        count: outputs of the convolution; each stands for `stride` outputs.
-        start: output that the first one stands for; none is in front of 0.
-        padding: of the convolution.
+        taps: taps of the convolution.
+        count: outputs of the convolution, which are blocks of `stride` outputs.
+        start: index of the first output of the first block, zero or negative.
+        padding: padding of the convolution.
     """
 
     stride: int
@@ -54,7 +56,14 @@ class Phases:
 
 
 def find_phases(size: int, kernel: int, stride: int, offset: int, outputs: int) -> Phases:
-    """Of an axis with `size` inputs and `outputs` outputs, of which `offset` are cut off in front."""
+    """Return the phases of an axis.
+
+    Args:
+        size: number of inputs.
+        kernel: number of taps.
+        offset: number of outputs that are cropped at the start.
+        outputs: number of outputs after cropping.
+    """
     taps = -(-kernel // stride)
     first, last = offset // stride, (outputs - 1 + offset) // stride
     before = taps - 1 - first
@@ -62,7 +71,7 @@ def find_phases(size: int, kernel: int, stride: int, offset: int, outputs: int) 
 
 
 def phase_filters(filters: Array, rows: Phases, columns: Phases) -> Array:
-    """OHWI filters as those of the convolution: phases, then filters, as channels."""
+    """Convert OHWI filters to the filters of the convolution, with [phases][filters] as output channels."""
     count, height, width, depth = filters.shape
     tall = np.zeros((count, rows.taps * rows.stride, columns.taps * columns.stride, depth), filters.dtype)
     tall[:, :height, :width] = filters
@@ -72,7 +81,7 @@ def phase_filters(filters: Array, rows: Phases, columns: Phases) -> Array:
 
 
 def _channel_copies(t: TensorType, copies: int) -> TensorType:
-    """The type of `copies` constants behind one another along the channels, the first axis."""
+    """Return the type of a constant that is repeated along the channels, the first axis."""
     quant = t.quant
     if quant is not None and quant.axis is not None:
         quant = replace(quant, scales=quant.scales * copies, zero_points=quant.zero_points * copies)
@@ -80,7 +89,7 @@ def _channel_copies(t: TensorType, copies: int) -> TensorType:
 
 
 def convolution_layer(layer: LayerContext, rows: Phases, columns: Phases) -> LayerContext:
-    """The convolution that computes the phases."""
+    """Return the convolution that computes the phases."""
     op = layer.node.op
     assert isinstance(op, TransposeConv2D)
     copies = rows.stride * columns.stride
@@ -99,24 +108,24 @@ def convolution_layer(layer: LayerContext, rows: Phases, columns: Phases) -> Lay
 
 
 class _TransposeConv2DRows(ByConvolution):
-    """Base of kernels that compute rows by a convolution kernel; `phase_filters` are its filters.
+    """Base class of kernels that compute rows of phases by a convolution kernel, with `phase_filters`.
 
     A row of all phases is computed into a band of the scratch, from which runs are copied to the output.
     Channels of the constants are [stride_height][stride_width][output_channels]. The convolution kernel must
-    compute each output row by itself, from fields that `conv2d.shape_parameters` names.
+    compute each output row separately, with the fields of `conv2d.shape_parameters`.
     """
 
     op = TransposeConv2D
     fields = declare(
-        Field("convolution", "of one row: the outputs at all places of a block are channels"),
+        Field("convolution", "convolution of one row, whose channels are the outputs of a block"),
         "images",
-        Field("input_image", "elements"),
+        Field("input_image", "elements of an image"),
         "input_row",
-        Field("rows", "of blocks of stride_height by stride_width outputs"),
+        Field("rows", "rows of blocks of stride_height by stride_width outputs"),
         "columns",
         "stride_height",
         "stride_width",
-        Field("top", "where the first block begins in the output; not behind it"),
+        Field("top", "row of the output at which the first block begins, zero or negative"),
         "left",
         "output_height",
         "output_width",
@@ -133,20 +142,20 @@ class _TransposeConv2DRows(ByConvolution):
             return "its filters must be constant"
         rows, columns = self._phases(layer)
         if min(*rows.padding, *columns.padding) < 0:
-            return "some inputs meet no output"
+            return "it does not support inputs that no output depends on"
         weights = layer.node.operands[1].type
         area, places = (
             weights.shape[1] * weights.shape[2],
             rows.taps * rows.stride * columns.taps * columns.stride,
         )
         if places > max(MOST_PLACES, MOST_OF_AREA * area):
-            return f"its filters, of {area} weights, would be filled up with zeros to {places}"
+            return f"its filters of {area} weights would be padded with zeros to {places}"
         missing = any(
             axis.taps * axis.stride != weights.shape[1 + i] for i, axis in enumerate((rows, columns))
         )
         if missing and weights.dtype.is_float:
-            # A product with zero is not always zero.
-            return "the kernel's size must be a multiple of the stride"
+            # In floating point, a product with zero is not always zero.
+            return "the filter's size must be a multiple of the stride"
         return self.convolution.supports(convolution_layer(layer, rows, columns))
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -154,7 +163,7 @@ class _TransposeConv2DRows(ByConvolution):
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         run = columns.stride * out.shape[3] * out.dtype.itemsize
         runs = out.shape[0] * out.shape[1] * columns.count
-        # A row is a call of the convolution.
+        # Each row is one call of the convolution.
         return Terms(row=x.shape[0] * rows.count, run=runs) + copy_terms(runs, run)
 
     def row_granularity(self, layer: LayerContext) -> int:
@@ -178,7 +187,7 @@ class _TransposeConv2DRows(ByConvolution):
         )
         copied = call.parameters.get("copied_pixels")
         if isinstance(copied, int):
-            # Of the whole image they may be more than a row has.
+            # The number for the whole image may exceed the pixels of a row.
             one_row["copied_pixels"] = min(copied, columns.count)
         band = rows.stride * columns.stride * columns.count * out.shape[3] * out.dtype.itemsize
         band += -band % _ALIGNMENT
@@ -201,7 +210,7 @@ class _TransposeConv2DRows(ByConvolution):
             "output_channels": out.shape[3],
         }
         if not pointwise:
-            # The convolution finds its rows by the padding.
+            # The convolution computes the position of its rows from the padding.
             del parameters["input_row"]
         if call.scratch:
             parameters |= {"band": band}
@@ -232,7 +241,7 @@ class _TransposeConv2DRows(ByConvolution):
 
 register_by(
     _TransposeConv2DRows,
-    "Rows of all phases",
+    "Transposed convolution",
     (
         conv2d.Conv2DInt8,
         conv2d.Conv2DInt8Wide,

@@ -18,12 +18,12 @@ from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 
 
 class _TransposeConv2D(Kernel):
-    """For each output pixel and channel the sum over those taps that meet an input pixel.
+    """Base class of kernels that sum, for each output, over the taps that correspond to an input pixel.
 
-    Weights stay in the model's order, [output_channels][kernel_height][kernel_width][input_channels].
+    Weights keep the model's order, [output_channels][kernel_height][kernel_width][input_channels].
 
     Class attributes:
-        dtypes: of input and weights.
+        dtypes: types of input and weights.
     """
 
     dtypes: ClassVar[tuple[DType, DType]]
@@ -36,7 +36,7 @@ class _TransposeConv2D(Kernel):
         "kernel_width",
         "stride_height",
         "stride_width",
-        Field("offset_top", "rows that are cut off"),
+        Field("offset_top", "rows that are cropped"),
         "offset_left",
         "input_zero_point",
         *output_range.LIMIT_FIELDS,
@@ -64,7 +64,7 @@ class _TransposeConv2D(Kernel):
         return weights.reshape(weights.shape[0], -1)
 
     def records(self, layer: LayerContext) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
-        """What each channel needs, and the template's choices that go with it."""
+        """Return the channels' records and the matching spec; None if they do not fit."""
         raise NotImplementedError
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -96,10 +96,11 @@ class _TransposeConv2D(Kernel):
 
 @register
 class TransposeConv2DInt8(_TransposeConv2D):
-    """int8 with int32 sums; inputs are centred one by one, since taps that meet none are left out.
+    """int8 transposed convolution with int32 sums. The zero point is subtracted from each input.
 
-    `channels` are records (bias, multiplier, addend, shift). `plan_without_folding` proves their form for
-    sums of any part of the products, `unsupported_bounds` that these fit int32.
+    It cannot be folded into the bias, because taps without an input are skipped. `channels` has records
+    (bias, multiplier, addend, shift). `plan_without_folding` proves their form for sums of any subset of the
+    products. `unsupported_bounds` proves that these sums fit int32.
     """
 
     name = "s8_transpose_conv2d__c"
@@ -120,7 +121,10 @@ class TransposeConv2DInt8(_TransposeConv2D):
 
 @register
 class TransposeConv2DInt16(_TransposeConv2D):
-    """int16 activations and int8 weights; `plan_portable` proves the form of `channels`' records."""
+    """Transposed convolution of int16 activations and int8 weights.
+
+    `plan_portable` proves the form of the records.
+    """
 
     name = "s16_transpose_conv2d__c"
     op = TransposeConv2D
@@ -136,7 +140,7 @@ class TransposeConv2DInt16(_TransposeConv2D):
 
 @register
 class TransposeConv2DFloat(_TransposeConv2D):
-    """float32: products are added one by one, in the order of the taps."""
+    """float32 transposed convolution, which adds products one by one in the order of the taps."""
 
     name = "f32_transpose_conv2d__c"
     op = TransposeConv2D
@@ -152,7 +156,10 @@ class TransposeConv2DFloat(_TransposeConv2D):
 
 @register
 class TransposeConv2DFloatHalf(float16_weights.HalfWeights, TransposeConv2DFloat):
-    """One weight of float16 is converted for each product; `HalfWeights` proves that nothing is lost."""
+    """float32 transposed convolution with float16 weights, each converted for every product.
+
+    `HalfWeights` proves that the conversion is exact.
+    """
 
     name = "f32_f16w_transpose_conv2d__c"
     fields = describe(

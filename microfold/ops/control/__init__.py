@@ -1,1 +1,1 @@
-"""Calls, conditions and loops."""
+"""Operators for calls, conditions and loops."""

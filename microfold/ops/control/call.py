@@ -1,4 +1,4 @@
-"""The call of a subgraph."""
+"""Call of a subgraph."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Call(Op):
-    """The results of a subgraph on the operands.
+    """Results of a subgraph on the operands.
 
-    A subgraph's state is one for all calls of it, as static variables of a C function are.
+    All calls of a subgraph share its state, like the static variables of a C function.
 
     Attributes:
-        body: the subgraph's name.
+        body: name of the subgraph.
         results: types of its outputs.
-        composite: the pattern whose match the body is; empty if it is none.
-        compiler: the external code generator that takes the body; empty: `inline` puts it back in place.
-        stateful: the body has state, so that calls of it can be neither dropped nor merged.
+        composite: name of the pattern that the body matches; empty if there is none.
+        compiler: external code generator of the body; empty if `inline` can inline it.
+        stateful: whether the body has state, so that calls of it can be neither removed nor merged.
     """
 
     name: ClassVar[str] = "call"
@@ -61,7 +61,7 @@ class Call(Op):
         )
         require(
             not (self.stateful and self.compiler),
-            f"call: @{self.body}, which goes to {self.compiler}, must get its state as operands",
+            f"call: @{self.body} is compiled by {self.compiler}, so it must get its state as operands",
         )
 
     def reference(self, body: Function, *operands: Tensor) -> tuple[Array, ...]:
@@ -74,12 +74,12 @@ def check_signature(
     operands: Sequence[TensorType | None],
     results: Sequence[TensorType],
 ) -> None:
-    """A subgraph takes these operands and gives these results.
+    """Check that a subgraph has inputs and outputs of these types.
 
     Raises:
         TypeRuleError: it does not.
     """
-    for kind, expected, given in (("takes", body.inputs, operands), ("gives", body.outputs, results)):
+    for kind, expected, given in (("reads", body.inputs, operands), ("returns", body.outputs, results)):
         require(
             list(expected) == list(given),
             f"{what} {kind} {_show(expected)}; the operator has {_show(given)}",

@@ -16,28 +16,28 @@ def _is_condition(type: TensorType) -> bool:
 
 
 def require_stateless(op: str, names: Sequence[str], bodies: Sequence[Signature]) -> None:
-    """Raise `TypeRuleError` if a body keeps something from run to run by itself."""
+    """Raise `TypeRuleError` if a body has state of its own between runs."""
     stateful = [f"@{name}" for name, body in zip(names, bodies, strict=True) if body.stateful]
     require(not stateful, f"{op}: {', '.join(stateful)} must get its state as operands")
 
 
 def require_condition(op: str, name: str, condition: Signature) -> None:
-    """Raise `TypeRuleError` unless a subgraph gives one bool."""
+    """Raise `TypeRuleError` unless a subgraph returns one bool."""
     results = condition.outputs
     require(
         len(results) == 1 and _is_condition(results[0]),
-        f"{op}: the condition @{name} must give one bool; it gives {list(map(str, results))}",
+        f"{op}: the condition @{name} must return one bool; it returns {list(map(str, results))}",
     )
 
 
 @register
 @frozen
 class If(Op):
-    """The results of one of two subgraphs on the operands behind the condition.
+    """Results of one of two subgraphs on the operands after the condition.
 
     Attributes:
-        then: the subgraph where the condition is true.
-        otherwise: the one where it is false.
+        then: subgraph to run if the condition is true.
+        otherwise: subgraph to run if it is false.
         results: types of the outputs of both.
     """
 
@@ -76,11 +76,11 @@ class If(Op):
 @register
 @frozen
 class While(Op):
-    """The operands after as many runs of a subgraph over them as another one on them gives true.
+    """Operands after repeated runs of a subgraph, as long as another subgraph on them returns true.
 
     Attributes:
-        condition: the subgraph that decides before each run, also the first.
-        body: the subgraph that computes the next operands.
+        condition: subgraph that decides before each run, including the first.
+        body: subgraph that computes the next operands.
     """
 
     name: ClassVar[str] = "while"

@@ -1,4 +1,4 @@
-"""Loops whose number of runs has a bound."""
+"""Loops with a bounded number of iterations."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class LimitedWhile(While):
-    """A `While` that ends after so many runs, whatever its condition says.
+    """`While` that stops after a number of iterations, even if its condition still holds.
 
     Attributes:
-        limit: runs.
+        limit: maximum number of iterations.
     """
 
     name: ClassVar[str] = "limited_while"
@@ -41,14 +41,15 @@ class LimitedWhile(While):
 @register
 @frozen
 class Loop(Op):
-    """What code is generated for: the carried operands after some runs of a subgraph over all operands.
+    """Loop in the form for code generation: the carried operands after iterations of a subgraph.
 
     Attributes:
-        body: the subgraph that computes the next carried operands.
-        runs: so many, or, where there is a condition, as many at most.
-        condition: the subgraph that decides before each run, also the first; empty: there is none.
-        invariants: so many of the last operands are the same in all runs, and no results.
-        may_stop: nothing proves that the condition ends the loop before `runs` are over.
+        body: subgraph that computes the next carried operands from all operands.
+        runs: number of iterations, or the maximum if there is a condition.
+        condition: subgraph that decides before each iteration, including the first; empty if there is none.
+        invariants: number of last operands that are the same in all iterations, and are not results.
+        may_stop: whether the limit `runs` may stop the loop, because no proof shows that its condition ends
+            it before.
     """
 
     name: ClassVar[str] = "loop"
@@ -94,7 +95,7 @@ class Loop(Op):
         results: Sequence[Tensor],
         functions: Mapping[str, Function],
     ) -> bool:
-        """Whether the condition still holds when the runs are over."""
+        """Return whether the condition still holds after the last iteration."""
         if not self.may_stop:
             return False
         invariants = [x for x in operands[len(results) :] if x is not None]

@@ -20,8 +20,8 @@ from microfold.support.frozen import frozen
 class Conv2D(Op):
     """Convolution of an image in `layout` with OHWI filters.
 
-    ``filter`` is [OC, KH, KW, IC / groups]: fewer input channels than the image has means grouped
-    convolution. Quantised filters are symmetric (zero point 0), per tensor or per output channel (axis 0).
+    ``filter`` is [OC, KH, KW, IC / groups]. The convolution is grouped if the filter has fewer input channels
+    than the image. Quantised filters are symmetric (zero point 0), per tensor or per output channel (axis 0).
     """
 
     name: ClassVar[str] = "conv2d"
@@ -59,10 +59,10 @@ class Conv2D(Op):
         return from_nhwc(accumulate.finish(acc, x, weights, bias, self.out), self.layout)
 
     def sums(self, image: Array, filters: Array) -> Array:
-        """Products summed up, [N, OH, OW, OC] of the image's element type.
+        """Return the sums of products, [N, OH, OW, OC] of the image's element type.
 
         Args:
-            image: NHWC; padding is 0.
+            image: image in NHWC, padded with 0.
             filters: OHWI.
         """
         count, kernel_height, kernel_width, depth = filters.shape

@@ -1,4 +1,4 @@
-"""Depthwise two-dimensional convolution."""
+"""Two-dimensional depthwise convolution."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class DepthwiseConv2D(Op):
-    """Each channel of an image in `layout` convolved with its own filters.
+    """Convolution of each channel of an image in `layout` with its own filters.
 
     ``filter`` is [1, KH, KW, IC * multiplier]; output channel ``c * multiplier + m`` reads input channel
     ``c``. Quantised filters are symmetric, per tensor or per output channel (axis 3).
@@ -61,10 +61,10 @@ class DepthwiseConv2D(Op):
         return from_nhwc(accumulate.finish(acc, x, weights, bias, self.out), self.layout)
 
     def sums(self, image: Array, filters: Array) -> Array:
-        """Products summed up, [N, OH, OW, channels] of the image's element type.
+        """Return the sums of products, [N, OH, OW, channels] of the image's element type.
 
         Args:
-            image: NHWC; padding is 0.
+            image: image in NHWC, padded with 0.
             filters: [1, KH, KW, channels].
         """
         _, kernel_height, kernel_width, count = filters.shape

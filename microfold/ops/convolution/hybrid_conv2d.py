@@ -1,4 +1,4 @@
-"""Two-dimensional convolution of activations that were quantised on the way, with integer weights."""
+"""Two-dimensional convolution of activations quantised at run time, with integer weights."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class HybridConv2D(Op):
-    """Convolution of NHWC integers of `dynamic_quantize` with int8 OHWI filters, to float32.
+    """Convolution of NHWC integers from `dynamic_quantize` with int8 OHWI filters, to float32.
 
     ``filter`` is [OC, KH, KW, IC / groups], quantised per tensor or per output channel (axis 0). With the
-    image's step s and the filters' scales w:
+    image's step s and the filters' scales w, the result is::
 
-        (sum * w[c]) * s + bias[c]       where scales differ, or there are groups
-        sum * (s * w) + bias[c]          where all filters have one scale
+        (sum * w[c]) * s + bias[c]       if scales differ, or the convolution is grouped
+        sum * (s * w) + bias[c]          if all filters have one scale
 
-    As LiteRT does: `HybridConvPerChannel` (tensorflow/lite/kernels/internal/reference/conv.h) and the
-    scaling of `EvalHybrid` (tensorflow/lite/kernels/conv.cc), all in float32.
+    The order of operations is that of LiteRT's `HybridConvPerChannel`
+    (tensorflow/lite/kernels/internal/reference/conv.h) and of the scaling in `EvalHybrid`
+    (tensorflow/lite/kernels/conv.cc), all in float32.
     """
 
     name: ClassVar[str] = "hybrid_conv2d"
@@ -39,7 +40,7 @@ class HybridConv2D(Op):
 
     @property
     def _shape(self) -> Conv2D:
-        """The convolution of real numbers."""
+        """Convolution with the same geometry on float32."""
         return Conv2D(self.strides, self.dilations, self.padding, ElementType(DType.FLOAT32))
 
     def window(self, weights: TensorType) -> Window:
@@ -65,5 +66,5 @@ class HybridConv2D(Op):
 
 
 def scales_first(x: TensorType, weights: TensorType) -> bool:
-    """Whether sums are multiplied with the scale of the weights by itself, then with the step."""
+    """Return whether sums are multiplied first by the weights' scale, then by the step."""
     return not hybrid.has_common_scale(weights) or weights.shape[3] != x.shape[3]

@@ -1,4 +1,4 @@
-"""Depthwise convolution of activations that were quantised on the way, with integer weights."""
+"""Depthwise convolution of activations quantised at run time, with integer weights."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class HybridDepthwiseConv2D(Op):
-    """Each channel of NHWC integers of `dynamic_quantize` convolved with its own int8 filters, to float32.
+    """Depthwise convolution of NHWC integers from `dynamic_quantize` with int8 filters, to float32.
 
     ``filter`` is [1, KH, KW, IC * multiplier], quantised per tensor or per output channel (axis 3). With the
-    image's step s and the filters' scales w the result is ``sum * (w[c] * s) + bias[c]``, all in float32, as
+    image's step s and the filters' scales w, the result is ``sum * (w[c] * s) + bias[c]``, all in float32, as
     in LiteRT's `DepthwiseConvHybridPerChannel`
     (tensorflow/lite/kernels/internal/reference/integer_ops/depthwise_conv.h).
     """
@@ -35,7 +35,7 @@ class HybridDepthwiseConv2D(Op):
 
     @property
     def _shape(self) -> DepthwiseConv2D:
-        """The convolution of real numbers."""
+        """Convolution with the same geometry on float32."""
         return DepthwiseConv2D(self.strides, self.dilations, self.padding, ElementType(DType.FLOAT32))
 
     def window(self, weights: TensorType) -> Window:

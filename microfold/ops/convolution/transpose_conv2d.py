@@ -20,15 +20,15 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class TransposeConv2D(Op):
-    """Each pixel of an image in `layout` adds its multiple of the OHWI filters to the output.
+    """Transposed convolution: each pixel of an image in `layout` adds multiples of OHWI filters.
 
-    Input pixel (y, x) meets output pixel
-    ``(y * strides[0] - offset[0] + ky, x * strides[1] - offset[1] + kx)``; what falls outside `size` is
-    dropped. Quantised filters are symmetric, per tensor or per output channel (axis 0).
+    Input pixel (y, x) contributes to output pixel
+    ``(y * strides[0] - offset[0] + ky, x * strides[1] - offset[1] + kx)``. Contributions outside of `size`
+    are dropped. Quantised filters are symmetric, per tensor or per output channel (axis 0).
 
     Attributes:
         size: output (height, width).
-        offset: rows and columns cut off at the top and the left.
+        offset: number of rows and columns cut off at the top and the left.
     """
 
     name: ClassVar[str] = "transpose_conv2d"
@@ -52,13 +52,13 @@ class TransposeConv2D(Op):
             f"transpose_conv2d: strides {self.strides}, size {self.size} and filter {weights} must be "
             f"positive, the offset {self.offset} not negative",
         )
-        # The last step of the filters may lead out of the canvas.
+        # The last step of the filters can lead out of the canvas.
         batch, height, width, filters = self.canvas(x, weights)
         steps = [n * stride for n, stride in zip(x.shape[1:3], self.strides, strict=True)]
         elements = batch * filters * max(height, steps[0]) * max(width, steps[1])
         require(
             elements <= MAX_ELEMENTS,
-            f"transpose_conv2d: the untrimmed result may have {MAX_ELEMENTS} elements; strides "
+            f"transpose_conv2d: the untrimmed result can have at most {MAX_ELEMENTS} elements; strides "
             f"{self.strides}, filter {weights}, size {self.size} and offset {self.offset} make it {elements}",
         )
         accumulate.check_accumulation("transpose_conv2d", x, weights, bias, weights.shape[0], self.out)
@@ -67,7 +67,7 @@ class TransposeConv2D(Op):
         return from_nhwc_type("transpose_conv2d", result, self.layout)
 
     def canvas(self, x: TensorType, weights: TensorType) -> Shape:
-        """NHWC extents that hold the untrimmed result for an NHWC image, and the wanted part of it."""
+        """Return NHWC extents that contain the untrimmed result for an NHWC image, and the output."""
         batch, rows, columns, _ = x.shape
         filters, *window, _ = weights.shape
         height, width = (

@@ -27,11 +27,11 @@ class Abs(Op):
     def infer(self, x: TensorType) -> TensorType:
         result = check_unary("abs", x, self.out)
         if x.quant is not None and not x.dtype.is_float:
-            self.multiplier(x.quant)  # raises where the scales have no multiplier
+            self.multiplier(x.quant)  # raises an error if there is no multiplier
         return result
 
     def multiplier(self, x: Quant) -> Multiplier:
-        """``scale_in / scale_out``, computed in double."""
+        """Return the multiplier of ``scale_in / scale_out``, computed in double."""
         assert self.out.quant is not None
         return numerics.effective_multiplier([x.scale], self.out.quant.scale)
 

@@ -17,7 +17,8 @@ from microfold.support.frozen import frozen
 class AddParameters(NamedTuple):
     """Fixed-point parameters of a quantised addition.
 
-    Both inputs are shifted left by `left_shift`, scaled to a common scale, added, and scaled to the output's.
+    Both inputs are shifted left by `left_shift`, scaled to a common scale, added, and scaled to the output's
+    scale.
     """
 
     left_shift: int
@@ -27,10 +28,10 @@ class AddParameters(NamedTuple):
 
 
 def add_parameters(first: Quant, second: Quant, out: ElementType) -> AddParameters:
-    """The reference's choice (double arithmetic): the common scale is twice the larger input scale.
+    """Return the reference's parameters (in double): the common scale is twice the larger input scale.
 
     Raises:
-        TypeRuleError: the reference has none: it asserts that multipliers are less than 1.
+        TypeRuleError: there are none, because the reference asserts that multipliers are less than 1.
     """
     assert out.quant is not None
     left_shift = 15 if out.dtype is DType.INT16 else 20
@@ -47,7 +48,7 @@ def add_parameters(first: Quant, second: Quant, out: ElementType) -> AddParamete
 @register
 @frozen
 class Add(Op):
-    """Sum of two values, broadcast as numpy does."""
+    """Sum of two values, broadcast as in numpy."""
 
     name: ClassVar[str] = "add"
     pattern: ClassVar[Pattern] = Pattern.BROADCAST
@@ -58,7 +59,7 @@ class Add(Op):
     def infer(self, first: TensorType, second: TensorType) -> TensorType:
         result = check_binary("add", first, second, self.out)
         if first.quant is not None and second.quant is not None and self.out.quant is not None:
-            add_parameters(first.quant, second.quant, self.out)  # raises where the scales have no multiplier
+            add_parameters(first.quant, second.quant, self.out)  # raises an error if there is no multiplier
         return result
 
     def reference(self, first: Tensor, second: Tensor) -> Array:
@@ -77,7 +78,7 @@ class Add(Op):
 
 
 def scaled(x: Tensor, left_shift: int, multiplier: Multiplier) -> Array:
-    """A centred input on the common scale, int32."""
+    """Return a centred input on the common scale, int32."""
     assert x.type.quant is not None
     shifted = (x.data.astype(np.int32) - np.int32(x.type.quant.zero_point)) << left_shift
     return numerics.multiply_by_quantized_multiplier(shifted, *multiplier)

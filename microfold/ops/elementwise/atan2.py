@@ -15,7 +15,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Atan2(FloatBinary):
-    """The angle of the point (second, first), in (-pi, pi]."""
+    """Angle of the point (second, first), in (-pi, pi]."""
 
     name: ClassVar[str] = "atan2"
 

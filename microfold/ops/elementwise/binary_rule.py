@@ -1,4 +1,4 @@
-"""The type rule that elementwise operators of two values share."""
+"""Type rules of elementwise operators with two operands."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ DTYPES = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT16, DTyp
 
 
 def broadcast_shape(op: str, *operands: TensorType) -> tuple[int, ...]:
-    """The shape that all operands broadcast to.
+    """Return the shape to which all operands broadcast.
 
     Raises:
-        TypeRuleError: they do not broadcast.
+        TypeRuleError: the operands do not broadcast.
     """
     try:
         return tuple(np.broadcast_shapes(*(operand.shape for operand in operands)))
@@ -27,7 +27,7 @@ def broadcast_shape(op: str, *operands: TensorType) -> tuple[int, ...]:
 def check_binary(
     op: str, first: TensorType, second: TensorType, out: ElementType, dtypes: tuple[DType, ...] = DTYPES
 ) -> TensorType:
-    """Equal element types; int8 and int16 quantised per tensor; plain integers and floats unquantised."""
+    """Check equal element types, with int8 and int16 quantised per tensor; return the result's type."""
     shape = broadcast_shape(op, first, second)
     require(
         first.dtype is second.dtype is out.dtype,
@@ -44,7 +44,7 @@ def check_binary(
 
 
 def check_alike(op: str, first: TensorType, second: TensorType) -> TensorType:
-    """Equal element types, quantisation included, which the result has too."""
+    """Check equal element types and quantisations; return the result's type, which has the same ones."""
     shape = broadcast_shape(op, first, second)
     require(
         first.element == second.element,

@@ -1,4 +1,4 @@
-"""Elementwise exclusive or of bits."""
+"""Elementwise bitwise exclusive or."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class BitwiseXor(PlainBinary):
-    """The bits that two integers do not share."""
+    """Bitwise exclusive or of two integers."""
 
     name: ClassVar[str] = "bitwise_xor"
     dtypes: ClassVar[tuple[DType, ...]] = INTEGERS

@@ -23,7 +23,7 @@ RELATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "greater": np.greater,
     "greater_equal": np.greater_equal,
 }
-LEFT_SHIFT = 8  # of int8 operands before they are scaled
+LEFT_SHIFT = 8  # left shift of int8 operands before they are scaled
 
 _DTYPES = (DType.BOOL, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32)
 
@@ -31,9 +31,10 @@ _DTYPES = (DType.BOOL, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.
 @register
 @frozen
 class Compare(Op):
-    """``first relation second`` as bool, broadcast as numpy does; int8 operands in real units of 1/256.
+    """``first relation second`` as bool, broadcast as in numpy; int8 operands in real units of 1/256.
 
-    Operands of int16 are quantised alike: elsewhere LiteRT's relations contradict each other.
+    int16 operands must have the same quantisation, because LiteRT's relations contradict each other
+    otherwise.
     """
 
     name: ClassVar[str] = "compare"
@@ -60,11 +61,11 @@ class Compare(Op):
             require_per_tensor("compare", first=first, second=second)
             for quant in (first.quant, second.quant):
                 assert quant is not None
-                self.multiplier(quant)  # raises where the scale has no multiplier
+                self.multiplier(quant)  # raises an error if there is no multiplier
         return TensorType(DType.BOOL, shape)
 
     def multiplier(self, quant: Quant) -> Multiplier:
-        """The scale itself, of which the reference asserts that it is less than 1."""
+        """Return the multiplier of the scale itself. The reference asserts that it is less than 1."""
         return numerics.effective_multiplier([quant.scale], limit=1)
 
     def reference(self, first: Tensor, second: Tensor) -> Array:
@@ -74,7 +75,7 @@ class Compare(Op):
         return relation(self.scaled(first), self.scaled(second))
 
     def scaled(self, x: Tensor) -> Array:
-        """An int8 operand at the scale at which both are compared."""
+        """Return an int8 operand on the scale of the comparison."""
         assert x.type.quant is not None
         centred = (x.data.astype(np.int32) - x.type.quant.zero_point) << LEFT_SHIFT
         return numerics.multiply_by_quantized_multiplier(centred, *self.multiplier(x.type.quant))

@@ -13,7 +13,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Div(FloatBinary):
-    """Quotient of two float32 values, broadcast as numpy does."""
+    """Quotient of two float32 values, broadcast as in numpy."""
 
     name: ClassVar[str] = "div"
 

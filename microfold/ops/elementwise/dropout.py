@@ -1,4 +1,4 @@
-"""Dropout: nothing, outside of training."""
+"""Dropout, which has no effect outside of training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Dropout(Op):
-    """The input as it is. Only in training is a part `rate` of it set to zero."""
+    """Unchanged input. In training, a fraction `rate` of the elements is set to zero."""
 
     name: ClassVar[str] = "dropout"
     pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE

@@ -1,4 +1,4 @@
-"""Functions of float32 elements, one after the other, without values in memory between them."""
+"""Fused functions of float32 elements, without intermediate values in memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from microfold.ops.elementwise.sub import Sub
 from microfold.ops.elementwise.unary import FUNCTIONS, Unary
 from microfold.support.frozen import frozen
 
-# A function's name, the values that it takes, and its attributes.
+# Name of a function, indices of its arguments, and its attributes.
 Call = tuple[str, tuple[int, ...], tuple[float, ...]]
 
 _FLOAT = ElementType(DType.FLOAT32)
@@ -39,7 +39,7 @@ def _leaky_relu(alpha: float) -> Op:
     return LeakyRelu(alpha, _FLOAT)
 
 
-# Operators by the names of their functions; those of `Unary`, and of each `FloatBinary`, have their own.
+# Operators by the names of their functions. A function of `Unary` and a `FloatBinary` have their own names.
 _OPERATORS: Mapping[str, Callable[..., Op]] = {
     "abs": lambda: Abs(_FLOAT),
     "add": lambda: Add(_FLOAT),
@@ -57,12 +57,12 @@ _OPERATORS: Mapping[str, Callable[..., Op]] = {
     "sub": lambda: Sub(_FLOAT),
     "tanh": lambda: Tanh(_FLOAT),
 }
-# How many attributes these have, where they have any.
+# Number of attributes of functions that have any.
 _NUMBERS = {"clip": 2, "leaky_relu": 1}
 
 
 def function_of(op: Op) -> tuple[str, tuple[float, ...]] | None:
-    """The function that an operator of float32 values computes, and its attributes; None: it is not known."""
+    """Return the function of an operator on float32 values, and its attributes; None if it has none."""
     if isinstance(op, Unary):
         return op.function, ()
     if isinstance(op, Clip):
@@ -73,10 +73,10 @@ def function_of(op: Op) -> tuple[str, tuple[float, ...]] | None:
 
 
 def operator(function: str, numbers: tuple[float, ...]) -> Op:
-    """The operator that computes a function.
+    """Return the operator that computes a function.
 
     Raises:
-        TypeRuleError: there is no such function, or it has other attributes.
+        TypeRuleError: the function does not exist, or it has other attributes.
     """
     make, own = _OPERATORS.get(function), REGISTRY.get(function)
     if function in FUNCTIONS:
@@ -86,22 +86,22 @@ def operator(function: str, numbers: tuple[float, ...]) -> Op:
     if make is None:
         raise TypeRuleError(f"expression: there is no function {function!r}")
     wanted = _NUMBERS.get(function, 0)
-    require(len(numbers) == wanted, f"expression: {function} has {wanted} numbers; {len(numbers)} are given")
+    require(len(numbers) == wanted, f"expression: {function} has {wanted} numbers; got {len(numbers)}")
     return make(*numbers)
 
 
 @register
 @frozen
 class Expression(Op):
-    """Functions of float32 elements; the last one's result is the expression's.
+    """Functions of float32 elements in sequence; the result is that of the last one.
 
-    Each is the operator of its name, so that the expression is what these would be one after the other.
+    Each function is computed like the operator of its name, so the result is the same as that of the
+    operators.
 
     Attributes:
-        steps: for each function its name, the values that it takes, and its attributes. The values are
-            counted: first the operands, then the results of the steps before it. Operands of integers are
-            taken by ``dequantize``.
-        out: what the last result is quantised to; None: it stays float32.
+        steps: name, argument indices and attributes of each function. Indices count first the operands, then
+            the results of the steps before. Integer operands must be read by ``dequantize``.
+        out: element type to which the last result is quantised; None if it stays float32.
     """
 
     name: ClassVar[str] = "expression"
@@ -115,28 +115,28 @@ class Expression(Op):
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """Names of what it computes, in order."""
+        """Names of the functions, in order of execution."""
         names = tuple(function for function, _, _ in self.steps)
         return names if self.out is None else (*names, Quantize.name)
 
     def infer(self, *operands: TensorType) -> TensorType:
-        require(bool(self.steps), "expression: it needs a step")
+        require(bool(self.steps), "expression: it must have at least one step")
         values = list(operands)
         for function, taken, numbers in self.steps:
             for index in taken:
                 require(
                     0 <= index < len(values),
-                    f"expression: {function} must take values that are there, 0 to {len(values) - 1}; "
-                    f"it takes {index}",
+                    f"expression: arguments of {function} must be existing values, 0 to {len(values) - 1}; "
+                    f"it reads {index}",
                 )
             values += operator(function, numbers).infer_all([values[index] for index in taken])
             require(
                 values[-1].dtype is DType.FLOAT32,
-                f"expression: results of steps must be float32; {function} gives {values[-1].dtype.value}",
+                f"expression: results of steps must be float32; {function} returns {values[-1].dtype.value}",
             )
         taken = {index for _, indices, _ in self.steps for index in indices}
         for index in range(len(values) - 1):
-            require(index in taken, f"expression: every value but the last must be taken; {index} is not")
+            require(index in taken, f"expression: every value but the last must be read; {index} is not")
         return values[-1] if self.out is None else Quantize(self.out).infer(values[-1])
 
     def reference(self, *operands: Tensor) -> Array:

@@ -16,7 +16,7 @@ MAX_BITS = 16
 
 
 class Steps(NamedTuple):
-    """The numbers that there are: from `minimum` to `maximum`, `scale` apart; all are float32 values."""
+    """Possible results: numbers from `minimum` to `maximum` in steps of `scale`; all are float32 values."""
 
     minimum: float
     maximum: float
@@ -26,16 +26,17 @@ class Steps(NamedTuple):
 @register
 @frozen
 class FakeQuantize(Op):
-    """The nearest of the 2^bits steps of a range that is moved until one of them is 0; halves round up.
+    """Nearest of the 2^bits steps of a range, which is shifted so that one step is 0; halves round up.
 
     NaN counts as the lowest number. All steps of the computation are in float32.
 
-    Facts: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/kernels/internal/quantization_util.cc
+    Source:
+    https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/kernels/internal/quantization_util.cc
 
     Attributes:
-        minimum, maximum: of the range.
-        bits: from 1 to 16.
-        narrow: without the lowest step.
+        minimum, maximum: limits of the range.
+        bits: number of bits, from 1 to 16.
+        narrow: whether the lowest step is excluded.
     """
 
     name: ClassVar[str] = "fake_quantize"
@@ -62,7 +63,7 @@ class FakeQuantize(Op):
         return check_unary(self.name, x, ElementType(DType.FLOAT32), (DType.FLOAT32,))
 
     def steps(self) -> Steps:
-        """Return the numbers that results may be."""
+        """Return the possible results."""
         one = np.float32(1)
         first, last = one if self.narrow else np.float32(0), np.float32((1 << self.bits) - 1)
         with np.errstate(all="ignore"):

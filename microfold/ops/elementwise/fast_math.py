@@ -1,7 +1,7 @@
-"""Approximations of real functions, for relaxed numerics: float32 arithmetic, step by step as kernels do it.
+"""Approximations of real functions for relaxed numerics: float32 arithmetic with the same steps as kernels.
 
-`exp` is off by less than 4e-7 of its value for x in [-87, 88]; outside, it stays what it is at the ends of
-that range. `logistic` and `tanh`, which are made of it, are off by less than 4e-7 in absolute terms.
+The relative error of `exp` is less than 4e-7 for x in [-87, 88]; beyond these limits, the result is constant.
+The absolute error of `logistic` and `tanh`, which use it, is less than 4e-7.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.normalize.softmax import Softmax
 from microfold.support.frozen import frozen
 
-EXP_RANGE = (-87.0, 88.0)  # where neither the result nor the factor 2^n leaves the normal numbers
+EXP_RANGE = (-87.0, 88.0)  # here, the result and the factor 2^n are normal numbers
 
-_ROUND = np.float32(3 << 22)  # adding it leaves no bits behind the binary point
-# ln 2 in two parts: products of the first one with small integers are exact.
+_ROUND = np.float32(3 << 22)  # adding it rounds to an integer
+# ln 2 in two parts. Products of the first part with small integers are exact.
 _LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(2.12194440e-4)
-# exp(r) = 1 + r + r^2 p(r) for |r| <= ln(2) / 2, of least relative error: 1.05e-7.
+# exp(r) = 1 + r + r^2 p(r) for |r| <= ln(2) / 2, with the least relative error: 1.05e-7.
 _POLYNOMIAL = tuple(np.float32(c) for c in (0.00831250101, 0.0418903306, 0.166671157, 0.499992311))
 
 
 def exp(x: Array) -> Array:
-    """``2^n exp(r)``, n the integer nearest to ``x / ln 2``."""
+    """Return ``2^n exp(r)``, with n the integer nearest to ``x / ln 2``."""
     limited = np.clip(x, np.float32(EXP_RANGE[0]), np.float32(EXP_RANGE[1]))
     whole = (limited * np.float32(1.44269504) + _ROUND) - _ROUND
     rest = limited - whole * _LN2_HIGH + whole * _LN2_LOW
@@ -37,19 +37,19 @@ def exp(x: Array) -> Array:
 
 
 def logistic(x: Array) -> Array:
-    """``1 / (1 + exp(-x))``."""
+    """Return ``1 / (1 + exp(-x))``."""
     return (np.float32(1) / (np.float32(1) + exp(-x))).astype(np.float32)
 
 
 def tanh(x: Array) -> Array:
-    """``1 - 2 / (1 + exp(2 x))``."""
+    """Return ``1 - 2 / (1 + exp(2 x))``."""
     return (np.float32(1) - np.float32(2) / (np.float32(1) + exp(np.float32(2) * x))).astype(np.float32)
 
 
 @register
 @frozen
 class FastSoftmax(Softmax):
-    """Softmax of float32 with `exp` of this module."""
+    """float32 softmax with the `exp` of this module."""
 
     name: ClassVar[str] = "fast_softmax"
 

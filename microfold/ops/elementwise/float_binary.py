@@ -1,4 +1,4 @@
-"""Functions of two float32 values: what all of them share."""
+"""Base class of functions of two float32 values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from microfold.support.frozen import frozen
 
 @frozen
 class FloatBinary(Op):
-    """``function(first, second)`` of two float32 values, broadcast as numpy does.
+    """``function(first, second)`` of two float32 values, broadcast as in numpy.
 
-    An operator of the file format that has the same name, in capitals, and no options is imported as it.
+    An operator of the file format with the same name in capitals and without options is imported as this
+    operator.
     """
 
     pattern: ClassVar[Pattern] = Pattern.BROADCAST
@@ -24,7 +25,7 @@ class FloatBinary(Op):
     out: ElementType
 
     def function(self, first: Array, second: Array) -> Array:
-        """The meaning, of float32 arrays; the result is rounded to float32."""
+        """Return the function's value on float32 arrays. The caller rounds it to float32."""
         raise NotImplementedError
 
     def infer(self, first: TensorType, second: TensorType) -> TensorType:
@@ -38,5 +39,5 @@ class FloatBinary(Op):
 
 
 def float_binary_operators() -> list[type[FloatBinary]]:
-    """All of them, as registered."""
+    """Return all registered operators of this kind."""
     return [op for op in REGISTRY.values() if issubclass(op, FloatBinary)]

@@ -15,10 +15,10 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class FloorDiv(PlainBinary):
-    """The largest integer not above the quotient; integers divided by 0 give 0.
+    """Largest integer not above the quotient. An integer divided by 0 is 0.
 
-    The quotient of floats is one of doubles, as in the reference: that of float32 might round up to an
-    integer.
+    The quotient of floats is computed in double, as in the reference, because a float32 quotient could be
+    rounded up to an integer.
     """
 
     name: ClassVar[str] = "floor_div"

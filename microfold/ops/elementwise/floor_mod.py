@@ -1,4 +1,4 @@
-"""Elementwise remainder of a division that is rounded down."""
+"""Elementwise remainder of floor division."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class FloorMod(PlainBinary):
-    """What is left of a division that is rounded down: it has the divisor's sign. Integers by 0 leave 0.
+    """Remainder of floor division, which has the divisor's sign. The remainder of an integer by 0 is 0.
 
-    Floats: the exact remainder of the division towards zero, and the divisor added to it where the signs
-    differ.
+    For floats, it is the exact remainder of division towards zero, plus the divisor if the signs differ.
     """
 
     name: ClassVar[str] = "floor_mod"

@@ -1,4 +1,4 @@
-"""Tables: an operator that looks 8-bit values up in one, and how the reference makes tables of functions."""
+"""Lookup of 8-bit values in a table, and the reference's tables of functions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ TABLE_SIZE = 256
 @register
 @frozen
 class Lookup(Op):
-    """Any function of 8-bit values: the entry of a table at each element.
+    """Table entry for each element: any function of 8-bit values.
 
     Attributes:
-        table: 256 integers of the result's type; the first one is for the lowest input.
+        table: 256 integers of the result's type; the first is for the lowest input.
     """
 
     name: ClassVar[str] = "lookup"
@@ -55,12 +55,12 @@ class Lookup(Op):
 
 
 def rounded_once(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """A function of float32 arrays, evaluated in double and rounded once: as good C libraries do."""
+    """Return a function of float32 arrays that is evaluated in double and rounded once, like a good libm."""
     return lambda x: function(x.astype(np.float64)).astype(np.float32)
 
 
 def table(op: Op, element: ElementType) -> Array:
-    """The whole elementwise operator on an 8-bit type: result for each input, lowest input first; [256]."""
+    """Return the result of an elementwise operator for each 8-bit input, lowest input first; [256]."""
     low, high = element.dtype.range
     inputs = np.arange(low, high + 1).astype(element.dtype.numpy)
     (result,) = op.evaluate([Tensor(TensorType(element.dtype, inputs.shape, element.quant), inputs)])
@@ -68,7 +68,7 @@ def table(op: Op, element: ElementType) -> Array:
 
 
 def int8_table(function: Callable[[Array], Array], x: ElementType, out: ElementType) -> Array:
-    """The reference's table of a real function: float32 arithmetic; lowest input first; [256]."""
+    """Return the reference's table of a real function, in float32; lowest input first; [256]."""
     assert x.quant is not None
     assert out.quant is not None
     low, high = x.dtype.range
@@ -83,10 +83,10 @@ def int8_table(function: Callable[[Array], Array], x: ElementType, out: ElementT
 def int16_table(
     function: Callable[[Array], Array], input_range: FloatRange, output_range: FloatRange
 ) -> Array:
-    """The reference's table of a real function for int16 lookups with interpolation: int16 [513].
+    """Return the reference's table of a real function for interpolated int16 lookups, int16 [513].
 
-    Samples are moved by half the interpolation error in the middle of their interval. The arithmetic is
-    float32, as that of the function is.
+    Samples are shifted by half the interpolation error in the middle of their interval. The arithmetic is
+    float32, including the function's.
     """
     start, end = input_range
     kind = np.float32
@@ -104,10 +104,10 @@ def int16_table(
 
 
 def int16_lookup(x: Array, table: Array) -> Array:
-    """Interpolated look-up of int16 values in a table of 513 entries, int16."""
+    """Return the interpolated lookup of int16 values in a table of 513 entries, int16."""
     wide = np.asarray(x, np.int32)
     index = 256 + (wide >> 7)
     base = table[index].astype(np.int32)
-    # The difference of neighbours is kept in 16 bits.
+    # The difference of neighbours is truncated to 16 bits.
     slope = (table[index + 1].astype(np.int32) - base).astype(np.int16).astype(np.int32)
     return (base + ((slope * (wide & 0x7F) + 64) >> 7)).astype(np.int16)

@@ -15,7 +15,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Maximum(Op):
-    """Larger of two values of one element type, broadcast as numpy does."""
+    """Larger of two values of one element type, broadcast as in numpy."""
 
     name: ClassVar[str] = "maximum"
     pattern: ClassVar[Pattern] = Pattern.BROADCAST

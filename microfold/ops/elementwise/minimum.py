@@ -15,7 +15,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Minimum(Op):
-    """Smaller of two values of one element type, broadcast as numpy does."""
+    """Smaller of two values of one element type, broadcast as in numpy."""
 
     name: ClassVar[str] = "minimum"
     pattern: ClassVar[Pattern] = Pattern.BROADCAST

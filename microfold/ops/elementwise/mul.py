@@ -17,7 +17,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Mul(Op):
-    """Product of two values, broadcast as numpy does."""
+    """Product of two values, broadcast as in numpy."""
 
     name: ClassVar[str] = "mul"
     pattern: ClassVar[Pattern] = Pattern.BROADCAST
@@ -27,11 +27,11 @@ class Mul(Op):
     def infer(self, first: TensorType, second: TensorType) -> TensorType:
         result = check_binary("mul", first, second, self.out, (*DTYPES, DType.UINT32))
         if first.quant is not None and second.quant is not None and self.out.quant is not None:
-            self.multiplier(first.quant, second.quant)  # raises where the scales have no multiplier
+            self.multiplier(first.quant, second.quant)  # raises an error if there is no multiplier
         return result
 
     def multiplier(self, first: Quant, second: Quant) -> Multiplier:
-        """``scale_1 * scale_2 / scale_out``, computed in double."""
+        """Return the multiplier of ``scale_1 * scale_2 / scale_out``, computed in double."""
         assert self.out.quant is not None
         return numerics.effective_multiplier([first.scale, second.scale], self.out.quant.scale)
 

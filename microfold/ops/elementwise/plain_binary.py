@@ -1,4 +1,4 @@
-"""Functions of two plain numbers, floats or integers: what all of them share."""
+"""Base class of functions of two unscaled numbers, floats or integers."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.binary_rule import broadcast_shape
 from microfold.support.frozen import frozen
 
-# Of operators on bits.
+# Element types of bitwise operators.
 INTEGERS = (DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.UINT32)
 
 
 @frozen
 class PlainBinary(Op):
-    """A function of two values of one element type, broadcast as numpy does.
+    """Function of two values of one element type, broadcast as in numpy.
 
-    Integers are taken as they are, whatever scale they have: so does the reference. An operator of the file
-    format that has the same name, in capitals, is imported as it.
+    Integers are used without regard to their scale, as in the reference. An operator of the file format with
+    the same name in capitals is imported as this operator.
 
     Class attributes:
-        dtypes: the element types that it takes.
+        dtypes: supported element types.
     """
 
     pattern: ClassVar[Pattern] = Pattern.BROADCAST
@@ -33,11 +33,11 @@ class PlainBinary(Op):
     out: ElementType
 
     def floats(self, first: Array, second: Array) -> Array:
-        """The meaning, of float32 arrays; the result is rounded to float32."""
+        """Return the function's value on float32 arrays. The caller rounds it to float32."""
         raise NotImplementedError
 
     def integers(self, first: Array, second: Array) -> Array:
-        """The meaning, of int64 arrays; the result wraps round to the element type."""
+        """Return the function's value on int64 arrays. The caller wraps it to the element type."""
         raise NotImplementedError
 
     def infer(self, first: TensorType, second: TensorType) -> TensorType:
@@ -68,10 +68,10 @@ class PlainBinary(Op):
 
 
 def plain_binary_operators() -> list[type[PlainBinary]]:
-    """All of them, as registered."""
+    """Return all registered operators of this kind."""
     return [op for op in REGISTRY.values() if issubclass(op, PlainBinary)]
 
 
 def divisor(x: Array) -> Array:
-    """Integers to divide by: 1 in place of 0, where the references end the run with an error."""
+    """Return integers to divide by: 1 replaces 0, at which the references stop with an error."""
     return np.where(x == 0, 1, x)

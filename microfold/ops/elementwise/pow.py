@@ -17,8 +17,8 @@ from microfold.support.frozen import frozen
 class Pow(PlainBinary):
     """``first`` to the power of ``second``.
 
-    int32: the product of ``second`` factors, which wraps round; an exponent below 0, at which the reference
-    ends the run with an error, counts as 0.
+    For int32, the product of ``second`` factors wraps around. An exponent below 0 counts as 0; the reference
+    stops with an error.
     """
 
     name: ClassVar[str] = "pow"

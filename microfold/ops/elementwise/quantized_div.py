@@ -14,20 +14,22 @@ from microfold.ops.elementwise.binary_rule import check_binary
 from microfold.ops.elementwise.unary_rule import require_per_tensor
 from microfold.support.frozen import frozen
 
-# Least multiplier that is refused. A numerator of n bits, sign included, is shifted left by at least 32 - n.
-# The multiplier shifts left by less than that, so that the result is never shifted left.
+# Smallest multiplier that is rejected. A numerator of n bits, including the sign, is shifted left by at least
+# 32 - n. The multiplier's left shift is smaller, so the result is never shifted left.
 _LIMITS = {DType.INT8: float(1 << 23), DType.UINT8: float(1 << 23), DType.INT16: float(1 << 15)}
 
 
 @register
 @frozen
 class QuantizedDiv(Op):
-    """Quotient of two quantised values, broadcast as numpy does, by a reciprocal of 31 bits.
+    """Quotient of two quantised values, broadcast as in numpy, computed with a 31-bit reciprocal.
 
-    The reference shifts small quotients by more than 31 bits, which C leaves undefined: they are less than
-    half of a step, and are 0 here. What is divided by 0 is the highest or the lowest value; 0 / 0 is 0.
+    The reference shifts small quotients by more than 31 bits, which is undefined in C. Such quotients are
+    less than half a step, so they are 0 here. Division by 0 returns the highest or the lowest value; 0 / 0 is
+    0.
 
-    Facts: https://github.com/tensorflow/tflite-micro/blob/main/tensorflow/lite/kernels/internal/reference/div.h
+    Source:
+    https://github.com/tensorflow/tflite-micro/blob/main/tensorflow/lite/kernels/internal/reference/div.h
     """
 
     name: ClassVar[str] = "quantized_div"
@@ -39,13 +41,14 @@ class QuantizedDiv(Op):
         result = check_binary(self.name, first, second, self.out, tuple(_LIMITS))
         require_per_tensor(self.name, first=first, second=second, output=self.out)
         assert first.quant is not None and second.quant is not None
-        self.multiplier(first.quant, second.quant)  # raises where the scales have no multiplier
+        self.multiplier(first.quant, second.quant)  # raises an error if there is no multiplier
         return result
 
     def multiplier(self, first: Quant, second: Quant) -> Multiplier:
-        """Return ``scale_1 / (scale_2 * scale_out)``.
+        """Return the multiplier of ``scale_1 / (scale_2 * scale_out)``.
 
-        TFLM decides on int8, and computes it in double; LiteRT decides on the others, in float32.
+        For int8, TFLM is the reference, which computes it in double. For other types, LiteRT is the
+        reference, which uses float32.
         """
         assert self.out.quant is not None
         if self.out.dtype is DType.INT8:

@@ -1,4 +1,4 @@
-"""Elementwise shift of integers to the right."""
+"""Elementwise right shift of integers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class RightShift(PlainBinary):
-    """``first`` shifted by ``second`` bits, its sign kept; by none at least, by all but one at most."""
+    """Arithmetic right shift of ``first`` by ``second`` bits, which is clamped to [0, bits - 1]."""
 
     name: ClassVar[str] = "right_shift"
     dtypes: ClassVar[tuple[DType, ...]] = INTEGERS

@@ -14,13 +14,13 @@ from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
 from microfold.support.frozen import frozen
 
-EXTRA_BITS = 20  # kept between the two multiplications
+EXTRA_BITS = 20  # additional fraction bits between the two multiplications
 
 
 @register
 @frozen
 class Rsqrt(Op):
-    """``1 / sqrt(x)``. Integers: the largest value where x is not positive, which the reference refuses."""
+    """``1 / sqrt(x)``. For integers, it is the largest value if x <= 0, which the reference rejects."""
 
     name: ClassVar[str] = "rsqrt"
     pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
@@ -30,7 +30,7 @@ class Rsqrt(Op):
     def infer(self, x: TensorType) -> TensorType:
         result = check_unary("rsqrt", x, self.out)
         if x.quant is not None and not x.dtype.is_float:
-            multiplier = self.multiplier(x.quant)  # raises where the scales have none
+            multiplier = self.multiplier(x.quant)  # raises an error if there is none
             require(
                 multiplier.shift - EXTRA_BITS >= -31 and multiplier.mantissa > 0,
                 f"rsqrt: the result's scale is too large for inputs of scale {x.quant.scale:g}",
@@ -38,7 +38,7 @@ class Rsqrt(Op):
         return result
 
     def multiplier(self, x: Quant) -> Multiplier:
-        """``1 / (sqrt(scale_in) * scale_out)``, computed in double."""
+        """Return the multiplier of ``1 / (sqrt(scale_in) * scale_out)``, computed in double."""
         assert self.out.quant is not None
         return numerics.effective_multiplier(
             [1.0],

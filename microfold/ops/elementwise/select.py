@@ -1,4 +1,4 @@
-"""Choice between two values, element by element."""
+"""Elementwise selection between two values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Select(Op):
-    """``first`` where the condition holds, ``second`` elsewhere; all broadcast as numpy does."""
+    """``first`` if the condition is true, else ``second``; all operands broadcast as in numpy."""
 
     name: ClassVar[str] = "select"
     pattern: ClassVar[Pattern] = Pattern.BROADCAST

@@ -15,7 +15,7 @@ from microfold.support.frozen import frozen
 
 
 def squared_difference_parameters(first: Quant, second: Quant, out: ElementType) -> AddParameters:
-    """Both inputs on a common scale, twice the larger one; the square from there to the output's scale."""
+    """Return parameters with a common input scale, twice the larger one, and the scale of its square."""
     assert out.quant is not None
     left_shift = 0 if out.dtype is DType.INT16 else 7
     common = numerics.effective_scale([2, max(first.scale, second.scale)])
@@ -31,7 +31,7 @@ def squared_difference_parameters(first: Quant, second: Quant, out: ElementType)
 @register
 @frozen
 class SquaredDifference(Op):
-    """``(first - second)^2``, broadcast as numpy does."""
+    """``(first - second)^2``, broadcast as in numpy."""
 
     name: ClassVar[str] = "squared_difference"
     pattern: ClassVar[Pattern] = Pattern.BROADCAST
@@ -43,7 +43,7 @@ class SquaredDifference(Op):
         if first.quant is not None and second.quant is not None and self.out.quant is not None:
             squared_difference_parameters(
                 first.quant, second.quant, self.out
-            )  # raises where the scales have no multiplier
+            )  # raises an error if there is no multiplier
         return result
 
     def reference(self, first: Tensor, second: Tensor) -> Array:
@@ -54,5 +54,5 @@ class SquaredDifference(Op):
         parameters = squared_difference_parameters(first.type.quant, second.type.quant, self.out)
         difference = scaled(first, parameters.left_shift, parameters.first).astype(np.int64)
         difference = difference - scaled(second, parameters.left_shift, parameters.second)
-        square = (difference * difference).astype(np.int32)  # wraps, as 32 bits do
+        square = (difference * difference).astype(np.int32)  # wraps around at 32 bits
         return numerics.requantize(square, 0, parameters.output, self.out)

@@ -17,7 +17,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Sub(Op):
-    """Difference of two values, broadcast as numpy does; its parameters are those of an addition."""
+    """Difference of two values, broadcast as in numpy. Its parameters are the same as for `Add`."""
 
     name: ClassVar[str] = "sub"
     pattern: ClassVar[Pattern] = Pattern.BROADCAST
@@ -28,7 +28,7 @@ class Sub(Op):
     def infer(self, first: TensorType, second: TensorType) -> TensorType:
         result = check_binary("sub", first, second, self.out)
         if first.quant is not None and second.quant is not None and self.out.quant is not None:
-            add_parameters(first.quant, second.quant, self.out)  # raises where the scales have no multiplier
+            add_parameters(first.quant, second.quant, self.out)  # raises an error if there is no multiplier
         return result
 
     def reference(self, first: Tensor, second: Tensor) -> Array:

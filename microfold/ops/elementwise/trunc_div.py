@@ -15,7 +15,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class TruncDiv(PlainBinary):
-    """Quotient of two int32 values as C has it: rounded towards zero. What is divided by 0 gives 0."""
+    """Quotient of two int32 values, rounded towards zero as in C. A value divided by 0 is 0."""
 
     name: ClassVar[str] = "trunc_div"
     dtypes: ClassVar[tuple[DType, ...]] = (DType.INT32,)

@@ -41,15 +41,15 @@ def _gelu_tanh(x: Array) -> Array:
 
 
 def _gelu_rational_tanh(x: Array) -> Array:
-    """Return GELU by LiteRT's tanh and in its order of products.
+    """Return GELU with LiteRT's tanh and its order of products.
 
-    Where ``1 + tanh`` cancels, last places of both decide.
+    If ``1 + tanh`` cancels, the result depends on the last bits of both.
     """
     inner = _GELU_FACTOR * (x + np.float32(0.044715) * (x * x * x))
     return np.float32(0.5) * x * (np.float32(1) + rational_tanh(inner))
 
 
-# float32 to float32
+# Functions from float32 to float32.
 FUNCTIONS: dict[str, Function] = {
     "ceil": np.ceil,
     "cos": lookup.rounded_once(np.cos),
@@ -70,16 +70,16 @@ FUNCTIONS: dict[str, Function] = {
     "sqrt": np.sqrt,
     "square": np.square,
 }
-# Of these the reference has integer forms.
+# Functions that have integer forms in the reference.
 _QUANTIZED_FUNCTIONS = ("elu", "exp", "gelu", "gelu_tanh", "log", "sqrt")
 
 
 @register
 @frozen
 class Unary(Op):
-    """``function(x)`` in float32; int8 by a table, int16 by an interpolated one, see `lookup`.
+    """``function(x)`` in float32. int8 uses a table, int16 an interpolated table, see `lookup`.
 
-    ``sqrt`` has no tables: the result is truncated. Where ``log`` is not defined it is the lowest value.
+    ``sqrt`` uses no tables; its result is truncated. If ``log`` is undefined, the result is the lowest value.
     """
 
     name: ClassVar[str] = "unary"
@@ -90,7 +90,7 @@ class Unary(Op):
 
     @staticmethod
     def is_quantized(function: str) -> bool:
-        """Whether it has integer forms."""
+        """Return whether a function has integer forms."""
         return function in _QUANTIZED_FUNCTIONS
 
     def infer(self, x: TensorType) -> TensorType:
@@ -121,7 +121,7 @@ class Unary(Op):
             return lookup.int16_lookup(x.data, self.int16_table(x.type.element))
 
     def total_function(self) -> Function:
-        """The function, defined everywhere."""
+        """Return the function, extended to all inputs."""
         function = FUNCTIONS[self.function]
         if self.function != "log":
             return function
@@ -139,7 +139,7 @@ class Unary(Op):
         return numerics.clamp(result + self.out.quant.zero_point, *self.out.dtype.range, self.out.dtype)
 
     def int16_table(self, x: ElementType) -> Array:
-        """The interpolated table of the int16 form, int16 [513]."""
+        """Return the interpolated table of the int16 form, int16 [513]."""
         assert x.quant is not None
         assert self.out.quant is not None
         source, target = np.float32(x.quant.scale), np.float32(self.out.quant.scale)

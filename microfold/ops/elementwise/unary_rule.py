@@ -1,4 +1,4 @@
-"""The type rule that elementwise operators of one value share."""
+"""Type rules of elementwise operators with one operand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ QUANTIZED = (DType.INT8, DType.INT16)
 
 
 def require_per_tensor(op: str, **elements: ElementType | TensorType) -> None:
-    """All must be quantised with one scale."""
+    """Raise `TypeRuleError` unless all elements are quantised with one scale per tensor."""
     for what, element in elements.items():
         quant = element.quant
         require(
@@ -23,7 +23,7 @@ def require_per_tensor(op: str, **elements: ElementType | TensorType) -> None:
 def check_unary(
     op: str, x: TensorType, out: ElementType, dtypes: Sequence[DType] = (*QUANTIZED, DType.FLOAT32)
 ) -> TensorType:
-    """Equal element types, one of `dtypes`; int8 and int16 quantised per tensor."""
+    """Check equal element types, one of `dtypes`, with integers quantised per tensor; return the result's."""
     require(
         x.dtype is out.dtype,
         f"{op}: input and result must have one type; they are {x.dtype.value} and {out.dtype.value}",

@@ -1,1 +1,1 @@
-"""What other code generators compute."""
+"""Operators that external code computes."""

@@ -1,6 +1,6 @@
-"""Where the part of a graph begins and ends that an external code generator is to take.
+"""Boundaries of the regions of a graph for external code generators.
 
-`annotate_target` puts them in, `merge_compiler_regions` takes some out again, `partition_graph` the others.
+`annotate_target` inserts them, `merge_compiler_regions` removes some, and `partition_graph` removes the rest.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class _Boundary(Op):
 @register
 @frozen
 class CompilerBegin(_Boundary):
-    """Behind it, the value belongs to a region.
+    """Start of a region: readers of the result belong to the region.
 
     Attributes:
-        compiler: the external code generator that takes the region.
+        compiler: external code generator of the region.
     """
 
     name: ClassVar[str] = "compiler_begin"
@@ -42,11 +42,11 @@ class CompilerBegin(_Boundary):
 @register
 @frozen
 class CompilerEnd(_Boundary):
-    """Before it, the value belonged to a region.
+    """End of a region: the operand is computed in the region.
 
     Attributes:
-        compiler: the external code generator that takes the region.
-        composite: the pattern whose match the region is; empty if it is several.
+        compiler: external code generator of the region.
+        composite: name of the pattern that the region matches; empty if it matches several.
     """
 
     name: ClassVar[str] = "compiler_end"

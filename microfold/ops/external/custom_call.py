@@ -1,4 +1,4 @@
-"""A custom operator that a C function of the firmware computes."""
+"""Custom operator, computed by a C function of the firmware."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.support.frozen import frozen
 
-# Of attributes that get into the C: what they must match, and what that is.
+# Attributes that become part of the generated C: name, allowed syntax, and its description.
 NAMES = (
     ("function", re.compile(r"[A-Za-z_][A-Za-z0-9_]*"), "a name in C"),
     ("header", re.compile(r"[A-Za-z0-9_./+-]+"), "a header's name"),
@@ -20,11 +20,11 @@ NAMES = (
 @register
 @frozen
 class CustomCall(Op):
-    """``function(inputs…, outputs…)``, of which nothing is known: it may have effects, and state of its own.
+    """Call ``function(inputs…, outputs…)`` of unknown code, which can have effects and state.
 
     Attributes:
-        function: its name in C.
-        header: that declares it.
+        function: name of the C function.
+        header: header that declares it.
         results: types of the outputs.
     """
 

@@ -1,4 +1,4 @@
-"""What Arm's Vela has compiled for an Ethos-U NPU: opaque to everything but the NPU's driver."""
+"""Command stream of Arm's Vela for an Ethos-U NPU; only the NPU's driver can interpret it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class EthosU(Op):
-    """A command stream on its inputs. They and the results lie in one piece of memory, where Vela put them.
+    """Command stream on its inputs. Vela has placed inputs and results in one block of memory, the arena.
 
     Attributes:
         results: types of the outputs.
-        arena: bytes of the memory that the NPU works in.
-        fast: bytes of the fast memory, whose beginning is the arena's unless the driver has its own.
-        input_offsets, output_offsets: bytes from the arena's start to each input and output.
+        arena: size of the memory in which the NPU works, in bytes.
+        fast: size of the fast memory, in bytes. It starts with the arena, unless the driver has its own.
+        input_offsets, output_offsets: offset of each input and output in the arena, in bytes.
     """
 
     name: ClassVar[str] = "ethos_u"
@@ -50,7 +50,7 @@ class EthosU(Op):
         for port, offset in ports:
             require(
                 offset >= 0 and offset % 16 == 0 and offset + port.nbytes <= self.arena,
-                f"ethos_u: inputs and outputs must lie in the arena, {self.arena} bytes, at multiples of 16; "
+                f"ethos_u: inputs and outputs must be in the arena, {self.arena} bytes, at multiples of 16; "
                 f"{port} is at {offset}",
             )
         return self.results

@@ -1,4 +1,4 @@
-"""Fully connected layer of activations that were quantised on the way, with weights quantised by blocks."""
+"""Fully connected layer with activations quantised at run time, and weights quantised by blocks."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class BlockwiseFullyConnected(Op):
-    """``x [N, K]`` of `dynamic_quantize` times int8 ``weights [M, K]`` transposed, to float32 [N, M].
+    """``x [N, K]`` from `dynamic_quantize` times int8 ``weights [M, K]`` transposed, to float32 [N, M].
 
-    Each `length` neighbouring weights of a unit are a block, with a scale in ``scales [M, K / length]``. Sums
-    of blocks are scaled one after the other, in float32, then by the row's step s:
+    A block is a group of `length` neighbouring weights of a unit, with a scale in ``scales [M, K / length]``.
+    The sums of blocks are scaled one after the other, in float32, then by the row's step s::
 
         (sum0 * scales[m, 0] + sum1 * scales[m, 1] + ...) * s + bias[m]
 
-    LiteRT adds up products with activations that still have their zero point, and takes
-    ``zero_point * (scales[m, 0] * sum of weights + ...)`` off in the end (XNNPACK's kernels for these
-    layers): another rounding of the same number, whose error is larger where the zero point is far from 0.
+    LiteRT (in XNNPACK's kernels for these layers) instead sums products with activations that still have
+    their zero point, and subtracts ``zero_point * (scales[m, 0] * sum of weights + ...)`` at the end. The
+    result is the same number with another rounding, whose error is larger if the zero point is far from 0.
 
     Attributes:
-        length: of a block.
+        length: number of weights in a block.
     """
 
     name: ClassVar[str] = "blockwise_fully_connected"
@@ -46,12 +46,12 @@ class BlockwiseFullyConnected(Op):
         units, depth = weights.shape
         require(
             self.length > 0 and depth % self.length == 0,
-            f"blockwise_fully_connected: {depth} inputs must be blocks of {self.length}",
+            f"blockwise_fully_connected: {depth} inputs must divide into blocks of {self.length}",
         )
         hybrid.check_operands(self.name, x, weights, bias, steps, axis=0, depth=self.length)
         require(
             weights.quant is None,
-            f"blockwise_fully_connected: the weights may have no other scale; {weights}",
+            f"blockwise_fully_connected: the weights must have no other scale; got {weights}",
         )
         require(
             (scales.dtype, scales.shape) == (DType.FLOAT32, (units, depth // self.length)),

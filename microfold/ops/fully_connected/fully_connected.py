@@ -15,9 +15,9 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class FullyConnected(Op):
-    """``x [N, K]`` times ``weights [M, K]`` transposed, plus ``bias [M]``, gives [N, M].
+    """``x [N, K]`` times ``weights [M, K]`` transposed, plus ``bias [M]``: [N, M].
 
-    Quantised weights: per tensor (any zero point) or symmetric per output channel (axis 0).
+    Quantised weights have one scale and any zero point, or are symmetric per output channel (axis 0).
     """
 
     name: ClassVar[str] = "fully_connected"
@@ -38,7 +38,7 @@ class FullyConnected(Op):
 
     def reference(self, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Array:
         if x.type.dtype.is_float:
-            # In the reference's order: where terms cancel, another order gives other digits.
+            # In the reference's order: if terms cancel, the result depends on the order.
             acc = np.zeros((x.type.shape[0], weights.type.shape[0]), np.float32)
             for inputs, factors in zip(accumulate.widened(x).T, accumulate.widened(weights).T, strict=True):
                 with np.errstate(over="ignore", invalid="ignore"):

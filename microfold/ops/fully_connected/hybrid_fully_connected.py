@@ -1,4 +1,4 @@
-"""Fully connected layer of activations that were quantised on the way, with integer weights."""
+"""Fully connected layer with activations quantised at run time, and integer weights."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class HybridFullyConnected(Op):
-    """``x [N, K]`` of `dynamic_quantize` times int8 ``weights [M, K]`` transposed, to float32 [N, M].
+    """``x [N, K]`` from `dynamic_quantize` times int8 ``weights [M, K]`` transposed, to float32 [N, M].
 
-    Weights are quantised per tensor or per unit (axis 0). With the row's step s and the weights' scales w the
-    result is ``sum * (w[m] * s) + bias[m]``, all in float32, as in LiteRT's
+    Weights are quantised per tensor or per unit (axis 0). With the row's step s and the weights' scales w,
+    the result is ``sum * (w[m] * s) + bias[m]``, all in float32, as in LiteRT's
     `PortableMatrixBatchVectorMultiplyAccumulate`
     (tensorflow/lite/kernels/internal/reference/portable_tensor_utils.cc).
     """

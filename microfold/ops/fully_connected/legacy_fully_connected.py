@@ -1,4 +1,4 @@
-"""Fully connected layer of the legacy uint8 quantisation, as int8."""
+"""Fully connected layer with the legacy uint8 quantisation, represented as int8."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class LegacyFullyConnected(Op):
-    """``x [N, K]`` times ``weights [M, K]`` transposed, plus ``bias [M]``, gives [N, M]; int8, per tensor.
+    """``x [N, K]`` times ``weights [M, K]`` transposed, plus ``bias [M]``: [N, M]; int8, per tensor.
 
-    As `FullyConnected`, but for how sums become results: LiteRT multiplies them by the effective scale in
-    double, and rounds once, halves away from zero.
+    It differs from `FullyConnected` in the requantisation: LiteRT multiplies sums by the effective scale in
+    double and rounds once, halves away from zero.
     """
 
     name: ClassVar[str] = "legacy_fully_connected"
@@ -41,12 +41,12 @@ class LegacyFullyConnected(Op):
         return result
 
     def scale(self, x: TensorType, weights: TensorType) -> float:
-        """What sums are multiplied by."""
+        """Return the real scale of sums."""
         assert x.quant is not None and weights.quant is not None and self.out.quant is not None
         return numerics.effective_scale([x.quant.scale, weights.quant.scale], self.out.quant.scale)
 
     def rescaled(self, sums: Array, scale: float) -> Array:
-        """Results of sums, int8."""
+        """Return sums requantised to int8."""
         assert self.out.quant is not None
         rounded = numerics.round_half_away_array(sums.astype(np.float64) * scale)
         return numerics.clamp(rounded + self.out.quant.zero_point, *self.out.dtype.range, self.out.dtype)

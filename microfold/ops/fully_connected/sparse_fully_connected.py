@@ -1,4 +1,4 @@
-"""Fully connected layer that stores only weights around those that are not zero."""
+"""Fully connected layer that stores only blocks of weights that contain a nonzero weight."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from microfold.ir.types import Array, TensorType
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.support.frozen import frozen
 
-WIDTH = 4  # neighbouring inputs of a block
+WIDTH = 4  # neighbouring inputs in a block
 
 
 @register
 @frozen
 class SparseFullyConnected(FullyConnected):
-    """The same numbers as `fully_connected`, told to be stored by blocks of 1x4.
+    """Operator equal to `fully_connected`, whose weights are stored in blocks of 1x4.
 
-    The weights are the whole matrix [M, K], zeros and all, for passes to compute with; kernels store what
-    `cover` finds in it.
+    The operand is the whole matrix [M, K] including zeros, so that passes can compute with it. Kernels store
+    the blocks that `cover` finds.
     """
 
     name: ClassVar[str] = "sparse_fully_connected"
@@ -35,10 +35,10 @@ class SparseFullyConnected(FullyConnected):
 
 
 class Cover(NamedTuple):
-    """Blocks that hold all weights that are not zero, unit after unit, from left to right.
+    """Blocks that contain all nonzero weights, unit by unit, from left to right.
 
     Attributes:
-        units, columns: the row of each block, and where it begins.
+        units, columns: row and first column of each block.
         weights: [blocks, width].
     """
 
@@ -48,15 +48,15 @@ class Cover(NamedTuple):
 
 
 def cover(weights: Array) -> Cover:
-    """The fewest blocks of 1x4 (of all columns, if there are fewer) that cover a matrix [M, K].
+    """Return the fewest blocks of 1x4 (or of all columns, if there are fewer) that cover a matrix [M, K].
 
-    Each block begins at the first weight that no block holds yet. One that would reach beyond the matrix
-    begins earlier; what it shares with the one before is zero in it.
+    Each block starts at the first nonzero weight that no block contains yet. A block that would exceed the
+    matrix starts earlier; weights that it shares with the block before are zero in it.
     """
     units, inputs = weights.shape
     width = min(WIDTH, inputs)
     columns = np.where(weights != 0, np.arange(inputs), inputs)
-    # The next column from each one on that is not zero.
+    # For each column, the next nonzero column, including itself.
     following = np.minimum.accumulate(columns[:, ::-1], axis=1)[:, ::-1]
     following = np.concatenate([following, np.full((units, 1), inputs)], axis=1)
     rows, begin = np.arange(units), np.zeros(units, np.int64)

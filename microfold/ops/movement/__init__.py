@@ -1,1 +1,1 @@
-"""Elements moved, none computed."""
+"""Operators that move elements without computing on them."""

@@ -1,4 +1,4 @@
-"""The same bytes as elements of another type."""
+"""Reinterpretation of bytes as elements of another type."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Bitcast(Op):
-    """The bytes of ``x``, little-endian, as elements of another type.
+    """Bytes of ``x``, little-endian, as elements of another type.
 
-    Where these are smaller, an axis is appended that counts them; where they are larger, the last axis goes.
+    If these are smaller, an axis is appended that counts them. If they are larger, the last axis is dropped.
     """
 
     name: ClassVar[str] = "bitcast"

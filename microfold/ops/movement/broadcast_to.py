@@ -1,4 +1,4 @@
-"""Broadcasting as an operator of its own."""
+"""Broadcasting as an explicit operator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class BroadcastTo(Op):
-    """The value repeated along new axes and axes of extent 1, as numpy does."""
+    """Value repeated along new axes and axes of extent 1, as in numpy."""
 
     name: ClassVar[str] = "broadcast_to"
     pattern: ClassVar[Pattern] = Pattern.BROADCAST

@@ -14,7 +14,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Concatenate(Op):
-    """Values of one element type, one after the other along an axis."""
+    """Values with the same element type, one after the other along an axis."""
 
     name: ClassVar[str] = "concatenate"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE

@@ -14,9 +14,9 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class ConcatenateView(Op):
-    """A `Concatenate` of whole blocks of memory: its operands are computed in their places in the result.
+    """Concatenation without a copy: its operands are computed directly into their parts of the result.
 
-    The axes before `axis` must have size 1, so that each operand is one block.
+    The axes before `axis` must have size 1, so that each operand is one block of memory.
     """
 
     name: ClassVar[str] = "concatenate_view"

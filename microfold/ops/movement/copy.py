@@ -12,7 +12,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Copy(Op):
-    """The same elements in storage of their own."""
+    """Same elements in separate storage."""
 
     name: ClassVar[str] = "copy"
     pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE

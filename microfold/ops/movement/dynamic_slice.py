@@ -1,4 +1,4 @@
-"""A part of a value, at a position that is computed."""
+"""Slice of a value at a computed position."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class DynamicSlice(Op):
-    """The elements of ``x`` from ``start`` on, which is clamped so that they are there.
+    """Elements of ``x`` from ``start`` on, which is clamped so that the slice is inside.
 
     Attributes:
-        size: elements along each axis.
+        size: number of elements along each axis.
     """
 
     name: ClassVar[str] = "dynamic_slice"

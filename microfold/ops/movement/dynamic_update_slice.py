@@ -1,4 +1,4 @@
-"""A part of a value replaced, at a position that is computed."""
+"""Replacement of a part of a value at a computed position."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class DynamicUpdateSlice(Op):
-    """``x``, with ``update`` from ``start`` on, which is clamped so that the update fits."""
+    """``x`` with ``update`` from ``start`` on, which is clamped so that the update is inside."""
 
     name: ClassVar[str] = "dynamic_update_slice"
     any_zero_point: ClassVar[bool] = True

@@ -14,7 +14,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Gather(Op):
-    """The slices of ``x`` along `axis` that ``indices`` names; the axis gives way to the indices' axes."""
+    """Slices of ``x`` along `axis` that ``indices`` select; the axes of the indices replace the axis."""
 
     name: ClassVar[str] = "gather"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE
@@ -33,5 +33,5 @@ class Gather(Op):
         return x.with_shape((*x.shape[: self.axis], *indices.shape, *x.shape[self.axis + 1 :]))
 
     def reference(self, x: Tensor, indices: Tensor) -> Array:
-        # An index out of range, which the reference leaves undefined, takes the nearest slice.
+        # For an index out of range, which the reference leaves undefined, the nearest slice is used.
         return np.take(x.data, indices.data, axis=self.axis, mode="clip")

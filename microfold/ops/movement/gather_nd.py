@@ -14,10 +14,10 @@ INDEX_TYPES = (DType.INT16, DType.INT32, DType.INT64)
 
 
 def check_positions(op: str, indices: TensorType, shape: Shape) -> tuple[Shape, Shape]:
-    """The type rule of positions in a value of a shape: tuples along the last axis of the indices.
+    """Check the type rule of positions in a value of a shape: tuples along the last axis of the indices.
 
     Returns:
-        The axes that the tuples are counted along, and those of the slice that each names.
+        The axes that enumerate the tuples, and the axes of the slice that each tuple selects.
     """
     require(
         indices.dtype in INDEX_TYPES and indices.quant is None,
@@ -34,9 +34,9 @@ def check_positions(op: str, indices: TensorType, shape: Shape) -> tuple[Shape, 
 @register
 @frozen
 class GatherNd(Op):
-    """Slices of ``x``, by their positions along its first axes: tuples in the last axis of ``indices``.
+    """Slices of ``x`` at positions along its first axes: tuples in the last axis of ``indices``.
 
-    An index out of range takes the nearest slice; the references end the run with an error there.
+    For an index out of range, the nearest slice is used; the references stop with an error.
     """
 
     name: ClassVar[str] = "gather_nd"

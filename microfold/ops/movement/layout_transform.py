@@ -1,4 +1,4 @@
-"""Change of layout."""
+"""Conversion between layouts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class LayoutTransform(Op):
-    """The same elements in another layout, see `microfold.ir.layout`; for what a transpose cannot say.
+    """Same elements in another layout, see `microfold.ir.layout`; used if a transpose is not sufficient.
 
     Attributes:
         source: layout of the operand, e.g. ``NHWC``.

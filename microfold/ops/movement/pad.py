@@ -15,11 +15,11 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Pad(Op):
-    """Elements around each axis, all equal to `fill`.
+    """Padding around each axis with elements equal to `fill`.
 
     Attributes:
         padding: (before, after) per axis.
-        fill: in the value's own representation (the zero point stands for real zero).
+        fill: value in the operand's own representation; the zero point represents real zero.
     """
 
     name: ClassVar[str] = "pad"
@@ -46,6 +46,6 @@ class Pad(Op):
         return x.with_shape(tuple(n + sum(pair) for n, pair in zip(x.shape, self.padding, strict=True)))
 
     def reference(self, x: Tensor) -> Array:
-        if not self.padding:  # numpy refuses to pad a scalar
+        if not self.padding:  # numpy cannot pad a scalar
             return x.data
         return np.pad(x.data, self.padding, constant_values=x.data.dtype.type(self.fill))

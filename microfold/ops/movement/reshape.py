@@ -1,4 +1,4 @@
-"""Reshape: a view."""
+"""Change of a value's shape, as a view."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Reshape(Op):
-    """The same elements, in the same order, under another shape."""
+    """Same elements in the same order under another shape."""
 
     name: ClassVar[str] = "reshape"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE
@@ -38,7 +38,7 @@ class Reshape(Op):
 
 
 def before_reshapes(value: Value, producers: Mapping[Value, Node]) -> Value:
-    """Return the value whose elements these are, in the same order, in front of any reshapes."""
+    """Return the value before a chain of reshapes, which has the same elements in the same order."""
     while (node := producers.get(value)) is not None and isinstance(node.op, Reshape) and not node.epilogue:
         value = node.operands[0]
     return value

@@ -14,16 +14,16 @@ from microfold.ops.movement.resize_nearest_neighbor import check_resize
 from microfold.ops.window import Pair
 from microfold.support.frozen import frozen
 
-FRACTION_BITS = 10  # of integer positions
+FRACTION_BITS = 10  # fraction bits of integer positions
 
 
 @register
 @frozen
 class ResizeBilinear(Op):
-    """An image in `layout` with `size` (height, width), interpolated between the four neighbours.
+    """Image in `layout` resized to `size` (height, width), interpolated between four neighbours.
 
-    Integers: positions have 10 fraction bits, the weighted sum is rounded half away from zero. uint8 is
-    interpolated in float32, and rounded half up: so does LiteRT with the legacy quantisation.
+    For integers, positions have 10 fraction bits, and the weighted sum is rounded half away from zero. uint8
+    is interpolated in float32 and rounded half up, as in LiteRT with the legacy quantisation.
     """
 
     name: ClassVar[str] = "resize_bilinear"
@@ -42,11 +42,11 @@ class ResizeBilinear(Op):
 
     @staticmethod
     def is_floating(dtype: DType) -> bool:
-        """Whether elements of this type are interpolated in float32."""
+        """Return whether elements of this type are interpolated in float32."""
         return dtype.is_float or dtype is DType.UINT8
 
     def integer_positions(self, source: int, target: int) -> tuple[Array, Array, Array]:
-        """Along one axis: lower and upper source index, and distance from the lower one in 1/1024."""
+        """Return, along one axis, lower and upper source index, and the distance from the lower in 1/1024."""
         one = 1 << FRACTION_BITS
         if self.align_corners and target > 1:
             scale = (one * (source - 1) + (target - 1) // 2) // (target - 1)
@@ -62,7 +62,7 @@ class ResizeBilinear(Op):
         return lower, upper, position - one * lower
 
     def float_positions(self, source: int, target: int) -> tuple[Array, Array, Array]:
-        """Along one axis: lower and upper source index, and float32 distance from the lower one."""
+        """Return, along one axis, lower and upper source index, and the float32 distance from the lower."""
         if self.align_corners and target > 1:
             scale = np.float32(source - 1) / np.float32(target - 1)
         else:

@@ -1,4 +1,4 @@
-"""Resizing of images by the nearest neighbour."""
+"""Resizing of images to the nearest neighbour."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from microfold.support.frozen import frozen
 def check_resize(
     op: str, x: TensorType, size: Pair, align_corners: bool, half_pixel_centers: bool, layout: str
 ) -> TensorType:
-    """The type rule that resizing operators share."""
+    """Check the type rule that resizing operators share, and return the type of the result."""
     x = nhwc_type(op, x, layout)
     require(min(*size, *x.shape) >= 1, f"{op}: sizes must be positive; they are {x} and {size}")
     require(
         max(size) <= MAX_RESIZED,
-        f"{op}: height and width may be {MAX_RESIZED}; they are {size[0]} and {size[1]}",
+        f"{op}: height and width can be at most {MAX_RESIZED}; they are {size[0]} and {size[1]}",
     )
     require(
         not (align_corners and half_pixel_centers),
-        f"{op}: corners cannot be aligned where pixel centres are at one half",
+        f"{op}: align_corners cannot be combined with half_pixel_centers",
     )
     return from_nhwc_type(op, x.with_shape((x.shape[0], *size, x.shape[3])), layout)
 
@@ -37,7 +37,7 @@ def check_resize(
 @register
 @frozen
 class ResizeNearestNeighbor(Op):
-    """An image in `layout` with `size` (height, width), each pixel taken from the input."""
+    """Image in `layout` resized to `size` (height, width); each pixel is a copy of an input pixel."""
 
     name: ClassVar[str] = "resize_nearest_neighbor"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE
@@ -53,7 +53,7 @@ class ResizeNearestNeighbor(Op):
         return check_resize(self.name, x, self.size, self.align_corners, self.half_pixel_centers, self.layout)
 
     def sources(self, x: TensorType) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Of an NHWC image: source row of each output row and source column of each output column."""
+        """Return the source row of each output row and the source column of each output column, in NHWC."""
         rows, columns = (
             _sources(x.shape[i + 1], self.size[i], self.align_corners, self.half_pixel_centers)
             for i in range(2)
@@ -66,7 +66,7 @@ class ResizeNearestNeighbor(Op):
         return from_nhwc(image.data[:, list(rows)][:, :, list(columns)], self.layout)
 
 
-@lru_cache(maxsize=64)  # bands of an image ask for the same columns, row by row
+@lru_cache(maxsize=64)  # bands of an image ask for the same columns row by row
 def _sources(source: int, target: int, align_corners: bool, half_pixel_centers: bool) -> tuple[int, ...]:
     """Return the index of the source of each of `target` elements along one axis."""
     if align_corners and target > 1:

@@ -1,4 +1,4 @@
-"""Slices added to zeros at tuples of indices."""
+"""Sums of slices at positions in a value of zeros."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _DTYPES = (
 @register
 @frozen
 class ScatterNd(Op):
-    """Zeros of a shape, to which ``updates`` are added at the positions that ``indices`` names.
+    """Zeros of a shape, to which ``updates`` are added at the positions in ``indices``.
 
-    Slices for one position are added in their order; integers wrap round, bool is true if one is. Elements
-    are taken as they are, whatever scale they have. A slice whose position is out of range is left out; the
-    reference ends the run with an error there.
+    Slices for the same position are added in their order. Integers wrap around; a bool is true if any update
+    is. Elements are used without regard to their scale. A slice with a position out of range is ignored; the
+    reference stops with an error.
     """
 
     name: ClassVar[str] = "scatter_nd"

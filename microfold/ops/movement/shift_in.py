@@ -1,4 +1,4 @@
-"""A window that moves on: its oldest rows go, new ones come."""
+"""Sliding window of rows: new rows replace the oldest ones."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class ShiftIn(Op):
-    """The last elements of ``window`` and ``rows`` behind each other along an axis, as many as before.
+    """``window`` without its first elements along an axis, followed by ``rows``, with its size unchanged.
 
-    What a state becomes by it is computed where the state lies, see `ir.in_place`.
+    If the window is a state, its next content is computed in place, see `ir.in_place`.
     """
 
     name: ClassVar[str] = "shift_in"
@@ -41,7 +41,7 @@ class ShiftIn(Op):
             and 1 <= rows.shape[self.axis] < window.shape[self.axis]
             and self._others(window) == self._others(rows),
             f"shift_in: the rows must be fewer than those of the window {window} along axis {self.axis}, and "
-            f"agree with it along the others; they are {rows}",
+            f"agree with it along all other axes; they are {rows}",
         )
         require(
             window.quant is None or window.quant.axis is None,

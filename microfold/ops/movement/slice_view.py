@@ -15,7 +15,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class SliceView(Op):
-    """From `begin` on, the `size` elements along each axis that lie in one block of memory."""
+    """Slice of `size` elements along each axis from `begin` on, which must be one block of memory."""
 
     name: ClassVar[str] = "slice_view"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE
@@ -35,7 +35,7 @@ class SliceView(Op):
         for extent, begin, size in zip(x.shape, self.begin, self.size, strict=True):
             require(
                 begin >= 0 and size >= 1 and begin + size <= extent,
-                f"slice_view: {size} elements from {begin} must lie in [0, {extent})",
+                f"slice_view: {size} elements from {begin} must be in [0, {extent})",
             )
         require(is_block(x.shape, self.size), f"slice_view: {list(self.size)} of {x} is not one block")
         require(x.quant is None or x.quant.axis is None, "slice_view: per-channel values are not supported")
@@ -49,7 +49,7 @@ class SliceView(Op):
 
 
 def is_block(shape: Shape, size: Shape) -> bool:
-    """A slice of that size lies in one block of memory: whole axes behind the first one longer than 1."""
+    """Return whether a slice is one block of memory: whole axes after the first one longer than 1."""
     return all(
         part == whole or math.prod(size[:axis]) == 1
         for axis, (part, whole) in enumerate(zip(size, shape, strict=True))

@@ -1,4 +1,4 @@
-"""Slices with steps."""
+"""Slice with strides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class StridedSlice(Op):
-    """Along each axis the elements ``begin, begin + stride, …``, `size` of them; strides may be negative."""
+    """Slice with `size` elements ``begin, begin + stride, …`` along each axis; strides may be negative."""
 
     name: ClassVar[str] = "strided_slice"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE
@@ -35,7 +35,7 @@ class StridedSlice(Op):
             last = begin + (size - 1) * stride
             require(
                 size >= 1 and stride != 0 and 0 <= begin < extent and 0 <= last < extent,
-                f"strided_slice: {size} elements from {begin} in steps of {stride} must lie in [0, {extent})",
+                f"strided_slice: {size} elements from {begin} in steps of {stride} must be in [0, {extent})",
             )
         require(
             x.quant is None or x.quant.axis is None, "strided_slice: per-channel values are not supported"

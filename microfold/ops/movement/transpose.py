@@ -1,4 +1,4 @@
-"""Transposition."""
+"""Permutation of axes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Transpose(Op):
-    """Axes in another order: axis i of the result is axis ``permutation[i]`` of the input."""
+    """Permutation of axes: axis i of the result is axis ``permutation[i]`` of the input."""
 
     name: ClassVar[str] = "transpose"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE

@@ -16,11 +16,11 @@ from microfold.support.frozen import frozen
 class BatchNorm(Op):
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta`` with one of each per channel, float32.
 
-    It is a product and a sum with one constant each (`scale_and_shift`); importers may leave it to
-    `simplify_inference` to make these of it.
+    It is equal to a product and a sum with one constant each (`scale_and_shift`). Importers can leave it to
+    `simplify_inference` to replace it by these.
 
     Attributes:
-        axis: of the channels.
+        axis: axis of the channels.
     """
 
     name: ClassVar[str] = "batch_norm"
@@ -40,7 +40,7 @@ class BatchNorm(Op):
         return x
 
     def scale_and_shift(self, gamma: Array, beta: Array, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """What x is multiplied by, and what is added then: computed in double, rounded once; [channels]."""
+        """Return the factor and the summand of x, [channels]: computed in double, rounded once."""
         scale = gamma.astype(np.float64) / np.sqrt(variance.astype(np.float64) + self.epsilon)
         return scale.astype(np.float32), (beta - mean * scale).astype(np.float32)
 

@@ -13,7 +13,7 @@ from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
 from microfold.support.frozen import frozen
 
-EPSILON = 1e-6  # no norm is taken to be smaller
+EPSILON = 1e-6  # lower bound of the norm
 OUTPUT_BITS = 7  # int8 results are in units of 2^-7
 
 
@@ -23,7 +23,8 @@ class L2Normalization(Op):
     """``x / max(norm(x), 1e-6)`` along the last axis. The int8 result has scale 1/128 and zero point 0.
 
     Attributes:
-        legacy: int8 that stands for uint8, which LiteRT scales to 1/128 before it multiplies, not as it does.
+        legacy: whether int8 represents the legacy uint8 type, for which LiteRT scales to 1/128 before the
+            multiplication instead of with it.
     """
 
     name: ClassVar[str] = "l2_normalization"

@@ -19,7 +19,7 @@ class LayerNorm(Op):
     ``gamma`` and ``beta`` have the shape of these axes.
 
     Attributes:
-        axis: the first one of them.
+        axis: first of these axes.
     """
 
     name: ClassVar[str] = "layer_norm"
@@ -40,11 +40,11 @@ class LayerNorm(Op):
         return x
 
     def axes(self, x: TensorType) -> tuple[int, ...]:
-        """The axes that the mean is taken over."""
+        """Return the axes over which the mean is computed."""
         return tuple(range(self.axis, x.rank))
 
     def reference(self, x: Tensor, gamma: Tensor, beta: Tensor) -> Array:
-        # In float32, step by step as `simplify_inference` writes it.
+        # In float32, in the same steps as `simplify_inference`.
         axes = self.axes(x.type)
         with np.errstate(all="ignore"):
             centred = x.data - x.data.mean(axis=axes, keepdims=True, dtype=np.float32)

@@ -38,7 +38,7 @@ class LogSoftmax(Op):
             quant = self.out.quant
             assert quant is not None
             assert x.quant is not None
-            softmax_parameters(1.0, x.quant)  # raises where the scale has none
+            softmax_parameters(1.0, x.quant)  # raises an error if there are none
             require(
                 quant.scale == 1 / 16 and quant.zero_point == 127,
                 f"log_softmax: the int8 result must have scale {1 / 16} and zero point 127; "
@@ -50,7 +50,7 @@ class LogSoftmax(Op):
         difference = x.data.astype(np.float32 if x.type.dtype.is_float else np.int64)
         difference = difference - difference.max(axis=-1, keepdims=True)
         if x.type.dtype.is_float:
-            # In the reference's order: where one term is nearly all, the order decides about the logarithm.
+            # In the reference's order: if one term dominates the sum, the logarithm depends on the order.
             total = np.add.accumulate(np.exp(difference), axis=-1, dtype=np.float32)[..., -1:]
             return (difference - np.log(total)).astype(np.float32)
         assert x.type.quant is not None
@@ -65,19 +65,19 @@ class LogSoftmax(Op):
 
 
 def scaled_differences(quant: Quant, difference: Array) -> Array:
-    """Differences to the largest input, in [-255, 0], in Q5, int32."""
+    """Return differences from the largest input, in [-255, 0], in Q5, int32."""
     parameters = softmax_parameters(1.0, quant)
     return numerics.multiply_by_quantized_multiplier(difference, parameters.mantissa, parameters.left_shift)
 
 
 def inverse_multiplier(quant: Quant) -> Multiplier:
-    """The inverse of what `scaled_differences` multiplies by."""
+    """Return the inverse of the multiplier of `scaled_differences`."""
     parameters = softmax_parameters(1.0, quant)
     return numerics.quantize_multiplier((1 << (31 - parameters.left_shift)) / parameters.mantissa)
 
 
 def _lowest_difference(log_total: Array, quant: Quant) -> Array:
-    """Where the reference stops: smaller differences give the lowest value."""
+    """Return the largest difference for which the reference returns the lowest value."""
     limit = numerics.multiply_by_quantized_multiplier(
         log_total.astype(np.int64) - (1 << 31), *inverse_multiplier(quant)
     )

@@ -1,6 +1,6 @@
 """Softmax over the last axis.
 
-The int8 form is the reference's fixed-point one, see `microfold.arithmetic.fixed_point`; the int16 form
+The int8 form is the reference's fixed-point algorithm, see `microfold.arithmetic.fixed_point`. The int16 form
 interpolates in two tables.
 """
 
@@ -43,7 +43,7 @@ _OUTPUTS = {
 
 
 class SoftmaxParameters(NamedTuple):
-    """Fixed-point parameters of the int8 form."""
+    """Conversion of input differences to Q5. Below `difference_min`, the exponential is 0."""
 
     mantissa: int
     left_shift: int
@@ -51,10 +51,10 @@ class SoftmaxParameters(NamedTuple):
 
 
 def softmax_parameters(beta: float, quant: Quant) -> SoftmaxParameters:
-    """How a difference of int8 inputs becomes Q5; smaller differences than the minimum give exp = 0.
+    """Return the parameters of the int8 form.
 
     Raises:
-        TypeRuleError: the reference has no such parameters: it shifts differences to the left only.
+        TypeRuleError: there are none, because the reference can shift differences to the left only.
     """
     real = min(numerics.effective_scale([beta, quant.scale, 1 << (31 - INPUT_INTEGER_BITS)]), INT32_MAX)
     require(
@@ -66,7 +66,7 @@ def softmax_parameters(beta: float, quant: Quant) -> SoftmaxParameters:
 
 
 def exp_table(beta: float, quant: Quant) -> Array:
-    """int32 [256]: exp in Q0 of ``scale * (i - 255)``, zero where the reference drops the term."""
+    """Return exp in Q0 of ``scale * (i - 255)``, int32 [256]; zero if the reference drops the term."""
     parameters = softmax_parameters(beta, quant)
     difference = np.arange(-255, 1, dtype=np.int64)
     scaled = (difference << parameters.left_shift).astype(np.int32)
@@ -78,7 +78,7 @@ def exp_table(beta: float, quant: Quant) -> Array:
 
 @cache
 def int16_exp_table() -> Array:
-    """``exp(x)`` for x in [-10, 0] over the int16 range, in Q0.15; [513], interpolated."""
+    """Return the table of ``exp(x)`` for x in [-10, 0] over the int16 range, in Q0.15; [513]."""
     step = np.float32(10.0) / np.float32(65535)
     return lookup.int16_table(
         lookup.rounded_once(np.exp),
@@ -89,7 +89,7 @@ def int16_exp_table() -> Array:
 
 @cache
 def int16_reciprocal_table() -> Array:
-    """``1 / (1 + x)`` for x in [0, 1] over the int16 range, in Q0.15; [513], interpolated."""
+    """Return the table of ``1 / (1 + x)`` for x in [0, 1] over the int16 range, in Q0.15; [513]."""
     step = np.float32(1.0) / np.float32(65535)
     return lookup.int16_table(
         _reciprocal_of_one_plus,
@@ -108,7 +108,7 @@ def _symmetric_output() -> lookup.FloatRange:
 
 
 def int16_multiplier(beta: float, quant: Quant) -> Multiplier:
-    """How a difference of int16 inputs becomes an index over [-10, 0]."""
+    """Return the multiplier from differences of int16 inputs to table indices over [-10, 0]."""
     return numerics.effective_multiplier([quant.scale, beta], 10.0 / 65535.0)
 
 
@@ -132,8 +132,8 @@ def _softmax_int16(x: Array, multiplier: Multiplier) -> Array:
 class Softmax(Op):
     """``exp(beta * x) / sum(exp(beta * x))`` along the last axis.
 
-    int8 input gives int8 or int16 with scale 1/256 or 1/65536 and the lowest value as zero point; int16 input
-    gives int16 with scale 1/32768 and zero point 0.
+    The result of int8 input is int8 or int16, with scale 1/256 or 1/65536 and the lowest value as zero point.
+    The result of int16 input is int16 with scale 1/32768 and zero point 0.
     """
 
     name: ClassVar[str] = "softmax"
@@ -159,7 +159,7 @@ class Softmax(Op):
                 f"softmax: the zero point of an int16 input must be 0; it is {x.quant.zero_point}",
             )
             parameters = int16_multiplier if x.dtype is DType.INT16 else softmax_parameters
-            parameters(self.beta, x.quant)  # raises where the scale has none
+            parameters(self.beta, x.quant)  # raises an error if there are none
             scale, zero_point = _OUTPUTS[pair]
             quant = self.out.quant
             require(

@@ -1,4 +1,4 @@
-"""Rows less their mean, over their standard deviation."""
+"""Standardisation of rows to mean 0 and variance 1."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from microfold.support.frozen import frozen
 class Standardize(Op):
     """``(x - mean(x)) / sqrt(variance(x) + epsilon) * scale + shift`` along the last axis, float32.
 
-    What is left of a layer normalisation when what is behind it has taken what it can of scale and shift: one
-    number for all elements, or one for each of a row.
+    It remains of a layer normalisation after the next layer has absorbed as much of scale and shift as
+    possible. Both are one number for all elements, or one for each element of a row.
     """
 
     name: ClassVar[str] = "standardize"

@@ -1,1 +1,1 @@
-"""Layers with state."""
+"""Recurrent layers."""

@@ -1,4 +1,4 @@
-"""LiteRT's LSTM cell of int8 activations and weights, and numbers of 16 bits between them."""
+"""LiteRT's LSTM cell with int8 activations and weights, and 16-bit intermediate values."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorT
 from microfold.ops.accumulate import centred, exact_int
 from microfold.support.frozen import frozen
 
-GATE_BITS = 3  # integer bits of the gates' numbers
-MEAN_BITS = 10  # fractional bits of a mean of layer normalisation
-NORM_SHIFT = 12  # of what is normalised to numbers of the gates
+GATE_BITS = 3  # integer bits of the gates' values
+MEAN_BITS = 10  # fraction bits of a mean of layer normalisation
+NORM_SHIFT = 12  # fraction bits of a gate's values after layer normalisation
 LARGEST_CELL_EXPONENT, SMALLEST_CELL_EXPONENT = -9, -15
 _INT8, _INT16 = DType.INT8.range, DType.INT16.range
 _multiplier = partial(numerics.quantize_multiplier, limit=numerics.SMALL_MULTIPLIER)
-_POWER_TOLERANCE = 1e-3  # of the logarithm of a cell's scale
+_POWER_TOLERANCE = 1e-3  # tolerance of the binary logarithm of a cell's scale
 
 
 class GateParameters(NamedTuple):
@@ -29,9 +29,9 @@ class GateParameters(NamedTuple):
 
     Attributes:
         input, recurrent: multipliers of the products with x and with hidden.
-        peephole: of those with the cell; None: there are none.
-        norm: of what is normalised; None: nothing is.
-        variance_guard: what a variance below 1 becomes.
+        peephole: multiplier of the products with the cell; None without a peephole.
+        norm: multiplier of normalised values; None without layer normalisation.
+        variance_guard: replaces a variance below 1.
     """
 
     input: Multiplier
@@ -42,14 +42,14 @@ class GateParameters(NamedTuple):
 
 
 class CellParameters(NamedTuple):
-    """Constants of the arithmetic behind the gates.
+    """Constants of the arithmetic after the gates.
 
     Attributes:
-        exponent: the cell's scale is 2 to its power.
-        limit: of the cell's magnitude; None: it is not clipped.
+        exponent: binary logarithm of the cell's scale.
+        limit: limit of the cell's magnitude; None if it is not clipped.
         units: multiplier of ``o * tanh(cell)``.
-        projection: multiplier of the projection's products; None: there is none.
-        projection_limit: of the magnitude of hidden's integers; None: they are not clipped.
+        projection: multiplier of the projection's products; None without a projection.
+        projection_limit: limit of the magnitude of hidden's integers; None if they are not clipped.
     """
 
     exponent: int
@@ -65,15 +65,15 @@ def _scale(type: TensorType | ElementType) -> np.float32:
 
 
 def _limit(clip: float, scale: np.float32, largest: int) -> int | None:
-    """A clip in integers; what is less than one of them clips nothing."""
+    """Return a clip in integers; None if there is no clip, or if it is less than 1."""
     return int(min(np.float32(clip) / scale, np.float32(largest))) or None if clip > 0 else None
 
 
 def cell_exponent(scale: float) -> int:
-    """Of the power of two that the scale of a cell is taken for.
+    """Return the exponent of the power of two that approximates the scale of a cell.
 
     Raises:
-        TypeRuleError: it is none, or the reference has no tanh for it.
+        TypeRuleError: the scale is not a power of two, or the reference has no tanh for it.
     """
     logarithm = np.log(np.float32(scale)) * np.float32(1 / np.log(np.float32(2)))
     exponent = numerics.round_half_away(float(logarithm))
@@ -94,13 +94,13 @@ def cell_parameters(
     projection: TensorType | None,
     clips: tuple[float, float],
 ) -> CellParameters:
-    """The constants behind the gates.
+    """Return the constants of the arithmetic after the gates.
 
     Args:
-        clips: of the cell and of the projection; 0: none.
+        clips: clips of the cell and of the projection; 0 for none.
 
     Raises:
-        TypeRuleError: the scales have no such constants.
+        TypeRuleError: no constants represent the scales.
     """
     units_scale = 2.0**-15 / float(_scale(units)) * 2.0**-15
     require(units_scale < 1, f"lstm_8x8_16: the scale of units must be above 2^-30; it is {_scale(units):g}")
@@ -123,15 +123,15 @@ def gate_parameters(
     peephole: tuple[float, int] | None,
     norm: float | None,
 ) -> GateParameters:
-    """The constants of a gate, whose scales the reference multiplies and divides in float32.
+    """Return the constants of a gate. Its scales are multiplied and divided in float32, as in the reference.
 
     Args:
-        scale: of the products' sum.
-        x, hidden: scales of the weights and of what they are multiplied with.
-        peephole: scale of the weights, and the cell's exponent.
+        scale: scale of the sum of products.
+        x, hidden: scales of the weights and of their operand.
+        peephole: scale of the weights, and exponent of the cell's scale.
 
     Raises:
-        TypeRuleError: the scales have no such constants.
+        TypeRuleError: no constants represent the scales.
     """
 
     def effective(factors: tuple[float, float]) -> Multiplier:
@@ -161,17 +161,17 @@ def gate_parameters(
 
 
 def row_scales(quant: Quant | None, parts: int) -> tuple[float, ...]:
-    """The scale of each of some parts of the rows of a matrix; rows of a part have one."""
+    """Return the scales of `parts` equal parts of a matrix's rows; the rows of a part share a scale."""
     assert quant is not None
     scales = quant.scales if quant.axis is not None else quant.scales * parts
     return scales[:: len(scales) // parts]
 
 
 def layer_norm(gate: Array, coefficients: Array, bias: Array, parameters: GateParameters) -> Array:
-    """A gate [batch, units], normalised over its units.
+    """Return a gate [batch, units], normalised over its units.
 
-    Mean and variance are truncated; the inverse of the number of units is, too, so that variances may come
-    out too small, or negative. Products with coefficients wrap round.
+    Mean and variance are truncated. The inverse of the number of units is also truncated, so that variances
+    can be too small, or negative. Products with coefficients wrap around.
     """
     assert parameters.norm is not None
     units = gate.shape[1]
@@ -189,7 +189,7 @@ def layer_norm(gate: Array, coefficients: Array, bias: Array, parameters: GatePa
 
 
 def _truncated(x: Array, divisor: int) -> Array:
-    """A quotient, rounded towards zero."""
+    """Return a quotient, rounded towards zero."""
     return np.sign(x) * (np.abs(x) // divisor)
 
 
@@ -199,14 +199,14 @@ def _multiplied(x: Array, multiplier: Multiplier) -> Array:
 
 @frozen(eq=False)
 class Gate:
-    """A gate with its weights.
+    """Gate with its weights.
 
     Attributes:
         input_weights, recurrent_weights: float64 [units, inputs].
-        bias: int64 [units]; added to the products of x, or behind layer normalisation.
-        peephole: int64 [1 or batch, units]; None: it has none.
-        rounded_up: units, from the first one on, where ties of products with the peephole round up.
-        norm: int64 [units]; None: it is not normalised.
+        bias: int64 [units]; added to the products with x, or after layer normalisation.
+        peephole: int64 [1 or batch, units]; None without a peephole.
+        rounded_up: number of units, from the first on, whose products with the peephole round ties up.
+        norm: int64 [units]; None without layer normalisation.
     """
 
     input_weights: Array
@@ -218,7 +218,7 @@ class Gate:
     parameters: GateParameters
 
     def sums(self, x: Array, hidden: Array, cell: Array) -> Array:
-        """Numbers of the gate [batch, units] before its function; `x` and `hidden` are centred."""
+        """Return the gate's values [batch, units] before its function; `x` and `hidden` are centred."""
         known = self.parameters
         own = exact_int(x @ self.input_weights.T) + (self.bias if self.norm is None else 0)
         total = np.clip(_multiplied(own.astype(np.int32), known.input), *_INT16)
@@ -229,7 +229,7 @@ class Gate:
         return total if self.norm is None else layer_norm(total, self.norm, self.bias, known)
 
     def _looked_up(self, products: Array) -> Array:
-        """Products of cells [batch, units] with a peephole, scaled."""
+        """Return scaled products of cells [batch, units] with a peephole."""
         assert self.parameters.peephole is not None
         mantissa, shift = self.parameters.peephole
         high = numerics.saturating_rounding_doubling_high_mul(products, mantissa).astype(np.int64)
@@ -240,13 +240,13 @@ class Gate:
 
 @frozen(eq=False)
 class Cell:
-    """The cell with its weights.
+    """Cell with its weights.
 
     Attributes:
-        gates: i, f, g and o; without i, it is ``1 - f``.
-        x, hidden: types of what the gates read.
-        projection: weights and bias; None: there is none.
-        units: of the results of the units.
+        gates: gates i, f, g and o by name; without i, it is ``1 - f``.
+        x, hidden: types of the gates' operands.
+        projection: weights and bias; None without a projection.
+        units: element type of the results of the units.
     """
 
     gates: dict[str, Gate]
@@ -257,7 +257,7 @@ class Cell:
     parameters: CellParameters
 
     def step(self, x: Array, hidden: Array, cell: Array) -> tuple[Array, Array]:
-        """Both states after one step."""
+        """Return both states after one step."""
         inputs = centred(Tensor(self.x, x)), centred(Tensor(self.hidden, hidden))
         old, known = cell.astype(np.int64), self.parameters
 
@@ -276,13 +276,13 @@ class Cell:
         return self._results(_multiplied(shown, known.units)), new.astype(np.int16)
 
     def _results(self, shown: Array) -> Array:
-        """Hidden of what the units give."""
+        """Return hidden from the results of the units."""
         known = self.parameters
         assert self.units.quant is not None and self.hidden.quant is not None
         zero = self.units.quant.zero_point
         if self.projection is None:
             return numerics.clamp(shown + zero, *_INT8, DType.INT8)
-        # The zero point has the other sign, which cancels out unless the units' results saturate.
+        # The reference uses the opposite sign of the zero point. This cancels out unless the units saturate.
         weights, bias = self.projection
         sums = exact_int((np.clip(shown - zero, *_INT8) + zero) @ weights.T) + bias
         assert known.projection is not None

@@ -1,4 +1,4 @@
-"""What hybrid recurrent layers share: products whose activations are quantised for every step."""
+"""Shared parts of hybrid recurrent layers, whose activations are quantised in every step."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from microfold.support.frozen import frozen
 
 
 def check_weights(op: str, what: str, weights: TensorType, parts: int) -> None:
-    """The type rule of weights that each row of activations is multiplied with.
+    """Check the type rule of weights that each row of activations is multiplied with.
 
     Args:
-        what: they are.
-        parts: of their rows, one behind the other, that have a scale each.
+        what: name of the weights in messages.
+        parts: number of equal parts of their rows, each with one scale.
 
     Raises:
-        TypeRuleError: they are not int8 with zero point 0 and such scales.
+        TypeRuleError: the weights are not int8 with zero point 0 and such scales.
     """
     quant = weights.quant
     require(
@@ -29,7 +29,7 @@ def check_weights(op: str, what: str, weights: TensorType, parts: int) -> None:
         and quant is not None
         and quant.axis in (None, 0)
         and not any(quant.zero_points),
-        f"{op}: {what} must be int8 with zero point 0 and scales for the tensor or along axis 0; {weights}",
+        f"{op}: {what} must be int8 with zero point 0 and one scale or scales along axis 0; got {weights}",
     )
     scales = weight_scales(weights, 0).reshape(parts, -1)
     require(
@@ -37,17 +37,20 @@ def check_weights(op: str, what: str, weights: TensorType, parts: int) -> None:
     )
     require(
         weights.shape[1] <= MAX_DEPTH,
-        f"{op}: a sum may have {MAX_DEPTH} products; of {what} it has {weights.shape[1]}",
+        f"{op}: a sum can have at most {MAX_DEPTH} products; {what} have {weights.shape[1]}",
     )
 
 
 def real(type: TensorType) -> TensorType:
-    """The type of the real numbers that integers stand for."""
+    """Return the type of the real numbers that integers represent."""
     return TensorType(DType.FLOAT32, type.shape)
 
 
 def product(rows: Array, weights: Tensor, *, asymmetric: bool) -> Array:
-    """``rows [N, K]``, each quantised by itself, times int8 ``weights [M, K]`` transposed, float32 [N, M]."""
+    """Return ``rows [N, K]`` times int8 ``weights [M, K]`` transposed, float32 [N, M].
+
+    Each row is quantised separately.
+    """
     values, steps = quantize_rows(rows, asymmetric=asymmetric)
     sums = exact_int(values.astype(np.float64) @ weights.data.astype(np.float64).T)
     return sums.astype(np.float32) * (weight_scales(weights.type, 0) * steps[:, None])
@@ -55,17 +58,17 @@ def product(rows: Array, weights: Tensor, *, asymmetric: bool) -> Array:
 
 @frozen(eq=False)
 class HybridCell(FloatCell):
-    """A cell of float32 whose products are hybrid.
+    """float32 cell whose products are hybrid.
 
     Attributes:
-        weights: input weights, recurrent weights and projection, int8; the arrays of the base are unused.
+        weights: input weights, recurrent weights and projection, int8. They replace the base class's arrays.
     """
 
     weights: tuple[Tensor, Tensor, Tensor | None] = ()  # type: ignore[assignment]
     asymmetric: bool = False
 
     def sums(self, x: Array, hidden: Array) -> Array:
-        """In the reference's order: first the bias, then the input's products, then those of hidden."""
+        """Return the gates' products, added in the reference's order: bias, products of x, of hidden."""
         own = product(x, self.weights[0], asymmetric=self.asymmetric)
         recurrent = product(hidden, self.weights[1], asymmetric=self.asymmetric)
         return (own if self.norm is not None else self.bias + own) + recurrent

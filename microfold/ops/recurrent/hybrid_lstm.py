@@ -1,4 +1,4 @@
-"""Long short-term memory over a sequence, of float32 activations and integer weights."""
+"""Long short-term memory over a sequence, with float32 activations and integer weights."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class HybridLstm(Op):
-    """`Lstm` of float32 with int8 weights and projection, of one scale for each gate and for the projection.
+    """`Lstm` of float32 with int8 weights and projection, with one scale per gate and one for the projection.
 
-    In every step, each row of x and of hidden, and the results of the units before a projection, are
-    quantised as `dynamic_quantize` does it, as in LiteRT's `LstmStepHybrid`
+    In every step, each row of x and of hidden is quantised like in `dynamic_quantize`, and also the results
+    of the units before a projection. The reference is LiteRT's `LstmStepHybrid`
     (tensorflow/lite/kernels/lstm_eval.cc).
     """
 

@@ -1,4 +1,4 @@
-"""A simple recurrent layer over a sequence, of float32 activations and integer weights."""
+"""Simple recurrent layer over a sequence, with float32 activations and integer weights."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class HybridSequenceRnn(Op):
-    """`SequenceRnn` with int8 weights, of one scale each.
+    """`SequenceRnn` with int8 weights, with one scale per matrix.
 
-    In every step, each row of x and of hidden is quantised as `dynamic_quantize` does it, in LiteRT
-    `RnnBatchStep` (tensorflow/lite/kernels/internal/kernel_utils.cc).
+    In every step, each row of x and of hidden is quantised like in `dynamic_quantize`. The reference is
+    LiteRT's `RnnBatchStep` (tensorflow/lite/kernels/internal/kernel_utils.cc).
     """
 
     name: ClassVar[str] = "hybrid_sequence_rnn"

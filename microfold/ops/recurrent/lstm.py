@@ -12,33 +12,36 @@ from microfold.ops.recurrent.lstm_float import FloatCell
 from microfold.ops.recurrent.lstm_integer import IntegerCell, check_multipliers
 from microfold.support.frozen import frozen
 
-# What a cell of the reference has beside its gates' products, and only in floating point.
+# Optional parts of a cell, in floating point only.
 OPTIONAL = ("peephole", "projection", "projection_bias", "norm")
 
 
 @register
 @frozen
 class Lstm(Op):
-    """A cell of U units, which reads a sequence step by step.
+    """Cell of U units that reads a sequence step by step.
 
-    For each step, with the products ``p = input_weights @ x + bias + recurrent_weights @ hidden`` of gates
-    i, f, g and o, U rows each, in this order:
+    The products ``p = input_weights @ x + bias + recurrent_weights @ hidden`` have U rows for each of the
+    gates i, f, g and o, in this order. Each step computes::
 
-        cell   = sigmoid(p_f) * cell + sigmoid(p_i) * tanh(p_g), clipped to ±cell_clip where that is not 0
+        cell   = sigmoid(p_f) * cell + sigmoid(p_i) * tanh(p_g), clipped to ±cell_clip unless that is 0
         hidden = sigmoid(p_o) * tanh(cell)
 
-    ``x [N, T, I]``, or [T, N, I] if `time_major`; ``input_weights [4 * U, I]``,
-    ``recurrent_weights [4 * U, H]``, ``bias [4 * U]``, ``hidden [N, H]``, ``cell [N, U]``; H is U without a
-    projection. Results: hidden of all steps, in the layout of x, and both states for the next call.
+    Operands are ``x [N, T, I]``, or [T, N, I] if `time_major`; ``input_weights [4 * U, I]``,
+    ``recurrent_weights [4 * U, H]``, ``bias [4 * U]``, ``hidden [N, H]`` and ``cell [N, U]``. H is U without
+    a projection. Results are hidden of all steps, in the layout of x, and both states for the next call.
 
-    Without a gate i (3 * U rows), it is ``1 - f``. Floats only: ``peephole`` has the weights, U for each of
-    the gates i, f and o, of cells that are added to their products, the new cell's to o; ``norm [4 * U]``
-    multiplies products that are normalised over their gate before the bias is added; ``projection [H, U]``
-    and ``projection_bias [H]`` make hidden, clipped to ±projection_clip, from the result of the units.
+    If there is no gate i (3 * U rows), ``1 - f`` replaces it. The other options exist for floats only:
 
-    int8, int16: weights are int8, with one scale, or one for each row; products are int16 at scale 2^-12,
-    those of x and of hidden each rounded and saturated; cell is int16. Results have hidden's integers,
-    whatever scale `out` has.
+    - ``peephole`` has U weights for each of the gates i, f and o. They are multiplied with the cell (for o,
+      the new cell) and added to the gate's products.
+    - ``norm [4 * U]`` multiplies products that are normalised over their gate, before the bias is added.
+    - ``projection [H, U]`` and ``projection_bias [H]`` compute hidden from the results of the units, clipped
+      to ±projection_clip.
+
+    For int8 and int16, weights are int8 with one scale, or with one for each row. Products are int16 at scale
+    2^-12; the products with x and with hidden are rounded and saturated separately. The cell is int16.
+    Results have the integers of hidden, whatever scale `out` has.
     """
 
     name: ClassVar[str] = "lstm"
@@ -139,7 +142,7 @@ class Lstm(Op):
             f"lstm: the scale of an int16 cell must be in [2^-30, 1]; it is {cell.quant.scale:g}",
         )
         assert input_weights.quant is not None and recurrent_weights.quant is not None
-        # Raises where the scales have no multiplier.
+        # Raises an error if the scales have no multiplier.
         check_multipliers(x, input_weights.quant, recurrent_weights.quant, hidden.quant, cell.quant)
 
     def reference(

@@ -1,4 +1,4 @@
-"""Long short-term memory over a sequence, as LiteRT's integers compute it."""
+"""Long short-term memory over a sequence, with LiteRT's integer arithmetic."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Lstm8x8To16(Op):
-    """`Lstm` of int8, with all that a cell may have, as in LiteRT's `LstmStepInteger8x8_16`.
+    """`Lstm` of int8 with all optional parts of a cell, as in LiteRT's `LstmStepInteger8x8_16`.
 
-    Its file is tensorflow/lite/kernels/lstm_eval.cc. It differs from the `Lstm` of int8, which is TFLM's, in
-    how gates are rounded, in logistic and tanh (`fixed_point_16`), and in the scale of its results.
+    The source is tensorflow/lite/kernels/lstm_eval.cc. The int8 `Lstm` is TFLM's. The two differ in the
+    rounding of gates, in logistic and tanh (`fixed_point_16`), and in the scale of the results.
 
-    ``x [N, T, I]``, or [T, N, I] if `time_major`; with G gates (i,) f, g and o of U units each:
-    ``input_weights [G * U, I]``, ``recurrent_weights [G * U, H]``, int8, of one scale for each gate;
-    ``bias [G * U]``, int32; ``hidden [N, H]``, int8; ``cell [N, U]``, int16 with a power of two as its scale;
-    ``peephole [P, G - 1, U]`` and ``norm [G, U]``, int16, of one scale for each gate, P being 1 or N;
-    ``projection [H, U]``, int8, and ``projection_bias [H]``, int32.
+    Operands, with G gates (i,) f, g and o of U units each, and P = 1 or N: ``x [N, T, I]``, or [T, N, I] if
+    `time_major`; ``input_weights [G * U, I]`` and ``recurrent_weights [G * U, H]``, int8 with one scale per
+    gate; ``bias [G * U]``, int32; ``hidden [N, H]``, int8; ``cell [N, U]``, int16 with a power of two as its
+    scale; ``peephole [P, G - 1, U]`` and ``norm [G, U]``, int16 with one scale per gate; ``projection [H,
+    U]``, int8, and ``projection_bias [H]``, int32.
 
     Attributes:
-        gates: scales of the gates' numbers before layer normalisation, int16 along axis 0; 2^-12 without it.
-        units: of the results of the units, which are hidden where there is no projection.
-        rounded_up: units, from the first one on, whose products with a peephole round ties up; others round
-            them away from zero.
+        gates: scales of the gates' values before layer normalisation, int16 along axis 0; 2^-12 without it.
+        units: element type of the results of the units, which are hidden if there is no projection.
+        rounded_up: number of units, from the first on, whose products with a peephole round ties up; the
+            products of other units round them away from zero.
     """
 
     name: ClassVar[str] = "lstm_8x8_16"
@@ -128,7 +128,7 @@ class Lstm8x8To16(Op):
         )
         for weights in (input_weights, recurrent_weights):
             self._check_gate_scales(weights, count)
-        # Raise where the scales have no multipliers.
+        # Raises an error if the scales have no multipliers.
         self.cell_parameters(hidden, cell, projection)
         self.gate_parameters(x, input_weights, recurrent_weights, hidden, cell, peephole, norm)
         return TensorType(self.out.dtype, layout.shape(outputs), self.out.quant), hidden, cell
@@ -146,7 +146,7 @@ class Lstm8x8To16(Op):
     def cell_parameters(
         self, hidden: TensorType, cell: TensorType, projection: TensorType | None
     ) -> CellParameters:
-        """Constants behind the gates."""
+        """Return the constants of the arithmetic after the gates."""
         clips = self.cell_clip, self.projection_clip
         return cell_parameters(cell, hidden, self.units, self.out, projection, clips)
 
@@ -160,7 +160,7 @@ class Lstm8x8To16(Op):
         peephole: TensorType | None,
         norm: TensorType | None,
     ) -> dict[str, GateParameters]:
-        """Constants of each gate, by its name."""
+        """Return the constants of each gate by name."""
         assert self.gates.quant is not None and x.quant is not None and hidden.quant is not None
         scales = self.gates.quant.scales
         count = len(scales)

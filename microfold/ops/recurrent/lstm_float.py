@@ -1,4 +1,4 @@
-"""The float32 LSTM cell, with all that the reference's has: peephole, projection, layer normalisation."""
+"""float32 LSTM cell with all options of the reference: peephole, projection and layer normalisation."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ NORM_EPSILON = 1e-8  # added to variances
 
 
 def sigmoid(x: Array) -> Array:
-    """The logistic function of float32."""
+    """Return the logistic function of float32 elements."""
     with np.errstate(over="ignore"):
         return (np.float32(1) / (np.float32(1) + np.exp(-x))).astype(np.float32)
 
 
 @frozen(eq=False)
 class FloatCell:
-    """The cell with its weights; see `Lstm` for their shapes.
+    """Cell with its weights; see `Lstm` for their shapes.
 
     Attributes:
-        clips: of the cell and of the projection; 0: none.
+        clips: clips of the cell and of the projection; 0 for none.
     """
 
     input_weights: Array
@@ -34,7 +34,7 @@ class FloatCell:
     clips: tuple[float, float] = (0.0, 0.0)
 
     def step(self, x: Array, hidden: Array, cell: Array) -> tuple[Array, Array]:
-        """Both states after one step."""
+        """Return both states after one step."""
         units = cell.shape[1]
         products = self.sums(x, hidden)
         coupled = len(self.bias) == 3 * units
@@ -62,12 +62,12 @@ class FloatCell:
         return shown.astype(np.float32), new.astype(np.float32)
 
     def sums(self, x: Array, hidden: Array) -> Array:
-        """Of the gates: products, and the bias where they are not normalised before it is added."""
+        """Return the gates' products, with the bias unless they are normalised before it is added."""
         products = x @ self.input_weights.T + hidden @ self.recurrent_weights.T
         return products if self.norm is not None else products + self.bias
 
     def projected(self, shown: Array) -> Array:
-        """The units' results times the projection."""
+        """Return the units' results times the projection."""
         assert self.projection is not None
         return shown @ self.projection.T
 
@@ -77,7 +77,7 @@ def _clipped(x: Array, limit: float) -> Array:
 
 
 def _normalized(x: Array) -> Array:
-    """Rows with mean 0 and variance 1."""
+    """Return rows normalised to mean 0 and variance 1."""
     centred = x - x.mean(axis=-1, keepdims=True, dtype=np.float64)
     variance = (centred * centred).mean(axis=-1, keepdims=True)
     return (centred / np.sqrt(variance + NORM_EPSILON)).astype(np.float32)

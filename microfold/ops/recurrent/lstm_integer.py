@@ -1,4 +1,4 @@
-"""The quantised LSTM cell: int8 or int16 activations, int8 weights, int16 cell."""
+"""Quantised LSTM cell: int8 or int16 activations, int8 weights and an int16 cell."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from microfold.ops.elementwise.activations.logistic import Int16Scaling, logisti
 from microfold.ops.elementwise.activations.tanh import tanh_int16
 from microfold.support.frozen import frozen
 
-GATE_SCALE = 2.0**-12  # of the gates' products
-GATE_SCALING = Int16Scaling(3, 0)  # of that scale, for logistic and tanh
+GATE_SCALE = 2.0**-12  # scale of the gates' products
+GATE_SCALING = Int16Scaling(3, 0)  # for logistic and tanh at this scale
 _INT16 = DType.INT16.range
 
 
 class CellParameters(NamedTuple):
-    """Constants of the arithmetic behind the gates.
+    """Constants of the arithmetic after the gates.
 
     Attributes:
         forget: multiplier of ``f * cell``.
-        input: of ``i * g``, into the cell.
-        hidden: of ``o * tanh(cell)``, into hidden.
+        input: multiplier of ``i * g``, to the cell's scale.
+        hidden: multiplier of ``o * tanh(cell)``, to hidden's scale.
         tanh: scaling of the cell for its tanh.
-        limit: of the cell's magnitude; None: not clipped.
+        limit: limit of the cell's magnitude; None if it is not clipped.
     """
 
     forget: Multiplier
@@ -40,7 +40,7 @@ class CellParameters(NamedTuple):
 
 
 def cell_parameters(hidden: Quant, cell: Quant, cell_clip: float) -> CellParameters:
-    """The constants for these scales.
+    """Return the constants for these scales.
 
     Raises:
         TypeRuleError: the scales have no multiplier.
@@ -58,7 +58,7 @@ def cell_parameters(hidden: Quant, cell: Quant, cell_clip: float) -> CellParamet
 
 
 def gate_multipliers(x: Quant, weights: Quant, rows: int) -> tuple[Array, Array]:
-    """Mantissas and shifts of products with these weights, per row.
+    """Return mantissas and shifts of products with these weights, per row.
 
     Raises:
         TypeRuleError: the scales have no multiplier.
@@ -67,10 +67,10 @@ def gate_multipliers(x: Quant, weights: Quant, rows: int) -> tuple[Array, Array]
 
 
 def check_multipliers(x: TensorType, weights: Quant, recurrent: Quant, hidden: Quant, cell: Quant) -> None:
-    """The type rule of a cell's scales.
+    """Check the type rule of a cell's scales.
 
     Raises:
-        TypeRuleError: they have no multipliers.
+        TypeRuleError: the scales have no multipliers.
     """
     assert x.quant is not None
     for given, scales in ((x.quant, weights.scales), (hidden, recurrent.scales)):
@@ -85,7 +85,7 @@ def check_multipliers(x: TensorType, weights: Quant, recurrent: Quant, hidden: Q
 def _products(
     x: Array, weights: Array, bias: Array | None, multipliers: tuple[Array, Array], wide: bool
 ) -> Array:
-    """Centred rows times weights, as int16 at `GATE_SCALE`, int64."""
+    """Return centred rows times weights, as int16 at `GATE_SCALE` in int64."""
     sums = accumulate.exact_int(x @ weights.T)
     if bias is not None:
         sums = sums + bias
@@ -102,11 +102,11 @@ def _scaled(x: Array, multiplier: Multiplier) -> Array:
 
 @frozen(eq=False)
 class IntegerCell:
-    """The cell with its weights.
+    """Cell with its weights.
 
     Attributes:
-        input_products: of a sequence [steps, batch, inputs], bias included.
-        hidden_products: of a state [batch, units].
+        input_products: computes the products of a sequence [steps, batch, inputs], bias included.
+        hidden_products: computes the products of a state [batch, units].
         hidden: type of that state.
     """
 
@@ -125,7 +125,7 @@ class IntegerCell:
         cell: TensorType,
         cell_clip: float,
     ) -> IntegerCell:
-        """The cell of an operator's operands."""
+        """Return the cell for an operator's operands."""
         assert cell.quant is not None and hidden.quant is not None
 
         def products(source: TensorType, weights: Tensor, bias: Array | None) -> Callable[[Array], Array]:
@@ -145,7 +145,7 @@ class IntegerCell:
         )
 
     def step(self, products: Array, hidden: Array, cell: Array) -> tuple[Array, Array]:
-        """Both states after one step; `products` are those of its input, [batch, 4 * units]."""
+        """Return both states after one step, given the products of its input, [batch, 4 * units]."""
         gates = np.clip(products + self.hidden_products(hidden), *_INT16)
         logistic = partial(logistic_int16, scaling=GATE_SCALING)
         i, f, g, o = (part.astype(np.int64) for part in np.split(gates, 4, axis=-1))

@@ -1,4 +1,4 @@
-"""A simple recurrent layer over a sequence."""
+"""Simple recurrent layer over a sequence."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
 @register
 @frozen
 class SequenceRnn(Op):
-    """``hidden = activation(bias + input_weights @ x + recurrent_weights @ hidden)`` of each step, float32.
+    """``hidden = activation(bias + input_weights @ x + recurrent_weights @ hidden)`` in each step, float32.
 
-    ``x [N, T, I]``, or [T, N, I] if `time_major`; ``input_weights [U, I]``, ``recurrent_weights [U, U]``,
-    ``bias [U]``, ``hidden [N, U]``. Results: hidden of all steps, in the layout of x, and the state for the
-    next call.
+    Operands are ``x [N, T, I]``, or [T, N, I] if `time_major`; ``input_weights [U, I]``, ``recurrent_weights
+    [U, U]``, ``bias [U]`` and ``hidden [N, U]``. Results are hidden of all steps, in the layout of x, and the
+    state for the next call.
     """
 
     name: ClassVar[str] = "sequence_rnn"

@@ -18,14 +18,14 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Svdf(Op):
-    """``out[u] = bias[u] + sum over its `rank` filters f and t of time[f, t] * window[f, t]``.
+    """``out[u] = bias[u] + sum of time[f, t] * window[f, t]`` over t and over the filters f of unit u.
 
-    ``x [N, I]``, ``feature [F, I]``, ``time [F, T]``, ``bias [U]`` with ``U = F / rank``. The state
-    [N, F * T] holds each filter's last T products ``feature @ x``, the newest last. Results: [N, U] and the
-    state for the next call.
+    Operands are ``x [N, I]``, ``feature [F, I]``, ``time [F, T]`` and ``bias [U]`` with ``U = F / rank``:
+    each unit has `rank` filters. The state [N, F * T] contains each filter's last T products ``feature @ x``,
+    the newest last. Results are [N, U] and the state for the next call.
 
-    int8: the state and ``time`` are int16 or int8. A product is clamped to the state's type before its zero
-    point is added, which then wraps.
+    For int8, the state and ``time`` are int16 or int8. A product is clamped to the state's type before its
+    zero point is added; this sum wraps around.
     """
 
     name: ClassVar[str] = "svdf"
@@ -73,7 +73,7 @@ class Svdf(Op):
             assert feature.quant is not None
             assert time.quant is not None
             assert state.quant is not None
-            # Raises where the scales have no multiplier.
+            # Raises an error if the scales have no multiplier.
             self.multipliers(x.quant, feature.quant, time.quant, state.quant)
         if bias is not None:
             wanted = DType.INT32 if x.dtype is DType.INT8 else DType.FLOAT32
@@ -86,7 +86,7 @@ class Svdf(Op):
     def multipliers(
         self, x: Quant, feature: Quant, time: Quant, state: Quant
     ) -> tuple[Multiplier, Multiplier]:
-        """Into the state, and out of it."""
+        """Return the multipliers of products to the state's scale, and of sums to the output's scale."""
         assert self.out.quant is not None
         limit = numerics.SMALL_MULTIPLIER
         return (

@@ -14,11 +14,11 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Cumsum(Op):
-    """Sums of the elements up to each one along an axis; unquantised values.
+    """Sum of all elements up to each element along an axis, for unquantised values.
 
     Attributes:
-        exclusive: without the element itself.
-        reverse: from the end.
+        exclusive: whether the element itself is excluded.
+        reverse: whether sums start at the end.
     """
 
     name: ClassVar[str] = "cumsum"

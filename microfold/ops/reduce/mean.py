@@ -30,19 +30,19 @@ class _SumOrMean(Op):
         if x.dtype in QUANTIZED:
             require_per_tensor(self.name, input=x, output=self.out)
             assert x.quant is not None
-            self.rescale(x.quant)  # raises where the scales have no multiplier
+            self.rescale(x.quant)  # raises an error if there is no multiplier
         return TensorType(self.out.dtype, shape, self.out.quant)
 
     def count(self, x: TensorType) -> int:
-        """How many elements each result sums."""
+        """Return the number of elements in each sum."""
         return math.prod(x.shape[axis] for axis in self.axes)
 
     def multiplier(self, x: Quant, count: int) -> Multiplier:
-        """What the sum of `count` centred elements is multiplied by."""
+        """Return the multiplier of the sum of `count` centred elements."""
         raise NotImplementedError
 
     def rescale(self, x: Quant) -> Multiplier:
-        """``scale_in / scale_out``, computed in double."""
+        """Return the multiplier of ``scale_in / scale_out``, computed in double."""
         assert self.out.quant is not None
         return numerics.effective_multiplier([x.scale], self.out.quant.scale)
 
@@ -52,7 +52,7 @@ class _SumOrMean(Op):
     def quantized(self, x: Tensor) -> Array:
         count = self.count(x.type)
         assert x.type.quant is not None
-        # 32 bits, as in the reference.
+        # The sum has 32 bits, as in the reference.
         total = self.sum(x).astype(np.int32).astype(np.int64) - x.type.quant.zero_point * count
         return numerics.requantize(total, 0, self.multiplier(x.type.quant, count), self.out)
 
@@ -62,14 +62,14 @@ class _SumOrMean(Op):
 class Mean(_SumOrMean):
     """Mean over axes.
 
-    Quantised: the sum, less the zero points, times one multiplier, see `multiplier`. Plain integers: the sum,
-    which wraps round in 64 bits, divided towards zero.
+    For quantised values, it is the sum minus the zero points, times one multiplier, see `multiplier`. For
+    plain integers, it is the sum, which wraps around at 64 bits, divided with rounding towards zero.
     """
 
     name: ClassVar[str] = "mean"
 
     def multiplier(self, x: Quant, count: int) -> Multiplier:
-        """``scale_in / scale_out / count``: the mantissa is divided, shifted left before."""
+        """Return ``scale_in / scale_out / count``: the mantissa is shifted left, then divided."""
         mantissa, shift = self.rescale(x)
         left = min(count.bit_length() - 1, 32, 31 + shift)
         return Multiplier((mantissa << left) // count, shift - left)
@@ -79,10 +79,10 @@ class Mean(_SumOrMean):
             return self.quantized(x)
         if x.type.dtype.is_integer:
             total, count = self.sum(x), self.count(x.type)
-            # Rounded down, and up again where something is left of a negative sum.
+            # Rounded down, then up again if a negative sum has a remainder.
             mean = total // count + ((total < 0) & (total % count != 0))
             return np.asarray(mean).astype(x.data.dtype)
-        # In the reference's order: where terms cancel, another order gives other digits.
+        # In the reference's order: if terms cancel, the result depends on the order.
         first = np.moveaxis(x.data, self.axes, range(len(self.axes)))
         total = np.cumsum(first.reshape(self.count(x.type), -1), axis=0, dtype=np.float32)[-1]
         mean = (total / np.float32(self.count(x.type))).astype(x.data.dtype)
@@ -97,7 +97,7 @@ class Sum(_SumOrMean):
     name: ClassVar[str] = "sum"
 
     def multiplier(self, x: Quant, count: int) -> Multiplier:
-        """``scale_in / scale_out``, whatever the count."""
+        """Return ``scale_in / scale_out``, independent of the count."""
         del count
         return self.rescale(x)
 

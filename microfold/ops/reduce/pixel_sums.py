@@ -1,6 +1,6 @@
-"""The two halves of a mean over an image: sums of pixels, and what follows from the sums.
+"""Mean over an image in two steps: sums of pixels, and the mean from the sums.
 
-No model has them: they take the place of a pool whose image is computed row by row, see
+Models do not contain these operators. They replace a pool whose image is streamed, see
 `microfold.lowering.pixel_sums`.
 """
 
@@ -14,16 +14,16 @@ from microfold.ir.op import Op, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.support.frozen import frozen
 
-# What pixels are summed up in.
+# Accumulator type for each type of pixels.
 SUMMED = {DType.INT8: DType.INT32, DType.INT16: DType.INT32, DType.FLOAT32: DType.FLOAT32}
 
 
 @frozen
 class PixelSums(Op):
-    """Of each channel of an image the sum of all pixels, integers in int32, floats row after row.
+    """Sum of all pixels for each channel of an image: integers in int32, floats row by row.
 
     Attributes:
-        adds: a call adds to what is there, instead of beginning with 0: that of a row which is not the first.
+        adds: whether a call adds to the previous result instead of starting with 0, for rows after the first.
     """
 
     name: ClassVar[str] = "pixel_sums"
@@ -43,11 +43,11 @@ class PixelSums(Op):
 
 @frozen
 class MeanOfSums(Op):
-    """Sums divided by how many elements they are of; of integers, halves are rounded away from zero.
+    """Sums divided by the number of their elements. For integers, halves are rounded away from zero.
 
     Attributes:
-        count: elements.
-        out: of the image and of the result.
+        count: number of elements in a sum.
+        out: element type of the image and of the result.
     """
 
     name: ClassVar[str] = "mean_of_sums"

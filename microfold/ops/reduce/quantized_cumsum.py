@@ -14,16 +14,16 @@ from microfold.ops.elementwise.unary_rule import check_unary
 from microfold.ops.reduce.cumsum import Cumsum
 from microfold.support.frozen import frozen
 
-SUM_BITS = 19  # sums are in units of 2^-19, and wrap round in 32 bits
+SUM_BITS = 19  # sums are in units of 2^-19, and wrap around at 32 bits
 
 
 @register
 @frozen
 class QuantizedCumsum(Cumsum):
-    """`Cumsum` of int8, as TFLM has it.
+    """`Cumsum` of int8, as in TFLM.
 
-    Sums begin with a stored 0, not with the integer that stands for real zero: all results of an input with a
-    zero point are off by it.
+    Sums start with a stored 0, not with the zero point. All results of an input with a zero point other than
+    0 are therefore off by the zero point.
     """
 
     name: ClassVar[str] = "quantized_cumsum"
@@ -34,11 +34,11 @@ class QuantizedCumsum(Cumsum):
         require(0 <= self.axis < x.rank, f"{self.name}: axis {self.axis} must be in [0, {x.rank})")
         result = check_unary(self.name, x, self.out, (DType.INT8,))
         assert x.quant is not None
-        self.multiplier(x.quant)  # raises where the scales have none
+        self.multiplier(x.quant)  # raises an error if there is none
         return result
 
     def multiplier(self, x: Quant) -> Multiplier:
-        """What sums are multiplied by; the reference asserts that it is less than 1."""
+        """Return the multiplier of sums. The reference asserts that it is less than 1."""
         assert self.out.quant is not None
         divisor = numerics.effective_scale([1 << SUM_BITS, self.out.quant.scale])
         return numerics.effective_multiplier([x.scale], divisor, limit=1)

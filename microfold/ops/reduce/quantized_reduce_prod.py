@@ -22,11 +22,13 @@ MAX_SCALING = 1 << 7
 @register
 @frozen
 class QuantizedReduceProd(ReduceProd):
-    """`ReduceProd` of int8 and int16, as LiteRT has it: rescaled after each factor, and once more at the end.
+    """`ReduceProd` of int8 and int16, as in LiteRT: rescaled after each factor, and once more at the end.
 
-    The scaling is the input's scale over the n-th root of the output's, for n factors: each step then gives
-    the product so far to that root, and the whole comes out in steps of the output. Elements are taken in the
-    order of the tensor, since each step rounds
+    For n factors, the multiplier is the input's scale divided by the n-th root of the output's scale. The
+    product of
+    all n multipliers therefore converts the whole product to the output's scale. Elements are multiplied in
+    the
+    order of the tensor, because each step rounds
     (https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/kernels/internal/reference/reduce.h).
     """
 
@@ -38,15 +40,15 @@ class QuantizedReduceProd(ReduceProd):
     def infer(self, x: TensorType) -> TensorType:
         shape = check_reduction(self.name, x, self.axes, self.keep_dims, self.out.dtype, self.dtypes)
         require_per_tensor(self.name, input=x, output=self.out)
-        self.multiplier(x)  # raises where the scales have none
+        self.multiplier(x)  # raises an error if there is none
         return TensorType(self.out.dtype, shape, self.out.quant)
 
     def count(self, x: TensorType) -> int:
-        """How many factors each result has."""
+        """Return the number of factors of each result."""
         return math.prod(x.shape[axis] for axis in self.axes)
 
     def multiplier(self, x: TensorType) -> Multiplier:
-        """What each product is multiplied by."""
+        """Return the multiplier that is applied after each factor."""
         assert x.quant is not None and self.out.quant is not None
         root = math.pow(self.out.quant.scale, 1.0 / self.count(x))
         return numerics.effective_multiplier([x.quant.scale], root, limit=MAX_SCALING)
@@ -65,5 +67,5 @@ class QuantizedReduceProd(ReduceProd):
 
 
 def _scaled(product: Array, multiplier: Multiplier) -> Array:
-    """Scaled in 64 bits, cut to 32."""
+    """Return products scaled in 64 bits and truncated to 32."""
     return numerics.multiply_int64_by_quantized_multiplier(product, *multiplier).astype(np.int64)

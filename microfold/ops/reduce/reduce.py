@@ -21,10 +21,10 @@ def check_reduction(
     out: DType,
     dtypes: tuple[DType, ...] = DTYPES,
 ) -> Shape:
-    """The type rule that reductions share: distinct axes in range, sorted; no empty ones.
+    """Check the type rule of reductions: distinct, sorted axes in range; no empty ones.
 
     Returns:
-        The result's shape.
+        The shape of the result.
     """
     require(
         tuple(sorted(set(axes))) == axes and all(0 <= axis < x.rank for axis in axes),
@@ -57,7 +57,7 @@ class _Reduce(Op):
 @register
 @frozen
 class ReduceMax(_Reduce):
-    """Largest element over axes; of bool: whether any is true."""
+    """Largest element over axes; for bool, whether any is true."""
 
     name: ClassVar[str] = "reduce_max"
     dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL, DType.UINT8, *DTYPES)
@@ -71,7 +71,7 @@ class ReduceMax(_Reduce):
 @register
 @frozen
 class ReduceMin(_Reduce):
-    """Smallest element over axes; of bool: whether all are true."""
+    """Smallest element over axes; for bool, whether all are true."""
 
     name: ClassVar[str] = "reduce_min"
     dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL, DType.UINT8, *DTYPES)
@@ -85,7 +85,7 @@ class ReduceMin(_Reduce):
 @register
 @frozen
 class ReduceProd(_Reduce):
-    """Product over axes, of unquantised values."""
+    """Product over axes, for unquantised values."""
 
     name: ClassVar[str] = "reduce_prod"
 

@@ -1,4 +1,4 @@
-"""The largest elements, in order."""
+"""Largest elements along an axis, in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from microfold.support.frozen import frozen
 class TopK(Op):
     """The `count` largest elements along the last axis, the largest first, and their indices.
 
-    Of equal ones the one with the lower index comes first.
+    Of equal elements, the one with the lower index comes first.
     """
 
     name: ClassVar[str] = "top_k"
@@ -49,7 +49,7 @@ class TopK(Op):
         return x.with_shape(shape), TensorType(self.dtype, shape)
 
     def reference(self, x: Tensor) -> tuple[Array, Array]:
-        # From the back, so that a stable order of what ascends has the lower index last.
+        # In reverse, so that a stable ascending sort has the lower of equal indices last.
         order = x.type.shape[-1] - 1 - np.argsort(x.data[..., ::-1], axis=-1, kind="stable")
         order = order[..., ::-1][..., : self.count]
         return np.take_along_axis(x.data, order, axis=-1), order.astype(self.dtype.numpy)

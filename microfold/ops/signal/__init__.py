@@ -1,1 +1,1 @@
-"""The audio front end of TensorFlow Lite for Microcontrollers, whose operators take integers as they are."""
+"""Audio front end of TensorFlow Lite for Microcontrollers, whose operators ignore quantisation."""

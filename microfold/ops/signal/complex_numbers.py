@@ -1,4 +1,4 @@
-"""Operators on complex numbers: float32 with a last axis of two, the real and the imaginary part."""
+"""Operators on complex numbers: float32 with a last axis of two, for real and imaginary part."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _check_complex(op: str, x: TensorType) -> None:
 @register
 @frozen
 class ComplexAbs(SignalOp):
-    """Magnitudes [...] of complex numbers [..., 2], also where their squares leave float32."""
+    """Magnitudes [...] of complex numbers [..., 2], also if their squares overflow float32."""
 
     name: ClassVar[str] = "complex_abs"
 
@@ -40,7 +40,7 @@ class ComplexAbs(SignalOp):
 @register
 @frozen
 class ComplexFft(SignalOp):
-    """Fourier transforms of complex numbers [..., points, 2] along the points, not scaled; see `real_fft`."""
+    """Unscaled Fourier transforms of complex numbers [..., points, 2] along the points; see `real_fft`."""
 
     name: ClassVar[str] = "complex_fft"
 

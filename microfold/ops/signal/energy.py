@@ -17,8 +17,8 @@ from microfold.support.frozen import frozen
 class SignalEnergy(SignalOp):
     """Squared magnitudes, uint32 [N], of int16 complex numbers [2 * N].
 
-    Those from `start_index` to before `end_index`; the others are 0: the reference leaves there what its
-    memory holds. Source: ``signal/src/energy.cc`` of tflite-micro.
+    The result is computed from `start_index` to before `end_index`; other elements are 0. The reference
+    leaves those uninitialised. Source: ``signal/src/energy.cc`` of tflite-micro.
     """
 
     name: ClassVar[str] = "signal_energy"
@@ -33,7 +33,7 @@ class SignalEnergy(SignalOp):
         )
         require(
             0 <= self.start_index <= self.end_index <= x.size // 2,
-            f"signal_energy: start_index and end_index must lie in [0, {x.size // 2}], in this order; "
+            f"signal_energy: start_index and end_index must be in [0, {x.size // 2}], in this order; "
             f"they are {self.start_index} and {self.end_index}",
         )
         return TensorType(DType.UINT32, (x.size // 2,))

@@ -1,4 +1,4 @@
-"""Samples scaled so that a transform loses little."""
+"""Scaling of samples to the full range before a Fourier transform."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class SignalFftAutoScale(SignalOp):
-    """int16 samples shifted to the left until the largest magnitude fills 15 bits; and by how many, int32 [].
+    """int16 samples, shifted to the left until the largest magnitude needs 15 bits, and the shift, int32 [].
 
-    The largest magnitude is an int16 while it is looked for, so that -32768 is less than what follows it:
-    then it is that of the samples behind the last -32768, and what leaves int16 wraps. Source:
-    ``signal/src/fft_auto_scale.cc`` and ``max_abs.cc`` of tflite-micro.
+    Like the reference, the search keeps the largest magnitude as int16, in which the magnitude of -32768 is
+    negative. If a sample is -32768, only the samples after the last one of these count, and the shifted
+    samples can wrap around. Source: ``signal/src/fft_auto_scale.cc`` and ``max_abs.cc`` of tflite-micro.
     """
 
     name: ClassVar[str] = "signal_fft_auto_scale"

@@ -1,4 +1,4 @@
-"""Energies of a spectrum gathered in overlapping bands."""
+"""Energies of a spectrum, summed in overlapping bands."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from microfold.support.frozen import frozen
 class SignalFilterBank(SignalOp):
     """Weighted sums, uint64 [num_channels], of energies uint32 [N].
 
-    Of each band b in [0, num_channels], the `widths[b]` energies from `frequency_starts[b]` on are weighted
-    by `weights` from `weight_starts[b]` on for channel b - 1, and by `unweights` for channel b. All of these
-    are int16; sums wrap. Source: ``signal/src/filter_bank.cc`` of tflite-micro.
+    Band b in [0, num_channels] contains `widths[b]` energies from `frequency_starts[b]` on. Channel b - 1
+    adds them with the `weights` from `weight_starts[b]` on, channel b with the `unweights` from there on. All
+    operands but the energies are int16; sums wrap around. Source: ``signal/src/filter_bank.cc`` of
+    tflite-micro.
     """
 
     name: ClassVar[str] = "signal_filter_bank"
@@ -74,7 +75,7 @@ class SignalFilterBank(SignalOp):
         for band, (frequency, weight, width) in enumerate(bands):
             part = energies[frequency : frequency + width]
             for channel, factors in ((band, weights), (band + 1, unweights)):
-                # A negative weight is taken modulo 2^64.
+                # A negative weight counts modulo 2^64.
                 factor = factors.data[weight : weight + width].astype(np.int64).astype(np.uint64)
                 sums[channel : channel + 1] += (part * factor).sum(dtype=np.uint64)
         return sums[1:-1]
@@ -95,14 +96,14 @@ class SignalFilterBank(SignalOp):
 def bounds_fault(
     size: int, weights: int, frequency_starts: Array, weight_starts: Array, widths: Array
 ) -> str:
-    """Why bands do not lie in so many energies and weights; empty if they do."""
+    """Return the reason why bands exceed `size` energies or `weights` weights, or "" if they do not."""
     if widths.max() <= 0:
-        return "one of its bands must have energies; none has"
+        return "at least one of its bands must contain energies; none does"
     for what, starts, count in (("energies", frequency_starts, size), ("weights", weight_starts, weights)):
         ends = starts.astype(np.int64) + np.maximum(widths.astype(np.int64), 0)
         if starts.min() < 0 or ends.max() > count:
             return (
-                f"its bands must lie within its {count} {what}; they reach from {int(starts.min())} "
+                f"its bands must be within its {count} {what}; they reach from {int(starts.min())} "
                 f"to {int(ends.max())}"
             )
     return ""

@@ -20,9 +20,9 @@ FRACTION_BITS = 16
 class SignalFilterBankLog(SignalOp):
     """Natural logarithms of uint32 [N] after a shift to the left, times `output_scale`, as int16 [N].
 
-    They have 16 fractional bits before they are scaled, and are at most 32767; those of 0 and 1 are 0. The
-    logarithm to base 2 is interpolated between entries of `correction_table`. Source: ``signal/src/log.cc``
-    and ``filter_bank_log.cc`` of tflite-micro.
+    The logarithm has 16 fractional bits before it is scaled, and the result is at most 32767. The logarithms
+    of 0 and 1 are 0. The logarithm to base 2 is interpolated between entries of `correction_table`. Source:
+    ``signal/src/log.cc`` and ``filter_bank_log.cc`` of tflite-micro.
     """
 
     name: ClassVar[str] = "signal_filter_bank_log"
@@ -43,9 +43,9 @@ class SignalFilterBankLog(SignalOp):
     def reference(self, x: Tensor) -> Array:
         scaled = (x.data << np.uint32(self.input_correction_bits)).astype(np.uint32).astype(np.int64)
         above = np.maximum(scaled, 2)
-        # Exact: doubles hold these integers.
+        # Exact, because doubles represent these integers exactly.
         whole = np.frexp(above.astype(np.float64))[1].astype(np.int64) - 1
-        # Bits below the 16th are cut off, or there are none.
+        # Bits below the 16th fractional bit are cut off.
         fraction = ((above - (1 << whole)) << FRACTION_BITS) >> whole
         segment_width = FRACTION_BITS - SEGMENT_BITS
         segment = fraction >> segment_width
@@ -55,7 +55,7 @@ class SignalFilterBankLog(SignalOp):
         log2 = (whole << FRACTION_BITS) + fraction + table[segment] + ((slope * inside) >> FRACTION_BITS)
         rounding = 1 << (FRACTION_BITS - 1)
         natural = (LN_2 * log2 + rounding) >> FRACTION_BITS
-        # 32 bits, in which the product wraps.
+        # The product wraps around at 32 bits.
         result = ((self.output_scale * natural + rounding) & 0xFFFFFFFF) >> FRACTION_BITS
         return np.where(scaled > 1, np.minimum(result, DType.INT16.range[1]), 0).astype(np.int16)
 
@@ -63,10 +63,10 @@ class SignalFilterBankLog(SignalOp):
         return 20 * x.size
 
 
-LN_2 = 45426  # of 2^16
+LN_2 = 45426  # ln(2), in units of 2^-16
 
 
 def correction_table() -> Array:
-    """``log2(1 + k / 128) - k / 128`` in units of 2^-16, uint16 [129]."""
+    """Return ``log2(1 + k / 128) - k / 128`` in units of 2^-16, uint16 [129]."""
     k = np.arange((1 << SEGMENT_BITS) + 1) / (1 << SEGMENT_BITS)
     return np.rint((np.log2(1 + k) - k) * (1 << FRACTION_BITS)).astype(np.uint16)

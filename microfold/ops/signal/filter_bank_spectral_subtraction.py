@@ -1,4 +1,4 @@
-"""Noise taken out of energies."""
+"""Subtraction of noise from energies."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class SignalFilterBankSpectralSubtraction(SignalOp):
-    """uint32 [N] less a noise estimate, and the next estimate [N], which has `smoothing_bits` more bits.
+    """uint32 [N] minus a noise estimate, and the next estimate [N], which has `smoothing_bits` more bits.
 
-    The estimate is smoothed from call to call: channels with even indices by `smoothing`, the others by
-    `alternate_smoothing`. At least `min_signal_remaining` of a signal stays. These factors are fixed-point
-    numbers with `spectral_subtraction_bits` fractional bits; sums of their products wrap. With `clamping` no
-    estimate exceeds the signal. Source: ``signal/src/filter_bank_spectral_subtraction.cc`` of tflite-micro.
+    The estimate is smoothed from call to call: channels with even indices by `smoothing`, channels with odd
+    indices by `alternate_smoothing`. The result is at least `min_signal_remaining` of the signal. These
+    factors are fixed-point numbers with `spectral_subtraction_bits` fractional bits; sums of their products
+    wrap around. With `clamping`, no estimate exceeds the signal. Source:
+    ``signal/src/filter_bank_spectral_subtraction.cc`` of tflite-micro.
     """
 
     name: ClassVar[str] = "signal_filter_bank_spectral_subtraction"

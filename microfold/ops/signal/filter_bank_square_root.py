@@ -16,10 +16,11 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class SignalFilterBankSquareRoot(SignalOp):
-    """Square roots, uint32 [N], of uint64 [N], rounded, then shifted to the right by an int32 [].
+    """Rounded square roots, uint32 [N], of uint64 [N], shifted to the right by an int32 [].
 
-    Those of numbers that fit 32 bits are 65535 at most, so that a few of them are rounded down. The shift
-    counts modulo 32. Source: ``signal/src/square_root_32.cc`` and ``square_root_64.cc`` of tflite-micro.
+    The root of a number that fits 32 bits is at most 65535, so a few of these roots are rounded down. The
+    shift counts modulo 32. Source: ``signal/src/square_root_32.cc`` and ``square_root_64.cc`` of
+    tflite-micro.
     """
 
     name: ClassVar[str] = "signal_filter_bank_square_root"

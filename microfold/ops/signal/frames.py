@@ -1,4 +1,4 @@
-"""Overlapping frames of samples that arrive in pieces."""
+"""Overlapping frames of samples that arrive in blocks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from microfold.support.frozen import frozen
 class SignalFrames(SignalOp):
     """Frames [..., n, frame_size] of int16 samples.
 
-    The samples are those kept, [..., K], and new ones behind them, [..., n * frame_step]. A frame begins
-    `frame_step` samples after the one before it, the first with the oldest sample. The second result is what
-    the next call is to keep: the last K samples.
+    The samples are kept ones, [..., K], followed by new ones, [..., n * frame_step]. The first frame starts
+    at the oldest sample, each further frame `frame_step` samples after the one before. The second result
+    contains the samples to keep for the next call: the last K samples.
     """
 
     name: ClassVar[str] = "signal_frames"
@@ -32,7 +32,7 @@ class SignalFrames(SignalOp):
             x.dtype is kept.dtype is DType.INT16
             and 0 < x.rank == kept.rank
             and x.shape[:-1] == kept.shape[:-1],
-            f"{self.name}: needs int16 samples and those kept, on equal axes but the last; "
+            f"{self.name}: needs int16 samples and those kept, with equal axes except the last; "
             f"they are {x} and {kept}",
         )
         require(
@@ -46,7 +46,7 @@ class SignalFrames(SignalOp):
         )
         require(
             count > 0 and count + self.frame_step >= self.frame_size,
-            f"{self.name}: a frame of {self.frame_size} must lie in {count} samples and a step of "
+            f"{self.name}: a frame of {self.frame_size} must fit in {count} samples and a step of "
             f"{self.frame_step}",
         )
         shape = (*x.shape[:-1], new // self.frame_step, self.frame_size)

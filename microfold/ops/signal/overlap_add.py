@@ -1,4 +1,4 @@
-"""Samples of overlapping frames."""
+"""Overlap-add of frames of samples."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from microfold.support.frozen import frozen
 class SignalOverlapAdd(SignalOp):
     """Sums [..., n * frame_step] of frames [..., n, size], each `frame_step` after the one before it.
 
-    The second operand, [..., size - frame_step], are the sums so far of the samples from the first frame's
-    on, the second result those of the samples that the next call gives. int16, which saturates with each
-    frame, or float32. Source: ``signal/src/overlap_add.cc`` of tflite-micro.
+    The second operand, [..., size - frame_step], contains partial sums of the first samples. The second
+    result contains the partial sums for the next call. Elements are int16, saturated with each frame, or
+    float32. Source: ``signal/src/overlap_add.cc`` of tflite-micro.
     """
 
     name: ClassVar[str] = "signal_overlap_add"
@@ -37,7 +37,7 @@ class SignalOverlapAdd(SignalOp):
         )
         require(
             sums.shape == (*x.shape[:-2], x.shape[-1] - self.frame_step),
-            f"signal_overlap_add: sums so far must be those of what overlaps; they are {sums} for {x}",
+            f"signal_overlap_add: the partial sums must have size - step elements; they are {sums} for {x}",
         )
         shape = (*x.shape[:-2], x.shape[-2] * self.frame_step)
         return TensorType(x.dtype, shape), TensorType(x.dtype, sums.shape)

@@ -17,11 +17,13 @@ GAINS = 125
 @register
 @frozen
 class SignalPcan(SignalOp):
-    """uint32 [N] times gains that follow from noise estimates, uint32 [N]; then their range shrinks.
+    """uint32 [N] times gains that depend on noise estimates, uint32 [N], with a compressed range.
 
-    ``gain_lut``, int16 [125 or more]: the gains at 0, 1 and 2, a number that nothing reads, then, for numbers
-    of two bits and each more, four: the gain at the lowest of them, the factors of a parabola from there, and
-    a number that nothing reads. Source: ``signal/src/pcan_argc_fixed.cc`` of tflite-micro.
+    ``gain_lut``, int16 [125 or more], contains the gains at 0 and 1, then four numbers for each bit length
+    from 2 on: the gain at the smallest number of that length, the linear and the quadratic factor of a
+    parabola from
+        there
+    on, and an unused number. Source: ``signal/src/pcan_argc_fixed.cc`` of tflite-micro.
     """
 
     name: ClassVar[str] = "signal_pcan"
@@ -46,7 +48,7 @@ class SignalPcan(SignalOp):
 
     def reference(self, x: Tensor, noise_estimate: Tensor, gain_lut: Tensor) -> Array:
         gain = _gains(noise_estimate.data.astype(np.int64), gain_lut.data.astype(np.int64))
-        # A negative gain is taken modulo 2^32.
+        # A negative gain counts modulo 2^32.
         product = x.data.astype(np.uint64) * gain.astype(np.uint32).astype(np.uint64)
         ratio = (product >> np.uint64(self.snr_shift)).astype(np.uint32).astype(np.int64)
         parabola = (ratio * ratio) >> 20
@@ -58,13 +60,13 @@ class SignalPcan(SignalOp):
 
 
 def _gains(estimate: Array, table: Array) -> Array:
-    """int16 in int64."""
-    # Exact: doubles hold these integers.
+    """Return the gains: int16 values, as int64."""
+    # Exact, because doubles represent these integers exactly.
     bits = np.maximum(np.frexp(estimate.astype(np.float64))[1].astype(np.int64), 2)
     place = np.where(estimate <= 2, 0, 4 * bits - 6)
     fraction = ((estimate << 11) >> bits) & 0x3FF
     slope = ((table[place + 2] * fraction) >> 5) + (table[place + 1] << 5)
-    # 32 bits, in which the product wraps.
+    # The product wraps around at 32 bits.
     above = ((slope * fraction).astype(np.int32).astype(np.int64) + (1 << 14)).astype(np.int32) >> 15
     curved = (table[place] + above).astype(np.int16)
     return np.where(estimate <= 2, table[np.minimum(estimate, 2)], curved).astype(np.int64)

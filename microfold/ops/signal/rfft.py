@@ -13,13 +13,13 @@ from microfold.support.frozen import frozen
 
 @frozen
 class _RealFft(SignalOp):
-    """Along the last axis; spectra are pairs of real and imaginary parts, one after the other."""
+    """Base of transforms along the last axis. Spectra are pairs of real and imaginary parts."""
 
     fft_length: int
 
     @property
     def numbers(self) -> int:
-        """Elements of a spectrum."""
+        """Number of elements of a spectrum."""
         return self.fft_length + 2
 
     def check(self, x: TensorType) -> None:
@@ -38,7 +38,7 @@ class _RealFft(SignalOp):
 @register
 @frozen
 class SignalRfft(_RealFft):
-    """The spectra [..., fft_length + 2] of samples [..., n], which zeros follow; see `real_fft`."""
+    """Spectra [..., fft_length + 2] of samples [..., n], padded with zeros; see `real_fft`."""
 
     name: ClassVar[str] = "signal_rfft"
 
@@ -59,7 +59,7 @@ class SignalRfft(_RealFft):
 @register
 @frozen
 class SignalIrfft(_RealFft):
-    """The samples [..., fft_length] of spectra [..., fft_length + 2]; see `real_fft`."""
+    """Samples [..., fft_length] of spectra [..., fft_length + 2]; see `real_fft`."""
 
     name: ClassVar[str] = "signal_irfft"
 
@@ -67,7 +67,7 @@ class SignalIrfft(_RealFft):
         self.check(x)
         require(
             x.shape[-1] == self.numbers,
-            f"{self.name}: needs {self.numbers} elements, which are a spectrum; there are {x.shape[-1]}",
+            f"{self.name}: a spectrum must have {self.numbers} elements; it has {x.shape[-1]}",
         )
         return TensorType(x.dtype, (*x.shape[:-1], self.fft_length))
 

@@ -1,4 +1,4 @@
-"""What the operators of audio front ends have in common."""
+"""Base class of the operators of audio front ends."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from microfold.support.frozen import frozen
 
 @frozen
 class SignalOp(Op):
-    """Base of operators on samples, spectra and energies: integers as they are, whatever their scale."""
+    """Base of operators on samples, spectra and energies, which use integers without regard to scales."""
 
     any_zero_point: ClassVar[bool] = True

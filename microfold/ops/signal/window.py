@@ -1,4 +1,4 @@
-"""A window on samples."""
+"""Window function on frames of samples."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class SignalWindow(SignalOp):
-    """Each frame of int16 samples times the weights [frame], shifted to the right and saturated.
+    """Frames of int16 samples times the weights [frame], shifted to the right and saturated.
 
-    The samples are frames one after the other. Source: ``signal/src/window.cc`` of tflite-micro.
+    The samples are consecutive frames. Source: ``signal/src/window.cc`` of tflite-micro.
     """
 
     name: ClassVar[str] = "signal_window"

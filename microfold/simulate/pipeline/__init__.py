@@ -1,1 +1,1 @@
-"""Cycles on cores whose instructions overlap: what was executed, on a scoreboard of the core's pipeline."""
+"""Cycle estimates for cores with overlapping instructions, by a scoreboard of the core's pipeline."""

@@ -1,4 +1,4 @@
-"""Instructions from a disassembly: those of the core and of its floating-point unit.
+"""Decoder of disassembled instructions of the core and of its floating-point unit.
 
 Mnemonics: Armv7-M Architecture Reference Manual (Arm DDI 0403), chapter A7.
 """
@@ -38,7 +38,7 @@ _SUMS = _names(
 _MULTIPLY = _LONG | _PRODUCTS | _SUMS
 _EXTEND = _names("uxtb uxth sxtb sxth")
 _BIT_FIELD = _names("ubfx sbfx bfi bfc rbit rev rev16 revsh")
-# Of these the last operand, or the only one, is taken apart or shifted before it is used.
+# Mnemonics that shift their last or only operand, or extract a field from it, before its use.
 _EXTRACTS = _BIT_FIELD - {"bfc"} | _names("uxtab uxtah sxtab sxtah uxtab16 sxtab16 pkhbt pkhtb")
 _SATURATE = _names("ssat usat ssat16 usat16 qadd qsub qdadd qdsub qadd8 qsub8 qadd16 qsub16 uqadd8 uqsub8")
 _PARALLEL = _names(
@@ -57,9 +57,9 @@ _LOOPS = {"le": "loop_end", "letp": "loop_end"}
 
 
 def decode(address: int, size: int, mnemonic: str, operands: str) -> Instruction:
-    """One line of a disassembly.
+    """Decode one line of a disassembly.
 
-    What is not known counts as a plain instruction that reads and writes the registers named.
+    Unknown mnemonics count as plain instructions that write their first register and read the others.
     """
     name = re.sub(r"\.[nw]$", "", mnemonic)
     parts = split(operands)
@@ -100,12 +100,12 @@ def _fields(name: str, parts: list[str], operands: str) -> dict[str, object]:
 
 
 def address_of(parts: list[str]) -> list[str]:
-    """The registers of the one operand in brackets; none if there is none."""
+    """Return the registers of the operand in brackets, or an empty list."""
     return next((address(part) for part in parts if part.startswith("[")), [])
 
 
 def place_of(parts: list[str]) -> dict[str, object]:
-    """The fields of an address: its registers, its offset, what is stepped."""
+    """Return the instruction fields of an address: registers, base, offset and updated register."""
     position = next((i for i, part in enumerate(parts) if part.startswith("[")), -1)
     if position < 0:
         return {}
@@ -148,7 +148,7 @@ def _multiple(name: str, parts: list[str], operands: str) -> dict[str, object]:
 
 
 def _plain(name: str, parts: list[str]) -> dict[str, object]:
-    """Arithmetic: every operand but the first is read, with two operands the first, too."""
+    """Decode arithmetic. All operands but the first are read; with two operands, also the first."""
     stem, conditional, sets_flags = _stem(name)
     used = registers(parts)
     found: dict[str, object] = {"reads_flags": conditional or stem in ("adc", "sbc") or stem in _SELECT}
@@ -218,7 +218,7 @@ def _product(stem: str, used: list[str]) -> dict[str, object]:
 
 
 def _stem(name: str) -> tuple[str, bool, bool]:
-    """A mnemonic without condition and mark for flags; whether it had the one, and the other."""
+    """Split a mnemonic: the stem, whether it has a condition, and whether it sets flags."""
     conditional = _CONDITIONAL.fullmatch(name)
     for stem, has_condition in ((name, False), (conditional[1] if conditional else name, True)):
         if stem in _KNOWN:
@@ -248,7 +248,6 @@ def _float(name: str, parts: list[str], operands: str) -> dict[str, object]:
 
 
 def _single(element: re.Match[str]) -> str:
-    """The single-precision register that is an element of a double one."""
     return f"s{2 * int(element[1]) + int(element[2])}"
 
 
@@ -273,7 +272,6 @@ def _float_transfer(stem: str, parts: list[str], operands: str) -> dict[str, obj
 
 
 def _float_move(parts: list[str], used: list[str]) -> dict[str, object]:
-    """Between registers; two of each at once, or a constant into one."""
     to_core = is_core(used[0])
     if len(parts) > 2:
         count = 2 if to_core or used[0][0] == "s" else 1

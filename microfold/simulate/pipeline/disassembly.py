@@ -1,4 +1,4 @@
-"""What stands in an image, as GNU objdump reads it."""
+"""Disassembly of an image by GNU objdump."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _COMMENT = re.compile(r"\s*[@;<].*$")
 
 
 class Disassembly:
-    """The instructions of an image by address.
+    """Instructions of an image.
 
     Attributes:
-        lines: size, mnemonic and operands of each.
+        lines: size in bytes, mnemonic and operands of each instruction, by address.
     """
 
     def __init__(self, lines: Mapping[int, tuple[int, str, str]]):
@@ -35,7 +35,7 @@ class Disassembly:
         return None if line is None else decode(address, *line)
 
     def block(self, address: int, count: int) -> tuple[Instruction, ...]:
-        """So many instructions from an address on; fewer where something else stands."""
+        """Return up to `count` consecutive instructions from an address, up to the first non-instruction."""
         found: list[Instruction] = []
         while len(found) < count:
             instruction = self._decoded(address)
@@ -47,10 +47,10 @@ class Disassembly:
 
 
 def disassemble(image: Path) -> Disassembly:
-    """The instructions of an ELF image.
+    """Return the instructions of an ELF image.
 
     Raises:
-        ToolError: objdump is missing or does not read the image.
+        ToolError: objdump is missing or cannot read the image.
     """
     command = [find_tool(OBJDUMP), "-d", "-w", "--no-show-raw-insn", THUMB_ARCHITECTURE, str(image)]
     done = run_tool(command, image.parent, _SECONDS, "disassembling")
@@ -60,7 +60,7 @@ def disassemble(image: Path) -> Disassembly:
 
 
 def read_lines(text: str) -> dict[int, tuple[int, str, str]]:
-    """Size, mnemonic and operands by address, from objdump's text."""
+    """Return size, mnemonic and operands by address, from the text of objdump."""
     found = [match for match in map(_LINE.fullmatch, text.splitlines()) if match]
     lines: dict[int, tuple[int, str, str]] = {}
     for index, match in enumerate(found):

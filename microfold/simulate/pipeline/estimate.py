@@ -1,7 +1,7 @@
-"""Cycles of what a core executed, on the data of its pipeline.
+"""Cycles of executed blocks on a core's pipeline.
 
-Each block is issued behind the two that mostly ran before it, once for each way into it; branches are added.
-A branch predictor is taken to be right about the more frequent way.
+For each predecessor, a block is issued after that predecessor and the most frequent block before it. The
+costs of branches are added. The branch predictor is assumed to predict the more frequent direction.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from microfold.simulate.pipeline.scoreboard import cycles_behind
 from microfold.simulate.trace import Key, LayerCounts, Trace
 from microfold.target.pipeline import Pipeline
 
-# Ways into a block that are told apart; those that are left share the mean of these.
+# Number of predecessors distinguished per block. The others are assigned the mean of these.
 _WAYS = 3
 
 
 def on_pipeline(layers: Sequence[LayerCounts], image: Disassembly, pipeline: Pipeline) -> Trace:
-    """The cycles of a run."""
+    """Return instructions and cycles of a run on a pipeline."""
     estimate = _Estimate(layers, image, pipeline)
     return Trace(
         tuple(layer.instructions for layer in layers),
@@ -40,7 +40,7 @@ class _Estimate:
         for layer in layers:
             for (start, end), count in layer.edges.items():
                 before[end][start] += count
-        # The block that mostly ran before each.
+        # Most frequent predecessor of each block.
         self._usual = {key: max(ways, key=lambda way: (ways[way], way)) for key, ways in before.items()}
         self._behind = cache(self._cycles_behind)
 
@@ -76,7 +76,7 @@ class _Estimate:
         return cycles_behind(self._pipeline, before, self._blocks[key])
 
     def _branches(self, key: Key, count: int, leaving: list[tuple[int, Key]]) -> float:
-        """Cycles of the branch that a block ends with, besides its issue."""
+        """Return the cycles of the branch at the end of a block, in addition to its issue."""
         block = self._blocks[key]
         if not block or not _branches(block[-1]):
             return 0.0

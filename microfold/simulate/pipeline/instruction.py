@@ -1,4 +1,4 @@
-"""Instructions as far as pipelines tell them apart: a class, and which registers they read and write when."""
+"""Instruction model for pipelines: its class, and the registers that it reads and writes."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ FLAGS = "flags"
 
 @frozen
 class Instruction:
-    """One instruction.
+    """Instruction for a pipeline.
 
-    Registers of the floating-point unit are single-precision ones; four of them are a vector.
+    Registers of the floating-point unit are single-precision registers; a vector consists of four of them.
 
     Attributes:
-        address: where it stands.
-        size: bytes.
-        name: one of `target.pipeline.CLASSES`.
-        reads: registers that are plain operands.
-        accumulates: operands that a product is added to.
-        shifted: operands that are shifted or taken apart first.
-        addresses: registers that an address is made of.
-        stores: registers that go to memory.
-        writes: results.
-        updates: the register of the address, if that is stepped.
-        reads_flags: whether it waits for flags; branches do not, they are predicted.
-        words: that a transfer moves.
-        base: register of the address; `offset`: bytes behind it. Empty where the program counter is.
-        indexed: the address is a sum of two registers.
-        text: as the disassembler writes it.
+        size: size in bytes.
+        name: class, one of `target.pipeline.CLASSES`.
+        reads: plain operands (registers).
+        accumulates: accumulators, to which a product is added.
+        shifted: operands that are first shifted, or from which a field is extracted.
+        addresses: registers of an address.
+        stores: registers that are written to memory.
+        writes: registers of results.
+        updates: base register, if it is updated.
+        reads_flags: whether the instruction waits for flags. Branches do not, because they are predicted.
+        words: number of words that a transfer moves.
+        base: base register of an address; empty for the program counter.
+        offset: offset from the base, in bytes.
+        indexed: whether the address is the sum of two registers.
     """
 
     address: int
@@ -50,5 +49,5 @@ class Instruction:
 
     @property
     def end(self) -> int:
-        """The address behind it."""
+        """Address after the instruction."""
         return self.address + self.size

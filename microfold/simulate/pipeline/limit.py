@@ -1,4 +1,4 @@
-"""What a pipeline takes at least for instructions, in whatever order, if none waits for another one."""
+"""Lower bound of a pipeline's cycles for a set of instructions, in any order and without stalls."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from microfold.target.pipeline import Pipeline, ancestry
 
 
 def least_cycles(pipeline: Pipeline, executed: Iterable[tuple[Instruction, int]]) -> int:
-    """The cycles to issue instructions, or those of the unit that has most to do, whichever are more.
+    """Return the cycles to issue the instructions, or the cycles of the busiest unit if they are more.
 
-    A lower bound of what `Scoreboard` gives for any order of them, until all units are free again; of
-    branches it has nothing but their issue.
+    This is a lower bound of the result of `Scoreboard` for any order, up to the cycle in which all units are
+    free. Branches count only with their issue.
 
     Args:
-        executed: instructions, and how often each ran.
+        executed: instructions with their numbers of executions.
     """
     slots = pairable = fitting = 0
     busy: Counter[tuple[str, ...]] = Counter()
@@ -34,13 +34,12 @@ def least_cycles(pipeline: Pipeline, executed: Iterable[tuple[Instruction, int]]
             pairable += count
             fitting += count * (not pipeline.one_of.isdisjoint(ancestry(instruction.name)))
     pairs = min(pairable // 2, fitting) if pipeline.one_of else pairable // 2
-    # Classes that are not issued beside their own kind need a cycle each, as if they had a unit.
+    # Instructions that cannot be issued with their own class need a cycle each, like a shared unit.
     single = (count for name, count in classes.items() if (name, name) in pipeline.never)
     return max(slots - pairs, *(_least_of(units, busy) for units in busy), *single, 0)
 
 
 def _may_pair(pipeline: Pipeline, instruction: Instruction) -> bool:
-    """Whether there is any instruction that it may be issued with."""
     if pipeline.halfwords and instruction.size != 2:
         return False
     names = [*ancestry(instruction.name)]
@@ -48,5 +47,4 @@ def _may_pair(pipeline: Pipeline, instruction: Instruction) -> bool:
 
 
 def _least_of(units: tuple[str, ...], busy: Counter[tuple[str, ...]]) -> int:
-    """Cycles of these units, if what only they compute is spread evenly over them."""
     return -(-sum(count for each, count in busy.items() if set(each) <= set(units)) // len(units))

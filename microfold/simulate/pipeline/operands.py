@@ -1,4 +1,4 @@
-"""Operands in GNU objdump's text."""
+"""Parser of operands in the text of GNU objdump."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _INSIDE = re.compile(r"\b(r\d+|sl|fp|ip|sb|lr|sp|pc|q\d)\b")
 
 
 def split(operands: str) -> list[str]:
-    """At commas outside of brackets and braces."""
+    """Split operands at commas outside of brackets and braces."""
     parts: list[str] = []
     depth, start = 0, 0
     for position, character in enumerate(operands):
@@ -27,23 +27,23 @@ def split(operands: str) -> list[str]:
 
 
 def register(text: str) -> str:
-    """A register by its plain name, without the mark of an address that is stepped."""
+    """Return the canonical name of a register, without the mark of an updated base."""
     name = text.rstrip("!")
     return _ALIASES.get(name, name)
 
 
 def registers(parts: Iterable[str]) -> list[str]:
-    """Of operands, those that are registers."""
+    """Return the operands that are registers."""
     return [register(part) for part in parts if _REGISTER.fullmatch(part)]
 
 
 def is_core(name: str) -> bool:
-    """Whether a register is none of the floating-point unit's."""
+    """Return whether a register is a core register, not one of the floating-point unit."""
     return name[0] not in "sdq" or name in ("sp", "sl", "sb")
 
 
 def singles(names: Iterable[str]) -> tuple[str, ...]:
-    """Registers, those of the floating-point unit as single-precision ones."""
+    """Return registers, with wide floating-point registers split into single-precision ones."""
     found: list[str] = []
     for name in names:
         width = {"d": 2, "q": 4}.get(name[0], 1) if name[1:].isdigit() else 1
@@ -53,7 +53,7 @@ def singles(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def listed(operands: str) -> list[str]:
-    """The registers between braces."""
+    """Return the registers between braces."""
     found: list[str] = []
     for part in operands[operands.index("{") + 1 : operands.index("}")].split(","):
         first, dash, last = part.strip().partition("-")
@@ -66,11 +66,11 @@ def listed(operands: str) -> list[str]:
 
 
 def address(part: str) -> list[str]:
-    """The registers between brackets; the first one is the base."""
+    """Return the registers between brackets; the first one is the base."""
     return [register(name) for name in _INSIDE.findall(part.strip("[]!"))]
 
 
 def offset(part: str) -> int:
-    """Bytes that an address between brackets adds."""
+    """Return the constant offset of an address between brackets, in bytes."""
     found = re.search(r"#(-?\d+)\]", part)
     return int(found[1]) if found else 0

@@ -1,4 +1,4 @@
-"""Issues instructions in order, on the data of a pipeline."""
+"""Scoreboard: in-order issue of instructions on a pipeline."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ _LONG_AGO = -(1 << 30)
 
 
 class Scoreboard:
-    """What is under way in a pipeline.
+    """State of a pipeline.
 
     Attributes:
-        clock: the cycle in which the next instruction can be issued at the earliest.
+        clock: earliest cycle in which the next instruction can be issued.
     """
 
     def __init__(self, pipeline: Pipeline):
         self._pipeline = pipeline
         self._cycle = 0
-        self._first: Instruction | None = None  # of a pair that is not full
+        self._first: Instruction | None = None  # first instruction of an incomplete pair
         self._ready: dict[str, int] = {}
         self._loaded: set[str] = set()
-        self._sums: dict[str, int] = {}  # of what `chained` products wrote, where the next ones may be added
+        self._sums: dict[str, int] = {}  # earliest accumulation onto each result of a `chained` class
         self._followed = frozenset(older for older, _ in (*pipeline.apart, *pipeline.leads))
-        self._latest: dict[str, int] = {}  # of these classes
+        self._latest: dict[str, int] = {}  # latest issue of each followed class
         self._units: dict[str, int] = {}
         self._held = _LONG_AGO
 
@@ -34,7 +34,7 @@ class Scoreboard:
         return self._cycle + (self._first is not None)
 
     def issue(self, instruction: Instruction) -> int:
-        """Issue the next instruction; the cycle in which that is."""
+        """Issue the next instruction, and return the cycle of the issue."""
         rules = self._pipeline.issues[instruction.name]
         unit = min(rules.units, key=self._free) if rules.units else ""
         earliest = max(self._operands(instruction, rules), self._free(unit))
@@ -70,7 +70,7 @@ class Scoreboard:
         return self._units.get(unit, _LONG_AGO)
 
     def _apart(self, instruction: Instruction, distances: Mapping[tuple[str, str], int]) -> int:
-        """The first cycle that is far enough behind others."""
+        """Return the first cycle that has the required distances from earlier instructions."""
         if not self._latest:
             return _LONG_AGO
         names = frozenset(ancestry(instruction.name))
@@ -84,7 +84,7 @@ class Scoreboard:
         )
 
     def _operands(self, instruction: Instruction, rules: Issue) -> int:
-        """The first cycle in which no operand comes too late."""
+        """Return the first cycle in which all operands are available in time."""
         waits = [_LONG_AGO]
         ready = self._ready
         for name in instruction.reads:
@@ -101,7 +101,7 @@ class Scoreboard:
         return max(waits)
 
     def _summed(self, name: str, rules: Issue) -> int:
-        """The first cycle in which a product can be added to a register."""
+        """Return the first cycle in which a product can be accumulated onto a register."""
         if name in self._sums and rules.chained is not None:
             return self._sums[name]
         stage = rules.accumulate
@@ -116,7 +116,7 @@ class Scoreboard:
             latency = rules.early
         done = at + latency + max(busy, 1) - 1
         for name in instruction.writes:
-            # Flags come of the late stage, however early the result is there.
+            # Flags are written at the late stage, even if the result is early.
             self._ready[name] = at + rules.latency if name == FLAGS else done
         for name in instruction.writes:
             if rules.chained is None:
@@ -139,7 +139,6 @@ class Scoreboard:
         return not self._pipeline.halfwords or (instruction.size == 2)
 
     def _goes_with(self, older: Instruction, younger: Instruction) -> bool:
-        """Whether both are issued in one cycle, as far as their classes decide."""
         pipeline = self._pipeline
         first, last = [*ancestry(older.name), "any"], [*ancestry(younger.name), "any"]
         if any((a, b) in pipeline.never for a in first for b in last):
@@ -156,7 +155,7 @@ class Scoreboard:
 def cycles_behind(
     pipeline: Pipeline, before: Iterable[Sequence[Instruction]], block: Sequence[Instruction]
 ) -> int:
-    """Cycles that a block adds behind others."""
+    """Return the cycles that a block adds after other blocks."""
     board = Scoreboard(pipeline)
     for each in before:
         for instruction in each:
@@ -168,7 +167,7 @@ def cycles_behind(
 
 
 def issue_cycles(instruction: Instruction, rules: Issue) -> int:
-    """Cycles in which nothing is issued behind an instruction; 0: it joins the one before it."""
+    """Return the issue cycles of an instruction; 0: it is issued together with the one before it."""
     return max(rules.busy, -(-instruction.words // rules.words)) if rules.words else rules.busy
 
 
@@ -177,7 +176,6 @@ def _is_load(instruction: Instruction) -> bool:
 
 
 def _other_bank(older: Instruction, younger: Instruction) -> bool:
-    """Whether two loads take one an even, the other an odd word of the same base."""
     if older.base != younger.base or not older.base or older.updates or older.indexed or younger.indexed:
         return False
     return bool((older.offset ^ younger.offset) & 4)

@@ -1,7 +1,7 @@
-"""Helium instructions from a disassembly.
+"""Decoder of disassembled Helium instructions.
 
-Mnemonics: Armv8-M Architecture Reference Manual (Arm DDI 0553), chapter C2. Which unit computes what: LLVM's
-schedule model of Cortex-M55 (llvm/lib/Target/ARM/ARMScheduleM55.td).
+Mnemonics: Armv8-M Architecture Reference Manual (Arm DDI 0553), chapter C2. Execution units: LLVM's schedule
+model of Cortex-M55 (llvm/lib/Target/ARM/ARMScheduleM55.td).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _TRANSFER = re.compile(r"v(ld|st)(r|[24])")
 _PREDICATE = re.compile(r"vctp|vpst|vpnot|vpt|vpsel")
 _SUM = re.compile(r"v(ml[as]da?v|addv|mlav)")
 _LONG_SUM = re.compile(r"v(r?ml[as]lda?v|mlalv|addlv)")
-# Behind a mnemonic, t and e say where in a predicated block it stands.
+# The suffixes t and e give the position in a predicated block.
 _ACCUMULATES = re.compile(r"v\w+vh?ax?[te]?")
 _EXTREME = re.compile(r"v(max|min)(nm)?a?v")
 _MULTIPLY = re.compile(r"v(mul|qd?mul|qrdmul|rmul|mla|mls|fma|fms|qrdmla|qdmla|cvt|cmul|cmla|rint)")
 _FLOAT_ADD = re.compile(r"v(add|sub|abs|neg|abd|maxnm|minnm)")
 _ADDS = re.compile(r"v(mlas?|mls|fmas?|fms|qrdmlash|qrdmlah|qdmlah|cmla)")
-# Results join what the register had.
+# Instructions that keep a part of the result register.
 _INSERTS = re.compile(r"v(movn|qmovu?n|q?r?shru?n|sli|sri|mov[bt])")
 _NARROW = re.compile(r"v(q?movu?n|q?r?shru?n)")
 _ROUND = re.compile(r"v(rshr|qshl|rshl|qrshl|adc|sbc)")
@@ -36,12 +36,12 @@ _SHIFTS_IN_PLACE = frozenset(["vqrshl", "vrshl", "vshl", "vqshl"])
 
 
 def is_vector(name: str, operands: str) -> bool:
-    """Whether a mnemonic with a v is Helium's, and not the floating-point unit's."""
+    """Return whether a mnemonic with v belongs to Helium, and not to the floating-point unit."""
     return bool(re.search(r"\bq\d", operands) or _PREDICATE.match(name) or re.match(r"v(ld|st)[24]", name))
 
 
 def vector_instruction(name: str, parts: list[str], operands: str) -> dict[str, object]:
-    """The fields of an `Instruction`."""
+    """Return the fields of an `Instruction`."""
     stem, kind = name.split(".")[0], name.partition(".")[2]
     if _TRANSFER.match(stem):
         return _transfer(stem, parts, operands)
@@ -122,7 +122,6 @@ def _transfer(stem: str, parts: list[str], operands: str) -> dict[str, object]:
 
 
 def _lanes(parts: list[str], kind: str) -> dict[str, object]:
-    """Between elements of vectors and registers, one or two at once."""
     vectors = sum(part.startswith("q") for part in parts)
     to_vector = parts[0].startswith("q")
     count = vectors if to_vector else len(parts) - vectors
@@ -136,7 +135,7 @@ def _lanes(parts: list[str], kind: str) -> dict[str, object]:
 
 
 def _lane(part: str, kind: str) -> str:
-    """The single-precision register that has an element; of a narrow element, the first of its vector."""
+    """Return the single-precision register of an element; for narrow elements, the vector's first one."""
     vector, bracket, index = part.partition("[")
     if not bracket:
         return register(part)

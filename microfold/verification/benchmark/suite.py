@@ -1,4 +1,4 @@
-"""The benchmark suite: a folder of models on all cores, beside what others need for them."""
+"""Benchmark suite: figures for a folder of models on all cores, next to figures of other runtimes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from microfold.errors import InputError
 from microfold.support.frozen import frozen
 from microfold.support.toml import read_toml
 
-# What is compared, in the order of columns, and where a bench report has it.
+# Compared figures in the order of columns, each with its path in a bench report.
 FIGURES: Mapping[str, tuple[str, ...]] = {
     "instructions": ("instructions",),
     "estimated_cycles": ("estimated_cycles",),
@@ -21,10 +21,10 @@ FIGURES: Mapping[str, tuple[str, ...]] = {
 
 @frozen
 class Peer:
-    """Somebody else's figures.
+    """Figures of another runtime.
 
     Attributes:
-        figures: by figure, target and model.
+        figures: values by figure, target and model.
     """
 
     name: str
@@ -36,10 +36,11 @@ class Peer:
 
 @frozen
 class Row:
-    """One figure of one model on one target.
+    """Figure of one model on one target.
 
     Attributes:
-        peers: by the peer's name, where it is known.
+        ours: value for microfold.
+        peers: known values of peers, by name.
     """
 
     target: str
@@ -50,7 +51,7 @@ class Row:
 
 
 def load_peers() -> tuple[Peer, ...]:
-    """The figures that ship with microfold."""
+    """Return the figures of other runtimes that ship with microfold."""
     return tuple(
         Peer(table["name"], {figure: table.get(figure, {}) for figure in FIGURES})
         for table in read_toml(Path(__file__).parent / "peers.toml")["peers"].values()
@@ -58,10 +59,10 @@ def load_peers() -> tuple[Peer, ...]:
 
 
 def models_with_peers(folder: Path, peers: Sequence[Peer]) -> list[Path]:
-    """The models of a folder and of the folders in it that a peer has figures for, in the peers' order.
+    """Return the models in a folder and its subfolders that have figures of a peer, in the peers' order.
 
     Raises:
-        InputError: there are none.
+        InputError: the folder has no such models.
     """
     names = dict.fromkeys(
         model
@@ -75,17 +76,19 @@ def models_with_peers(folder: Path, peers: Sequence[Peer]) -> list[Path]:
     found = {path.stem: path for path in sorted(folder.rglob("*.tflite"), reverse=True)}
     chosen = [found[name] for name in names if name in found]
     if not chosen:
-        raise InputError(f"the suite needs one of the models {', '.join(names)} (.tflite); {folder} has none")
+        raise InputError(
+            f"the suite must have one of the models {', '.join(names)} (.tflite); {folder} has none"
+        )
     return chosen
 
 
 def targets_with_peers(peers: Sequence[Peer]) -> list[str]:
-    """The targets that a peer has instruction counts for."""
+    """Return the targets for which a peer has instruction counts."""
     return list(dict.fromkeys(target for peer in peers for target in peer.figures["instructions"]))
 
 
 def compare(report: Mapping[str, Any], peers: Sequence[Peer]) -> Iterator[Row]:
-    """The rows of one bench report."""
+    """Yield the rows of one bench report."""
     target, model = report["target"], report["model"]
     for figure, path in FIGURES.items():
         ours: Any = report

@@ -1,1 +1,1 @@
-"""What a device wrote of its runs, compared with the reference: see `microfold.codegen.taps`."""
+"""Comparison of tensor traces from devices with the reference; see `microfold.codegen.taps`."""

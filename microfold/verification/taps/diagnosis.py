@@ -1,10 +1,14 @@
-"""Which layer of a device's run went wrong first, and whether its kernel or other memory is to blame.
+"""Diagnosis of a device's run: finds the first wrong layer, and separates kernel faults from memory faults.
 
-Every tensor is looked at twice. What a layer wrote must be what the reference makes of the very bytes that
-the layer read: otherwise the kernel is wrong, its constants are, or memory was overwritten while it ran. And
-what a layer reads must be what was written there: otherwise something has overwritten it in between. So each
-fault is told apart from its consequences, which are right by both rules. Without any fault, everything equals
-the reference on the device's own inputs.
+Every tensor is checked twice:
+
+1. The result of a layer must equal the reference's result for the same input bytes. Otherwise the kernel or
+   its constants are wrong, or memory was overwritten while the layer ran.
+2. The bytes that a layer reads must equal the bytes that were written there. Otherwise they were overwritten
+   in between.
+
+Consequences of a fault satisfy both rules, so only the fault itself is reported. Without faults, all tensors
+equal the reference for the device's inputs.
 """
 
 from __future__ import annotations
@@ -32,13 +36,13 @@ from microfold.verification.verify import FLOAT_TOLERANCE, gaps, half_tolerance,
 
 @frozen
 class Elements:
-    """How two arrays differ.
+    """Difference between two arrays.
 
     Attributes:
-        count, size: differing elements, and all.
-        first: position of the first one.
-        actual, expected: its values.
-        largest: difference of any; None if not a number takes part.
+        count, size: number of differing elements, and of all elements.
+        first: index of the first differing element.
+        actual, expected: values of this element.
+        largest: largest absolute difference; None if it is infinite or NaN.
     """
 
     count: int
@@ -51,17 +55,16 @@ class Elements:
 
 @frozen
 class Fault:
-    """Something that is not as it must be.
+    """Fault in a run.
 
     Attributes:
-        kind: ``kernel``: the layer made something else of what it read; ``memory``: a tensor was not any more
-            what had been written when the layer, or the end of the run, read it; ``either``: it is not what
-            the reference says, but the record of what was written is missing.
-        layer: None: the beginning or the end of the run.
-        tensor: the value that is wrong.
-        written_by: the layer that wrote an overwritten tensor; None for inputs and states.
-        elements: None if only checksums are known.
-        buffer: where the tensor lies.
+        kind: ``kernel``: the layer computed a wrong result. ``memory``: a tensor was overwritten before the
+            layer or the end of the run read it. ``either``: a tensor differs from the reference, but the
+            record of the written tensor is missing.
+        layer: index of the layer; None: the start or the end of the run.
+        written_by: index of the layer that wrote an overwritten tensor; None for inputs and states.
+        elements: differing elements; None if only checksums are known.
+        buffer: location of the tensor.
     """
 
     kind: str
@@ -75,13 +78,13 @@ class Fault:
 
 @frozen
 class RunResult:
-    """What a run's records say.
+    """Result of checking a run.
 
     Attributes:
-        tensors: compared.
+        tensors: number of compared tensors.
         missing: taps without a record.
-        faults: in the order in which they happened.
-        unchecked: layers whose results could not be compared, and why.
+        faults: faults, in chronological order.
+        unchecked: reason for each layer whose results could not be compared.
     """
 
     run: Run
@@ -93,11 +96,12 @@ class RunResult:
 
 @frozen
 class _Content:
-    """What is known of a value.
+    """Content of a value, as far as it is known.
 
     Attributes:
-        data: None if only the checksum is known.
-        certain: the device has told it; otherwise it follows from what the device told.
+        data: elements; None if only the checksum is known.
+        certain: whether the device has sent the content. Otherwise it was computed from content that the
+            device has sent.
     """
 
     data: Array | None
@@ -113,17 +117,17 @@ _States = dict[Value, _Content]
 
 
 class Diagnosis:
-    """Compares the runs of a dump with the reference, one after the other.
+    """Comparison of the runs of a dump with the reference, in order.
 
     Args:
-        program: what the build was made of.
+        program: program of the build.
     """
 
     def __init__(self, program: Program):
         self.program = program
         self._functions = functions(program.graph)
         self._constants = {v: _Content.of(a) for v, a in program.graph.constants.items()}
-        # Number of the last run, the states at its beginning and behind it.
+        # Number of the last run, the states at its start, and the states after it.
         self._last: tuple[int, _States, _States] | None = None
 
     def check(self, run: Run) -> RunResult:
@@ -135,21 +139,21 @@ class Diagnosis:
         return RunResult(run, check.tensors, missing(self.program, run), check.faults, check.unchecked)
 
     def _states_before(self, number: int) -> _States:
-        """What the states must be when a run begins; those of which that is not known are left out."""
+        """Return the expected states at the start of a run, without unknown ones."""
         if number == 0:
             return {state.value: _Content.of(state.initial) for state in self.program.graph.state}
         if self._last is None:
             return {}
         last, begin, end = self._last
         if number == last:
-            # A run that was given up has not changed them, but those that are updated where they lie.
+            # A run that was not completed has changed only the states updated in place.
             moved = set(updated_states(self.program.graph).values())
             return {value: content for value, content in begin.items() if value not in moved}
         return end if number == last + 1 else {}
 
 
 class _RunCheck:
-    """One run; its methods are called in the order in which they stand here."""
+    """Check of one run. The methods must be called in the order of their definition."""
 
     def __init__(
         self, program: Program, run: Run, bodies: Mapping[str, Function], constants: Mapping[Value, _Content]
@@ -160,11 +164,11 @@ class _RunCheck:
         self.unchecked: dict[int, str] = {}
         self._run = run
         self._bodies = bodies
-        # What is in memory, as far as it is known.
+        # Known contents of the memory.
         self._contents = dict(constants)
 
     def begin(self, states: _States) -> _States:
-        """Take the inputs and compare the states; what these are."""
+        """Read the inputs, compare the states, and return the states."""
         self._contents |= states
         for tap in run_begin(self.program):
             record = self._record(tap)
@@ -176,7 +180,7 @@ class _RunCheck:
         return {value: self._contents[value] for value in values if value in self._contents}
 
     def layers(self) -> None:
-        """Compare what every layer read and wrote."""
+        """Compare the inputs and results of every layer."""
         layer_of = {layer.node: layer for layer in self.program.layers}
         for node in self.program.graph.nodes:
             if node in layer_of:
@@ -187,7 +191,7 @@ class _RunCheck:
                     self._contents[value] = _Content.of(result.data, certain)
 
     def end(self) -> _States:
-        """Compare the outputs; what the states are for the next run."""
+        """Compare the outputs, and return the states for the next run."""
         for tap in run_end(self.program):
             self._arrive(tap.buffer, self._record(tap), tap.role, None)
         states = self.program.graph.state
@@ -206,7 +210,7 @@ class _RunCheck:
                 seen.add(place)
         try:
             results = self._evaluate(layer.node)
-            why = "" if results else "what it read is not known"
+            why = "" if results else "its inputs are not known"
         except NoReferenceError:
             results, why = None, "it has no reference"
         if why:
@@ -216,7 +220,7 @@ class _RunCheck:
             self._check_output(layer, tap, self._record(tap), expected)
 
     def _evaluate(self, node: Node) -> tuple[Tensor, ...] | None:
-        """What the reference makes of what the node read; None if that is not known."""
+        """Return the reference's results for the node's operands; None if they are unknown."""
         operands: dict[Value, Tensor] = {}
         for value in node.operands:
             content = self._contents.get(value)
@@ -242,7 +246,7 @@ class _RunCheck:
         elif expected is not None and given.crc != self._contents[value].crc:
             if value.type.dtype.is_float:
                 self.unchecked.setdefault(
-                    layer.index, "checksums of floats differ with the last bit: send the tensors"
+                    layer.index, "checksums of floats differ even for rounding errors: send the tensors"
                 )
             else:
                 wrong = True
@@ -263,10 +267,10 @@ class _RunCheck:
     def _arrive(
         self, buffer: Buffer, record: Record | None, role: Role, layer: int | None, *, again: bool = False
     ) -> None:
-        """Compare what is read with what was written there; go on with what was read.
+        """Compare the bytes that are read with the bytes that were written, and continue with the former.
 
         Args:
-            again: the record has been compared, as that of another value in the same place.
+            again: whether the record was already compared, for another value in the same place.
         """
         value, left = buffer.value, self._contents.get(buffer.value)
         if record is None:
@@ -280,7 +284,7 @@ class _RunCheck:
         if changed and left.data is not None and given.data is not None:
             if left.certain or not value.type.dtype.is_float:
                 elements = _changed(given.data, left.data)
-            else:  # what was written follows from the reference, which rounds otherwise
+            else:  # computed by the reference, whose rounding differs
                 elements = _compare(given.data, left.data, FLOAT_TOLERANCE, None)
                 changed = elements is not None
         elif changed and not left.certain and value.type.dtype.is_float:
@@ -315,7 +319,6 @@ def _compare(actual: Array, expected: Array, tolerance: float, scale: float | No
 
 
 def _changed(actual: Array, before: Array) -> Elements | None:
-    """Elements of which any bit is another one."""
     one, other = (
         np.frombuffer(array.tobytes(), np.uint8).reshape(array.size, -1) for array in (actual, before)
     )
@@ -340,10 +343,10 @@ def _elements(actual: Array, expected: Array, bad: Array, gap: Array) -> Element
 
 
 def writer_of(program: Program, buffer: Buffer, elements: Elements | None, reader: int | None) -> int | None:
-    """The layer that wrote the first wrong element last, by the memory plan; None if no layer did.
+    """Return the layer that last wrote the first wrong element, by the memory plan; None if no layer did.
 
     Args:
-        reader: the layer that read it; None for the end of the run.
+        reader: index of the layer that read it; None for the end of the run.
     """
     place = _offset(buffer, elements)
     for layer in reversed(program.layers[:reader]):
@@ -355,19 +358,18 @@ def writer_of(program: Program, buffer: Buffer, elements: Elements | None, reade
 
 
 def context_offset(program: Program, fault: Fault) -> int | None:
-    """Bytes from the beginning of the context to the first wrong element; None if it is not there."""
+    """Return the offset of the first wrong element in the context, in bytes; None if it is elsewhere."""
     if fault.buffer.region not in _CONTEXT:
         return None
     base = max(align(program.arena.size), 8) if fault.buffer.region == "state" else 0
     return base + _offset(fault.buffer, fault.elements)
 
 
-# Regions in which offsets are bytes; in others they are the numbers of buffers.
+# Regions with offsets in bytes. In other regions, offsets are buffer indices.
 _CONTEXT = ("arena", "state")
 
 
 def _offset(buffer: Buffer, elements: Elements | None) -> int:
-    """That of the first wrong element, or of the buffer."""
     if elements is None or not elements.first or buffer.region not in _CONTEXT:
         return buffer.offset
     index = int(np.ravel_multi_index(elements.first, buffer.type.shape))

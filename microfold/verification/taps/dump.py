@@ -1,4 +1,4 @@
-"""A dump as a whole: which builds wrote it, and the runs of one of them."""
+"""Dump of trace records: the builds that wrote it, and the runs of one build."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from microfold.program import Program
 from microfold.support.frozen import frozen
 from microfold.verification.taps.records import Record, RecordParser
 
-# Bytes that the parser is given at a time: what it has looked at it can let go.
+# Bytes passed to the parser at a time, so that it can release parsed bytes.
 _CHUNK = 1 << 20
 
 Key = tuple[Role, int, int]
@@ -18,11 +18,10 @@ Key = tuple[Role, int, int]
 
 @dataclass
 class BuildRecords:
-    """What is known of a build from its records.
+    """Description of a build from its records.
 
     Attributes:
-        text: None if no beginning of a run is there.
-        records: how many there are.
+        text: description of the build; None without a record of a run's start.
     """
 
     text: BuildText | None = None
@@ -31,12 +30,12 @@ class BuildRecords:
 
 @frozen
 class Run:
-    """The records of one run.
+    """Records of one run.
 
     Attributes:
-        number: runs that were complete before, since init or reset.
-        records: by the keys of their taps.
-        ended: the record of the run's end is there.
+        number: number of complete runs before it, since init or reset.
+        records: records by the keys of their taps.
+        ended: whether the dump has the record of the run's end.
     """
 
     number: int
@@ -45,11 +44,11 @@ class Run:
 
 
 class Dump:
-    """The bytes that came from a device.
+    """Bytes received from a device.
 
     Attributes:
-        parser: after all records were read: what was lost.
-        builds: by their identity, in the order in which they turn up.
+        parser: parser after reading all records; it describes lost records.
+        builds: builds by their identity, in the order of their first records.
     """
 
     def __init__(self, data: bytes):
@@ -68,13 +67,13 @@ class Dump:
         yield from parser.finish()
 
     def runs(self, program: Program, build: int) -> Iterator[Run]:
-        """The runs of one build, in order.
+        """Yield the runs of one build, in order.
 
-        A run begins where its first record is, where the number changes, or where the schedule goes back:
-        first records may be lost.
+        Because first records can be lost, a run begins with its first record, with a change of the run
+        number, or when the schedule goes back.
 
         Args:
-            program: what the build was made of.
+            program: program of the build.
         """
         taps = list(schedule(program))
         places = {tap.key: place for place, tap in enumerate(taps)}
@@ -102,12 +101,11 @@ class Dump:
 
 
 def _place(record: Record, places: Mapping[Key, int]) -> int | None:
-    """Where a record stands in the schedule; None if nothing of the program writes it."""
     if record.role is Role.RUN_BEGIN:
         return -1
     return len(places) if record.role is Role.RUN_END else places.get(record.key)
 
 
 def missing(program: Program, run: Run) -> list[Tap]:
-    """Tensors of a run whose records are not there."""
+    """Return the taps of a run without a record."""
     return [tap for tap in schedule(program) if tap.key not in run.records]

@@ -1,4 +1,4 @@
-"""Records straight from a serial port, or whatever else pyserial opens by a URL."""
+"""Receiver of trace records from a serial port or a pyserial URL."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from microfold.codegen.taps import Role
 from microfold.errors import InputError
 from microfold.verification.taps.records import RecordParser
 
-# A read gives what has come after so many seconds, or this many bytes.
+# Time limit in seconds, and maximum number of bytes, of a read.
 _SLICE = 0.1
 _PIECE = 4096
 
 
 def receive(port: str, baud: int, runs: int, patience: float) -> bytes:
-    """What comes over a port; see `collect`.
+    """Return the bytes received from a port; see `collect`.
 
     Args:
-        port: a device (``/dev/ttyACM0``, ``COM3``) or one of pyserial's URLs (``socket://localhost:19021``).
+        port: device (``/dev/ttyACM0``, ``COM3``) or pyserial URL (``socket://localhost:19021``).
 
     Raises:
         InputError: pyserial is not installed, or the port cannot be opened or read.
@@ -28,8 +28,8 @@ def receive(port: str, baud: int, runs: int, patience: float) -> bytes:
         import serial
     except ImportError:
         raise InputError(
-            "reading a port needs pyserial, which is not installed: pip install 'microfold[serial]', "
-            "or write what comes over the port to a file, and give that"
+            "reading a port requires pyserial, which is not installed: pip install 'microfold[serial]', "
+            "or write the received bytes to a file and pass the file"
         ) from None
     try:
         line: Any = serial.serial_for_url(port, baudrate=baud, timeout=_SLICE)
@@ -37,18 +37,18 @@ def receive(port: str, baud: int, runs: int, patience: float) -> bytes:
             return collect(lambda: line.read(_PIECE), runs, patience)
     except (OSError, ValueError) as error:  # SerialException is an OSError
         raise InputError(
-            f"a port must be one that can be read at {baud} baud; {port!r} is not: {error}; "
+            f"a port must be readable at {baud} baud; {port!r} is not: {error}; "
             "check its name, its permissions, and that no other program has it open"
         ) from None
 
 
 def collect(read: Callable[[], bytes], runs: int, patience: float) -> bytes:
-    """What is read until the last of some runs has ended.
+    """Read until a number of complete runs has been received, and return all bytes.
 
     Args:
-        read: gives what has come, maybe nothing. If it fails behind the first record, that is the end.
-        runs: that are to be there from their beginning to their end.
-        patience: seconds without a whole record after which the rest is given up.
+        read: returns the available bytes, possibly none. A failure after the first record ends the reception.
+        runs: number of runs to receive from start to end.
+        patience: time limit for each record, in seconds.
     """
     parser, received = RecordParser(), bytearray()
     begun: set[int] = set()

@@ -1,4 +1,4 @@
-"""How long a device's layers took, by the ticks of their records."""
+"""Profile of a device's layers, from the ticks in their trace records."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from microfold.verification.taps.dump import Run
 
 @frozen
 class LayerTicks:
-    """Ticks of a layer over some runs.
+    """Ticks of a layer over several runs. All attributes are None if the layer has no records.
 
     Attributes:
-        mean: None, as the others, if no record of the layer is there.
-        share: of the sum of all layers' means.
+        mean, least, most: mean, minimum and maximum ticks.
+        share: fraction of the sum of all layers' means.
     """
 
     mean: float | None
@@ -30,8 +30,7 @@ class Profile:
     """Ticks of all layers, in order.
 
     Attributes:
-        runs: how many there were.
-        total: the sum of the layers' means.
+        total: sum of the layers' means.
     """
 
     runs: int
@@ -40,7 +39,7 @@ class Profile:
 
 
 def profile(program: Program, runs: Sequence[Run]) -> Profile | None:
-    """The profile of some runs; None if the device has no clock for taps."""
+    """Return the profile of several runs; None if the device has no clock for the trace."""
     ticks = [_ticks(layer.index, runs) for layer in program.layers]
     means = [sum(each) / len(each) if each else None for each in ticks]
     total = sum(mean for mean in means if mean is not None)
@@ -54,7 +53,7 @@ def profile(program: Program, runs: Sequence[Run]) -> Profile | None:
 
 
 def _ticks(layer: int, runs: Sequence[Run]) -> list[int]:
-    """Of a layer in the runs that have it; all outputs of a layer carry the same."""
+    """Return the ticks of a layer in all runs with its records. All outputs of a layer have equal ticks."""
     found: list[int] = []
     for run in runs:
         records = [r for r in run.records.values() if r.role is Role.LAYER_OUTPUT and r.layer == layer]

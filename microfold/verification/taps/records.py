@@ -1,4 +1,4 @@
-"""Records among whatever else came over the line."""
+"""Parser of trace records in a byte stream that can contain other data."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from microfold.support.frozen import frozen
 _MAGIC = MAGIC.to_bytes(4, "little")
 _TAIL = 4
 _ROLES = frozenset(Role)
-# A head that tells of more has come about by chance, or would have the reader wait for good.
+# Maximum bytes of a tensor. A larger size is a chance match, for which a reader would wait forever.
 LARGEST_TENSOR = 1 << 28
-# Bytes of payloads whose checksums are computed, as a multiple of the bytes of the stream. Records that
-# follow each other take 1, and damaged ones 1 more; heads within each other's payloads take their product.
+# Maximum bytes of payloads whose checksums are computed, as a multiple of the stream's bytes. Consecutive
+# records need 1, damaged ones 1 more. Heads nested in each other's payloads would need their product.
 _MOST_CHECKED = 8
 
 
 @frozen
 class Record:
-    """A record that is whole: all its checksums are right.
+    """Complete record, all of whose checksums are correct.
 
     Attributes:
-        size: bytes of the tensor.
+        size: size of the tensor, in bytes.
         crc: CRC-32 of the tensor.
-        payload: the tensor's bytes; None if only their checksum was sent.
+        payload: bytes of the tensor; None if only their checksum was sent.
     """
 
     role: Role
@@ -41,17 +41,17 @@ class Record:
 
     @property
     def key(self) -> tuple[Role, int, int]:
-        """As `Tap.key`."""
+        """Key of the record's tap, see `Tap.key`."""
         return self.role, self.layer, self.index
 
 
 @frozen
 class Damage:
-    """A head that is right, of a record that is not.
+    """Damaged record with a valid head.
 
     Attributes:
-        offset: of the head, bytes from the beginning.
-        reason: what is wrong.
+        offset: offset of the head from the start of the stream, in bytes.
+        reason: description of the damage.
     """
 
     offset: int
@@ -64,16 +64,16 @@ class Damage:
 
 @dataclass
 class RecordParser:
-    """Finds the records in a stream, whatever lies between them.
+    """Parser that finds records in a stream of arbitrary data.
 
-    Where a record is damaged, the search goes on right behind its head: bytes may be lost, and the next
-    record lie where its payload was to be.
+    After a damaged record, the search continues right after its head. Bytes can be lost, so the next
+    record may start in the expected payload.
 
     Attributes:
-        total: bytes seen so far.
-        whole: of these, bytes of whole records.
-        damaged: records of which only the head is right.
-        other_formats: formats of records that this version does not read.
+        total: bytes parsed so far.
+        whole: bytes of complete records.
+        damaged: damaged records with a valid head.
+        other_formats: formats of records that this version cannot read.
         checked: bytes of payloads whose checksums were computed.
     """
 
@@ -85,13 +85,13 @@ class RecordParser:
     _buffer: bytearray = field(default_factory=bytearray)
 
     def feed(self, data: bytes) -> Iterator[Record]:
-        """The records that are complete with these bytes."""
+        """Append bytes, and yield the records that they complete."""
         self._buffer += data
         self.total += len(data)
         yield from self._scan(final=False)
 
     def finish(self) -> Iterator[Record]:
-        """The records that turn up when nothing more comes: behind one that has lost its end."""
+        """Yield the remaining records at the end of the stream, after a record that has lost its end."""
         yield from self._scan(final=True)
 
     def _scan(self, final: bool) -> Iterator[Record]:
@@ -100,7 +100,7 @@ class RecordParser:
         while True:
             found = buffer.find(_MAGIC, position)
             if found < 0:
-                # The first bytes of a magic may be there.
+                # Keep a possible start of a magic number.
                 position = len(buffer) if final else max(position, len(buffer) - len(_MAGIC) + 1)
                 break
             position = found
@@ -120,7 +120,7 @@ class RecordParser:
             if end > len(buffer):
                 reason = "its end is lost"
             elif self.checked + stored > _MOST_CHECKED * self.total:
-                reason = "it lies in too many others to be checked"
+                reason = "it is nested in too many others to be checked"
             else:
                 self.checked += stored
                 payload, tail = bytes(buffer[begin : end - _TAIL]), buffer[end - _TAIL : end]
@@ -138,7 +138,7 @@ class RecordParser:
         del buffer[:position]
 
     def _head(self, head: bytes) -> tuple[Record, int] | None:
-        """A record without its payload, and the bytes of that; None if it is no head."""
+        """Return a record without its payload, and the payload's size in bytes; None if this is no head."""
         if len(head) < HEAD.size or zlib.crc32(head[:-4]) != int.from_bytes(head[-4:], "little"):
             return None
         _, version, role, index, layer, run, ticks, build, size, _ = HEAD.unpack(head)

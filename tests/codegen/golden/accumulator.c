@@ -17,8 +17,8 @@
 #include <string.h>
 
 /*
- * Hooks, for profiling, watchdogs, schedulers and tests: ACCUMULATOR_HOOKS names a header that defines some
- * of them. Those that it does not define are nothing.
+ * Hooks for profiling, watchdogs, schedulers and tests. ACCUMULATOR_HOOKS names a header that
+ * defines some of them. The others are empty.
  */
 #ifdef ACCUMULATOR_HOOKS
 #include ACCUMULATOR_HOOKS
@@ -33,18 +33,20 @@
 #define ACCUMULATOR_LAYER_DONE(context, layer) ((void)0)
 #endif
 
-/* Where the code goes: define it to place it elsewhere, e.g. in memory without wait states. */
+/*
+ * Section of the code. Define this macro to place it elsewhere, e.g. in memory without wait states.
+ */
 #ifndef ACCUMULATOR_CODE_SECTION
 #define ACCUMULATOR_CODE_SECTION
 #endif
 
-/* The size that the header promises, checked by the compiler. */
+/* Compile-time checks of the sizes that the header states. */
 typedef char accumulator_context_size_check
     [sizeof(accumulator_context) == ACCUMULATOR_CONTEXT_SIZE ? 1 : -1];
 
 /*
- * Whether there is assembly. With MF_NO_ASM, other compilers, or for other cores, C does the same in
- * its place, but slower.
+ * Whether assembly is used. With MF_NO_ASM, with other compilers and for other cores, C computes
+ * the same, but slower.
  */
 #if defined(__GNUC__) && defined(__thumb__) && !defined(MF_NO_ASM)
 #define accumulator_mf_assembly 1
@@ -52,7 +54,7 @@ typedef char accumulator_context_size_check
 #define accumulator_mf_assembly 0
 #endif
 
-/* Whether assembly may keep numbers in the registers of a floating-point unit. */
+/* Whether assembly can use the registers of a floating-point unit. */
 #if accumulator_mf_assembly && defined(__ARM_FP)
 #define accumulator_mf_fpu_assembly 1
 #else
@@ -60,8 +62,8 @@ typedef char accumulator_context_size_check
 #endif
 
 /*
- * Whether sums of floats are in assembly. They need a floating-point unit; and without optimisation,
- * compilers run out of registers for the operands, so that C stands in.
+ * Whether assembly computes sums of floats. It needs a floating-point unit and optimisation:
+ * without optimisation, compilers run out of registers for the operands.
  */
 #if accumulator_mf_fpu_assembly && defined(__OPTIMIZE__)
 #define accumulator_mf_float_assembly 1
@@ -69,28 +71,31 @@ typedef char accumulator_context_size_check
 #define accumulator_mf_float_assembly 0
 #endif
 
-/* A function of its own has all registers for its loops. */
+/* A function that is not inlined can use all registers for its loops. */
 #if defined(__GNUC__)
 #define accumulator_mf_noinline __attribute__((noinline))
 #else
 #define accumulator_mf_noinline
 #endif
 
-/* A loop around others: how often it runs, and its step in each of two arrays. */
+/* Loop of a nest: number of iterations, and step in each of two arrays. */
 typedef struct {
     int32_t size;
     int32_t first;
     int32_t second;
 } accumulator_mf_loop;
 
-/* Not used where there is assembly. */
+/* Attribute of helpers that assembly replaces, so that compilers do not warn about them. */
 #if defined(__GNUC__)
 #define accumulator_mf_unused __attribute__((unused))
 #else
 #define accumulator_mf_unused
 #endif
 
-/* Copies bytes, four words at a time where addresses allow it; ranges may overlap if `to` is in front. */
+/*
+ * Copies bytes, four words at a time if the addresses are aligned. The ranges may overlap if `to`
+ * is below `from`.
+ */
 ACCUMULATOR_CODE_SECTION
 static accumulator_mf_noinline void accumulator_mf_copy_bytes(void *to, const void *from, int32_t bytes)
 {
@@ -128,7 +133,10 @@ static accumulator_mf_noinline void accumulator_mf_copy_bytes(void *to, const vo
     }
 }
 
-/* Like memcpy. That of a C library may load words at any address, whatever this code is compiled for. */
+/*
+ * Like memcpy. The memcpy of a C library may load words at any address, whatever this code is
+ * compiled for.
+ */
 #if defined(__thumb2__) && !defined(__ARM_FEATURE_UNALIGNED)
 ACCUMULATOR_CODE_SECTION
 static accumulator_mf_unused void accumulator_mf_copy_block(void *to, const void *from, size_t bytes)
@@ -144,7 +152,7 @@ static accumulator_mf_unused void accumulator_mf_copy_block(void *to, const void
         }
     }
     for (; bytes > 0; bytes--) {
-        /* Otherwise compilers might make a call of memcpy of it. */
+        /* Otherwise compilers could replace the loop by a call of memcpy. */
 #if accumulator_mf_assembly
         *target++ = *source++;
         __asm__ volatile("" : : : "memory");
@@ -158,7 +166,7 @@ static accumulator_mf_unused void accumulator_mf_copy_block(void *to, const void
 #endif
 
 typedef struct {
-    uint8_t length; /* of the innermost loop */
+    uint8_t length; /* size of the innermost loop */
 } accumulator__f32_add__fpu_1_layer;
 
 ACCUMULATOR_CODE_SECTION
@@ -193,7 +201,7 @@ static accumulator_mf_noinline void accumulator__f32_add__fpu_1(
 }
 
 typedef struct {
-    uint8_t length; /* of the innermost loop */
+    uint8_t length; /* size of the innermost loop */
 } accumulator__f32_mul__fpu_layer;
 
 ACCUMULATOR_CODE_SECTION
@@ -228,7 +236,7 @@ static void accumulator__f32_mul__fpu(const accumulator__f32_mul__fpu_layer *lay
 }
 
 typedef struct {
-    uint8_t length; /* of the innermost loop */
+    uint8_t length; /* size of the innermost loop */
 } accumulator__f32_add__fpu_2_layer;
 
 ACCUMULATOR_CODE_SECTION
@@ -269,10 +277,7 @@ typedef struct {
     uint8_t length; /* bytes of a run */
 } accumulator__move__c_layer;
 
-/*
- * The two innermost loops. What they need of the layer is read once: bytes written might be those of
- * the layer.
- */
+/* Runs the two innermost loops. Reads the layer once, because stored bytes could alias it. */
 ACCUMULATOR_CODE_SECTION
 static accumulator_mf_noinline void accumulator__move__c_runs(const accumulator__move__c_layer *layer,
                                                               const uint8_t *source, uint8_t *target)
@@ -306,7 +311,7 @@ static void accumulator__move__c(const accumulator__move__c_layer *layer, const 
     }
 }
 
-/* Where the constants go: define it to place them elsewhere, e.g. in external flash. */
+/* Section of the constants. Define this macro to place them elsewhere, e.g. in external flash. */
 #ifndef ACCUMULATOR_WEIGHTS_SECTION
 #define ACCUMULATOR_WEIGHTS_SECTION __attribute__((section(".flash.weights")))
 #endif
@@ -332,14 +337,17 @@ const float accumulator__total_initial[5] = {
     0.0f, 1.0f, 2.0f, 3.0f, 4.0f,
 };
 
-/* Where tensors lie in the arena. Those that are not needed at the same time share bytes. */
+/*
+ * Offsets of the tensors in the arena. Tensors that are not needed at the same time share
+ * bytes.
+ */
 enum {
     accumulator__next_total_offset = 0,    /* float32[1,5], 20 bytes */
     accumulator__next_product_offset = 24, /* float32[1,5], 20 bytes */
 };
 #define ACCUMULATOR_ARENA(offset) ((void *)(context->arena.bytes + (offset)))
 
-/* Where the values lie that are kept from run to run. */
+/* Offsets of the values that are kept between runs. */
 enum {
     accumulator__total_offset = 0,    /* float32[1,5], 20 bytes */
     accumulator__product_offset = 24, /* float32[1,5], 20 bytes */

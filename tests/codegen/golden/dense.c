@@ -10,8 +10,8 @@
 #include "dense_weights.h"
 
 /*
- * Hooks, for profiling, watchdogs, schedulers and tests: DENSE_HOOKS names a header that defines some of
- * them. Those that it does not define are nothing.
+ * Hooks for profiling, watchdogs, schedulers and tests. DENSE_HOOKS names a header that
+ * defines some of them. The others are empty.
  */
 #ifdef DENSE_HOOKS
 #include DENSE_HOOKS
@@ -26,16 +26,21 @@
 #define DENSE_LAYER_DONE(context, layer) ((void)0)
 #endif
 
-/* Where the code goes: define it to place it elsewhere, e.g. in memory without wait states. */
+/*
+ * Section of the code. Define this macro to place it elsewhere, e.g. in memory without wait states.
+ */
 #ifndef DENSE_CODE_SECTION
 #define DENSE_CODE_SECTION
 #endif
 
-/* The size that the header promises, checked by the compiler. */
+/* Compile-time checks of the sizes that the header states. */
 typedef char dense_context_size_check
     [sizeof(dense_context) == DENSE_CONTEXT_SIZE ? 1 : -1];
 
-/* What must stay in registers: such functions are part of the caller at every level of optimisation. */
+/*
+ * For functions whose operands must stay in registers: they are always inlined, at every
+ * optimisation level.
+ */
 #if defined(__GNUC__)
 #define dense_mf_forceinline inline __attribute__((always_inline))
 #else
@@ -49,14 +54,13 @@ static inline int32_t dense_mf_clamp(int32_t value, int32_t minimum, int32_t max
     return value > maximum ? maximum : value;
 }
 
-/* Upper half of the 64-bit product. */
 DENSE_CODE_SECTION
 static inline int32_t dense_mf_multiply_high(int32_t a, int32_t b)
 {
 #if defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1
     /*
-     * These cores have no long multiplication: four products of halves are shorter than the library's
-     * function.
+     * These cores have no long multiplication. Four products of halves are shorter than the
+     * library's function.
      */
     const int32_t a_high = a >> 16;
     const int32_t b_high = b >> 16;
@@ -71,7 +75,10 @@ static inline int32_t dense_mf_multiply_high(int32_t a, int32_t b)
 #endif
 }
 
-/* Exact for |accumulator| < 2^29; negative results round half away from zero. */
+/*
+ * Requantises an accumulator. Exact for |accumulator| < 2^29; negative results round half away from
+ * zero.
+ */
 DENSE_CODE_SECTION
 static dense_mf_forceinline int32_t dense_mf_requantize_short(int32_t accumulator,
                                                               const dense_mf_channel *channel)
@@ -126,7 +133,7 @@ static void dense__s8_fully_connected__c_4_1(const dense__s8_fully_connected__c_
 
             const int32_t sums[4] = {sum0, sum1, sum2, sum3};
 
-            /* Behind the last unit lies padding. */
+            /* Units after the last are padding. */
             for (int32_t u = 0; u < 4 && m + u < layer->outputs; u++) {
                 output[m + u] = (int8_t)dense_mf_clamp(dense_mf_requantize_short(sums[u], &channel[u]), -128,
                                                        127);
@@ -173,7 +180,7 @@ static void dense__s8_fully_connected__c_4_2(const dense__s8_fully_connected__c_
 
             const int32_t sums[4] = {sum0, sum1, sum2, sum3};
 
-            /* Behind the last unit lies padding. */
+            /* Units after the last are padding. */
             for (int32_t u = 0; u < 4 && m + u < layer->outputs; u++) {
                 output[m + u] = (int8_t)dense_mf_clamp(dense_mf_requantize_short(sums[u], &channel[u]), -128,
                                                        127);
@@ -185,7 +192,10 @@ static void dense__s8_fully_connected__c_4_2(const dense__s8_fully_connected__c_
     }
 }
 
-/* Where tensors lie in the arena. Those that are not needed at the same time share bytes. */
+/*
+ * Offsets of the tensors in the arena. Tensors that are not needed at the same time share
+ * bytes.
+ */
 enum {
     dense__input_0_offset = 0,         /* int8[1,4], 4 bytes */
     dense__one_offset = 8,             /* int8[1,4], 4 bytes */

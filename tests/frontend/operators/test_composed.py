@@ -151,10 +151,10 @@ def test_their_code() -> None:
 @pytest.mark.parametrize(
     ("positions", "size", "reason"),
     [
-        (np.array([[1], [1]], np.int32), 3, r"positions must be distinct, and lie in \[3\]"),
-        (np.array([[1], [3]], np.int32), 3, r"positions must be distinct, and lie in \[3\]"),
-        (np.array([[1], [0]], np.float32), 3, r"needs positions in a tensor; they are float32\[2,1\]"),
-        (np.array([[1], [0]], np.int32), 0, "needs positions in a tensor"),
+        (np.array([[1], [1]], np.int32), 3, r"positions must be distinct, and inside of \[3\]"),
+        (np.array([[1], [3]], np.int32), 3, r"positions must be distinct, and inside of \[3\]"),
+        (np.array([[1], [0]], np.float32), 3, r"it must have positions in a tensor; they are float32\[2,1\]"),
+        (np.array([[1], [0]], np.int32), 0, "it must have positions in a tensor"),
     ],
 )
 def test_positions_that_are_refused(positions: Array, size: int, reason: str) -> None:

@@ -152,11 +152,11 @@ def test_problems_inside_are_reported() -> None:
 
     message = refused("call_f32", change)
     assert (
-        "subgraph 2, operator 0 (MUL) 'product': it reads 'product', which nothing has computed yet"
+        "subgraph 2, operator 0 (MUL) 'product': it reads 'product', which no earlier operator has computed"
         in message
     )
     assert "subgraph 1, operator 0 (CALL) 'square': subgraph 2 cannot be imported" in message
-    assert message.count("nothing has computed yet") == 1  # although both calls of subgraph 1 meet it
+    assert message.count("no earlier operator has computed") == 1  # although both calls of subgraph 1 meet it
 
 
 def test_signatures_that_do_not_fit() -> None:
@@ -194,12 +194,14 @@ def test_calls_do_not_multiply_without_end() -> None:
             for name in "ab":
                 (x,) = subgraph.add("CALL", [x], [subgraph.tensor(name)], subgraph=index + 1)
         subgraph.table.outputs = [x]
-    with pytest.raises(UnsupportedModelError, match="subgraphs are run from more than 256 places"):
+    with pytest.raises(
+        UnsupportedModelError, match="operators must not run more than 256 subgraphs in total"
+    ):
         import_model(model.pack())
 
 
 def test_variables_without_a_value() -> None:
-    with pytest.raises(UnsupportedModelError, match="it is read, but nothing ever gives it a value"):
+    with pytest.raises(UnsupportedModelError, match="it is read, but never initialised or assigned"):
         load(models.MADE / "lstm_fixed_f32.tflite")
 
 
@@ -216,5 +218,7 @@ def test_subgraphs_that_run_each_other_very_deep() -> None:
             if index + 1 < len(model.subgraphs)
             else graph.add("NEG", [x], [graph.tensor("y")])
         )
-    with pytest.raises(UnsupportedModelError, match="subgraphs may run each other 32 deep"):
+    with pytest.raises(
+        UnsupportedModelError, match="calls of subgraphs must not be nested more than 32 deep"
+    ):
         import_model(model.pack())

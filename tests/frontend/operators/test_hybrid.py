@@ -107,7 +107,7 @@ def test_weights_of_two_bits_in_convolutions() -> None:
 
 
 def test_activations_behind_blocks_are_refused() -> None:
-    with pytest.raises(UnsupportedModelError, match="fused activation, which LiteRT leaves out"):
+    with pytest.raises(UnsupportedModelError, match="LiteRT then ignores its fused activation"):
         trace_model(hybrid.blockwise(np.random.default_rng(0), "RELU").data)
 
 
@@ -133,5 +133,5 @@ def test_weights_of_uint8_are_refused(zero_point: int) -> None:
     options = {"Padding": tflite.Padding.VALID, "StrideH": 1, "StrideW": 1}
     bias = writer.tensor((2,), "f4", data=np.zeros(2))
     writer.operator("CONV_2D", [x, weights, bias], y, "Conv2DOptions", **options)
-    with pytest.raises(UnsupportedModelError, match="weights of uint8 need activations of uint8"):
+    with pytest.raises(UnsupportedModelError, match="uint8 weights require uint8 activations"):
         trace_model(writer.pack())

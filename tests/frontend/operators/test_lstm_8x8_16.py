@@ -118,7 +118,7 @@ def test_hundreds_of_steps() -> None:
 
 
 def test_peephole_of_a_batch_with_fewer_outputs() -> None:
-    """Its weights meet other units than theirs where the batch is time-major, and none beyond the outputs."""
+    """Its weights to the wrong units where the batch is time-major, and none beyond the outputs."""
     for time_major in (False, True):
         rng = np.random.default_rng(11)
         size = Sequence(3, 4, 7, 20, time_major)
@@ -180,7 +180,7 @@ def _any(size: Sequence = Sequence(), parts: Parts = Parts(True, True, 3, True),
         (_any(), {"intermediates": lambda found: found[:4]}, "intermediate tensor 4 must have one scale"),
         (_any(), {"intermediates": lambda found: [*found[:4], -1]}, "intermediate tensor 4 must have one"),
         (_any(parts=Parts(True)), {"intermediates": lambda _: []}, "intermediate tensor 4 must have"),
-        (_any(), {"operands": lambda o: [*o[:10], -1, *o[11:]]}, r"inputs \[10, 11\] must all be there"),
+        (_any(), {"operands": lambda o: [*o[:10], -1, *o[11:]]}, r"inputs \[10, 11\] must all be present"),
         (
             _any(),
             {"operands": lambda o: [*o[:21], o[13], *o[22:]]},
@@ -198,12 +198,12 @@ def _any(size: Sequence = Sequence(), parts: Parts = Parts(True, True, 3, True),
         (
             _any(Sequence(2, 3, 5, 20, True), Parts(peephole=True, projection=16)),
             {},
-            "meet other units than theirs",
+            "to the wrong units",
         ),
         (
             lambda w: integer_lstm(w, np.random.default_rng(0), Sequence(), "i2"),
             {"operands": lambda o: [*o[:16], o[1], *o[17:]]},
-            "a cell of int16 with a projection is not supported: TFLM has none",
+            "a cell of int16 with a projection is not supported: TFLM has no such cell",
         ),
         (
             lambda w: integer_lstm(w, np.random.default_rng(0), Sequence(), "i2"),

@@ -58,7 +58,7 @@ def test_terms_are_numbers_of_choices(text: str, value: float) -> None:
 
 
 def test_terms_without_a_form_are_refused() -> None:
-    with pytest.raises(ValueError, match="must be as in `code_terms`"):
+    with pytest.raises(ValueError, match="must have a form of `code_terms`"):
         term("a+b")
 
 

@@ -92,4 +92,4 @@ def test_clips_in_front_of_the_sum_are_refused() -> None:
     layer = LayerContext(graph.nodes[0], graph.constants, target.load("cortex-m4"))
     load_kernels(Conv2D)
     (kernel,) = (each for each in KERNELS if each.name == "f32_conv2d__fpu_4x4_residual")
-    assert kernel.supports(layer) == "it clamps sums after the residual is added, not before"
+    assert kernel.supports(layer) == "it clamps sums after the addition of the residual, not before"

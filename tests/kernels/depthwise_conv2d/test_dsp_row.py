@@ -154,7 +154,7 @@ def test_layers_of_one_shape_share_a_function() -> None:
 def test_weights_need_registers() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("microfold.kernels.selection.cheapest.KERNELS", [DepthwiseConv2DRowDsp()])
-        with pytest.raises(Exception, match="the weights of a channel may have 20 words; they have 60"):
+        with pytest.raises(Exception, match="a channel must have at most 20 weight words; it has 60"):
             _compiled(_graph([((20, 20, 4), {"kernel": (10, 7)})]))
 
 

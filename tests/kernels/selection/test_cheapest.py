@@ -61,7 +61,7 @@ def test_better_kernels_of_a_core_supersede_others() -> None:
     ):
         for core, better in (("cortex-m3", False), ("cortex-m4", True)):
             (found,) = (c for c in candidates_of(graph, core) if c.kernel.name == name)
-            assert (found.reason == "for cores with dsp there are better kernels") == better, (name, core)
+            assert (found.reason == "cores with dsp have better kernels") == better, (name, core)
 
 
 @pytest.mark.parametrize(

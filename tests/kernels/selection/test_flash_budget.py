@@ -33,7 +33,7 @@ def test_less_flash_takes_more_time() -> None:
             refused = str(refusal)
     times, sizes = [each.cycles for each in found], [each.flash for each in found]
     assert len(found) > 3 and times == sorted(times) and sizes == sorted(sizes, reverse=True)
-    assert f"the smallest kernels take {sizes[-1]} by estimate, which is proved" in refused
+    assert f"the smallest kernels need {sizes[-1]} by estimate, which is proved" in refused
 
 
 def test_the_least_that_a_refusal_names_does() -> None:

@@ -67,10 +67,10 @@ def test_the_least_is_found_at_every_level(optimize: str) -> None:
 def test_an_impossible_budget_is_proved() -> None:
     with pytest.raises(
         InputError,
-        match=r"arena and state must fit 100 bytes of RAM; the state takes 0, layer 0 \(conv2d\) "
+        match=r"arena and state must fit 100 bytes of RAM; the state needs 0, layer 0 \(conv2d\) "
         r"'model/layer/out' alone needs \d+ "
-        r"with the leanest kernel, s8_conv2d__\w+, .* no order of the layers and no kernels need less than "
-        r"\d+, which is proved; .*: allow \d+",
+        r"with the kernel of least memory, s8_conv2d__\w+, .* no order of the layers and no kernels need "
+        r"less than \d+, which is proved; .*: allow \d+",
     ):
         _compiled(100)
 
@@ -78,7 +78,7 @@ def test_an_impossible_budget_is_proved() -> None:
 def test_what_is_not_proved_is_not_said_to_be() -> None:
     """Of a tree, a smaller arena than the one of the order that is found may be there for all we know."""
     graph = build("tree", 64)
-    with pytest.raises(InputError, match="of other orders it is not"):
+    with pytest.raises(InputError, match="in others it is not"):
         compile_graph(graph, TARGET, Options(ram=48))
 
 
@@ -89,7 +89,7 @@ def test_ram_and_flash() -> None:
     both = _compiled(free.arena.size - 8, less.flash - 8)
     assert both.arena.size < free.arena.size
     assert _time(both) >= _time(_compiled(free.arena.size - 8)) >= _time(free)
-    with pytest.raises(InputError, match="of those that fit the RAM"):
+    with pytest.raises(InputError, match="the smallest kernels that fit the RAM"):
         _compiled(free.arena.size, 100)
 
 
@@ -98,7 +98,7 @@ def test_state_counts() -> None:
     free = compile_graph(graph, TARGET)
     needed = free.arena.size + free.state_size
     assert compile_graph(graph, TARGET, Options(ram=needed)).arena.size <= free.arena.size
-    with pytest.raises(InputError, match=f"the state takes {free.state_size}, .* allow {needed}"):
+    with pytest.raises(InputError, match=f"the state needs {free.state_size}, .* allow {needed}"):
         compile_graph(graph, TARGET, Options(ram=free.state_size))
 
 

@@ -117,14 +117,14 @@ def test_counts_that_the_plugin_does_not_write(line: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("source = 's'", "needs its error"),
+        ("source = 's'", "must have error"),
         ("source = 's'\nerror = 1\nspeed = 2", r"unknown key pipeline\.speed"),
         ("source = 's'\nerror = '1'", "whole number"),
         ("source = 's'\nerror = 1\nnever = [['load']]", "pairs"),
-        ("source = 's'\nerror = 1\nnever = [['load', 'lode']]", "no 'lode'"),
+        ("source = 's'\nerror = 1\nnever = [['load', 'lode']]", "unknown 'lode'"),
         ("source = 's'\nerror = 1\none_of = 'load'", "must be a list"),
         ("source = 's'\nerror = 1\nissues = 3", "must be a table"),
-        ("source = 's'\nerror = 1\nissues = { lode = {} }", "no 'lode'"),
+        ("source = 's'\nerror = 1\nissues = { lode = {} }", "unknown 'lode'"),
         ("source = 's'\nerror = 1\nissues = { load = 3 }", "must be a table"),
         (
             "source = 's'\nerror = 1\nissues = { load = { stage = 3 } }",

@@ -149,7 +149,7 @@ def test_filters_stay() -> None:
     ("desired", "reason"),
     [
         ("NHW", "axes N, H, W and C"),
-        ({"conv2d": "blocked"}, "a layout is a row of axes"),
+        ({"conv2d": "blocked"}, "a layout is a sequence of axes"),
         ({"relu6": "NHWC"}, "is no operator with a layout; these are average_pool2d, conv2d"),
     ],
 )

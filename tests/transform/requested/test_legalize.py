@@ -49,7 +49,7 @@ def test_a_rule_of_the_user(key: type[Clip] | str) -> None:
         }
         """,
     )
-    assert [str(decision) for decision in decisions] == ["legalize: clip %y: by its rule"]
+    assert [str(decision) for decision in decisions] == ["legalize: clip %y: replaced by its rule"]
 
 
 def test_rules_may_leave_a_node() -> None:

@@ -95,7 +95,7 @@ def test_strides_say_how_many_frames_a_run_takes() -> None:
     check_frames(graph, run, sliding)
     # The last frame is in the window, but the strides do not reach it.
     assert [k.rows for k in sliding.kept] == [4, 2]
-    with pytest.raises(InputError, match="a multiple of 2 frames"):
+    with pytest.raises(InputError, match="must be a multiple of 2"):
         slide(graph, 1, 3)
 
 

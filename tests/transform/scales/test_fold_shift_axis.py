@@ -164,5 +164,7 @@ def test_not_backward() -> None:
         f"{convolution}%t = constant float32[3,1] [1.0, 2.0, 3.0]\n%y: float32[1,3,3,2] = add(%a, %t)",
         "one shift per channel",
     )
-    case.stays(f"{convolution}{SHIFT}%y: float32[1,3,3,2] = add(%a, %t)", "hands out %a", outputs="%y, %a")
+    case.stays(
+        f"{convolution}{SHIFT}%y: float32[1,3,3,2] = add(%a, %t)", "the graph returns %a", outputs="%y, %a"
+    )
     case.stays(f"{convolution}%y: float32[1,3,3,2] = add(%a, %x)", "")

@@ -92,7 +92,7 @@ def test_a_chain_stays(order: str, direction: str) -> None:
           %y: float32[4] = logistic(%a)
         }
         """,
-        f"stand {order} first already",
+        f"are {order} first already",
     )
 
 

@@ -141,12 +141,12 @@ def test_external_calls_stay() -> None:
     ("call", "fault"),
     [
         ('%b: float32[2] = call(%x) {body="k"}', "there is no subgraph @k"),
-        ('%b: float32[2] = call(%x, %x) {body="f"}', "@f takes (float32[2]); the operator has (float32[2], "),
-        ('%b: float32[3] = call(%x) {body="f"}', "@f gives (float32[2]); the operator has (float32[3])"),
+        ('%b: float32[2] = call(%x, %x) {body="f"}', "@f reads (float32[2]); the operator has (float32[2], "),
+        ('%b: float32[3] = call(%x) {body="f"}', "@f returns (float32[2]); the operator has (float32[3])"),
         ('%b: float32[2] = call(%x) {body="f"}', "stateful must be true for subgraph @f"),
         (
             '%b: float32[2] = call(%x) {body="f", compiler="npu", stateful=true}',
-            "@f, which goes to npu, must get its state as operands",
+            "@f is compiled by npu, so it must get its state as operands",
         ),
     ],
 )

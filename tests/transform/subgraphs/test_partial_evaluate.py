@@ -64,7 +64,7 @@ def test_a_loop_that_never_runs() -> None:
 def test_loops_that_stay() -> None:
     from_outside = LOOP.replace("(%x: float32[2])", "(%x: float32[2], %zero: int32[])", 1)
     from_outside = from_outside.replace("  %zero = constant int32[] [0]\n", "")
-    check_declined(PartialEvaluate(), from_outside, "depends on %i, which is not constant before it")
+    check_declined(PartialEvaluate(), from_outside, "depends on %i, which is not constant before the loop")
     check_declined(PartialEvaluate(max_nodes=8), LOOP, "it runs 3 times; at most 2 copies")
     endless = LOOP.replace("%one = constant int32[] [1]", "%one = constant int32[] [0]")
     assert PartialEvaluate()(graph := parse(endless)) is graph
@@ -73,4 +73,4 @@ def test_loops_that_stay() -> None:
         '%less: bool[] = compare(%i, %three) {relation="less"}',
         "%less: bool[1] = strided_slice(%t) {begin=(0,), size=(1,), strides=(1,)}",
     )
-    check_declined(PartialEvaluate(), by_data, "which is not constant before it")
+    check_declined(PartialEvaluate(), by_data, "which is not constant before the loop")

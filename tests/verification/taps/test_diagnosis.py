@@ -167,7 +167,7 @@ def test_memory_that_is_overwritten_between_layers(flags: tuple[str, ...]) -> No
     assert not any(result.faults or result.unchecked for result in others)
     if flags:
         assert fault.elements is None and context_offset(program, fault) == buffer.offset
-        assert first.unchecked == dict.fromkeys(range(3, 10), "what it read is not known")
+        assert first.unchecked == dict.fromkeys(range(3, 10), "its inputs are not known")
         return
     assert fault.elements is not None
     assert (fault.elements.count, fault.elements.first) == (1, (0, 0, 0, 5))
@@ -207,7 +207,7 @@ def test_a_wrong_kernel(flags: tuple[str, ...]) -> None:
         kinds = [(fault.kind, fault.layer, fault.written_by) for fault in result.faults]
         assert kinds == [("kernel", 1, 1)]
         assert (result.faults[0].elements is None) == bool(flags)
-        assert result.unchecked == ({2: "what it read is not known"} if flags else {})
+        assert result.unchecked == ({2: "its inputs are not known"} if flags else {})
 
 
 def test_what_cannot_be_told_for_lack_of_a_record() -> None:

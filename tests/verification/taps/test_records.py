@@ -146,5 +146,5 @@ def test_heads_in_the_payloads_of_others_take_linear_time() -> None:
     assert len(parser.damaged) == 80_000 // HEAD.size
     assert parser.checked <= 8 * len(dump)
     assert {damage.reason for damage in parser.damaged} == {
-        "its checksum is wrong", "its end is lost", "it lies in too many others to be checked",
+        "its checksum is wrong", "its end is lost", "it is nested in too many others to be checked",
     }  # fmt: skip

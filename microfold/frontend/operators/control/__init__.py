@@ -1,1 +1,1 @@
-"""Calls, conditions, loops and resource variables."""
+"""Importers of calls, conditions, loops and resource variables."""

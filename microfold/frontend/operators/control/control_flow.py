@@ -1,6 +1,6 @@
-"""Operators that run subgraphs: IF, WHILE, CALL, STABLEHLO_COMPOSITE.
+"""Importers of operators that run subgraphs: IF, WHILE, CALL, STABLEHLO_COMPOSITE.
 
-Variables that a subgraph touches become operands and results of the operator.
+Variables that a subgraph reads or assigns become operands and results of the operator.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def while_(context: OperatorContext) -> None:
     if any(condition.assigns(variable) for variable in runs.touched):
         raise Unsupported("its condition assigns a variable")
     if [x for x in body.outputs if isinstance(x, Variable)] != runs.variables:
-        raise Unsupported("its body does not hand on the variables that it gets")
+        raise Unsupported("its body must return the variables that it receives")
     op = While(runs.add(condition, gives=False), runs.add(body))
     runs.finish(op, runs.operands, body)
 
@@ -53,7 +53,7 @@ def call(context: OperatorContext) -> None:
 
 @imports("STABLEHLO_COMPOSITE")
 def composite(context: OperatorContext) -> None:
-    """What a composite stands for is in the file, too: the subgraph that it decomposes to."""
+    """Import a composite as a call of its decomposition, a subgraph of the file."""
     options = context.raw.newer_options("StableHLOCompositeOptions")
     if options is None:
         raise Unsupported("its StableHLOCompositeOptions are missing", "export the model again")
@@ -71,12 +71,13 @@ def _is_variable(x: Value | Variable) -> bool:
 
 
 class _Runs:
-    """The subgraphs that an operator runs on its inputs, with the variables that they touch.
+    """Subgraphs that an operator runs on its inputs, with the variables that they use.
 
     Attributes:
-        variables: those among the inputs.
-        touched: those that the subgraphs read or assign.
-        operands: the other inputs, and what the touched variables hold.
+        variables: variables among the inputs.
+        touched: variables that the subgraphs read or assign.
+        contents: values of the touched variables before the operator.
+        operands: the other inputs, followed by `contents`.
     """
 
     def __init__(self, context: OperatorContext, indices: Sequence[int], first: int):
@@ -96,18 +97,18 @@ class _Runs:
         return next(c.type for body in self.bodies if (c := body.content(variable)) is not None)
 
     def add(self, body: Body, *, gives: bool = True) -> str:
-        """Make the body a subgraph of the graph at hand; its name there."""
+        """Add the body to the subgraphs of the current graph, and return its name."""
         subgraphs = self.context.scope.subgraphs
         name = fresh_name(body.graph.name, subgraphs)
         subgraphs[name] = body.closed(self.contents, self.touched, gives=gives)
         return name
 
     def results(self, body: Body) -> tuple[TensorType, ...]:
-        """Types of what the body gives, variables included."""
+        """Return the types of the body's results, including variables."""
         return (*body.graph.signature.outputs, *(value.type for value in self.contents))
 
     def finish(self, op: Op, inputs: Sequence[Value], body: Body) -> None:
-        """Emit the operator; its results stand for the outputs and for what the variables hold then."""
+        """Emit the operator. Its results become the outputs, and the new values of the variables."""
         context, scope = self.context, self.context.scope
         op.check_bodies([x.type for x in inputs], [scope.subgraphs[name].signature for name in op.bodies])
         tensors = context.raw.outputs

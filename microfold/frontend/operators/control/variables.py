@@ -1,4 +1,4 @@
-"""Resource variables: VAR_HANDLE, READ_VARIABLE, ASSIGN_VARIABLE, CALL_ONCE."""
+"""Importers of resource variables: VAR_HANDLE, READ_VARIABLE, ASSIGN_VARIABLE, CALL_ONCE."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def var_handle(context: OperatorContext) -> None:
 def _variable(context: OperatorContext) -> Variable:
     variable = context.scope.variables.handles.get(context.resource(0))
     if variable is None:
-        raise Unsupported("its variable has no VAR_HANDLE before it")
+        raise Unsupported("its variable must have an earlier VAR_HANDLE")
     return variable
 
 
 @imports("READ_VARIABLE")
 def read_variable(context: OperatorContext) -> None:
-    """Read what was assigned last in this call, or what the call began with."""
+    """Read the last value assigned in this run, or the value at the start of the run."""
     variable, declared = _variable(context), context.declared_type()
     if variable.current is None:
         if variable.initial_type is not None:
@@ -38,7 +38,7 @@ def read_variable(context: OperatorContext) -> None:
 
 @imports("ASSIGN_VARIABLE")
 def assign_variable(context: OperatorContext) -> None:
-    """Keep the bytes of a value: the references copy them, whatever its scale is."""
+    """Store the bytes of a value. The references copy them regardless of the scale."""
     variable, value = _variable(context), context.input(1)
     if context.scope.is_initializer:
         variable.initial = context.constant(1, "initial value of a variable")
@@ -50,7 +50,6 @@ def assign_variable(context: OperatorContext) -> None:
 
 
 def _taken_for(context: OperatorContext, value: Value, type: TensorType, name: str) -> Value:
-    """Return a value's bytes under another scale."""
     if value.type == type:
         return value
     _require_same_bytes(value.type, type)
@@ -60,13 +59,13 @@ def _taken_for(context: OperatorContext, value: Value, type: TensorType, name: s
 def _require_same_bytes(given: TensorType, expected: TensorType) -> None:
     if (given.dtype, given.shape) != (expected.dtype, expected.shape):
         raise Unsupported(
-            f"a variable must keep its element type and shape: it is {expected} and is assigned {given}",
+            f"a variable must keep its element type and shape; it is {expected}, and is assigned {given}",
             "export the model again",
         )
 
 
 @imports("CALL_ONCE")
 def call_once(context: OperatorContext) -> None:
-    """Its subgraph may assign constants to variables: their initial values."""
+    """Run the initialiser subgraph, which assigns initial values to variables."""
     index = int(context.required_options("CallOnceOptions").InitSubgraphIndex())
     context.scope.initialize(index)

@@ -1,1 +1,1 @@
-"""Operators element by element."""
+"""Importers of elementwise operators."""

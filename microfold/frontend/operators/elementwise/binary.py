@@ -1,4 +1,4 @@
-"""Operators on two values, element by element: ADD, MUL …"""
+"""Importers of elementwise operators on two values: ADD, MUL …"""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def sub(context: OperatorContext) -> None:
 
 @imports("MUL")
 def mul(context: OperatorContext) -> None:
-    """Complex numbers have no fused activation in the reference, either."""
+    """Import a product. In the reference, products of complex numbers have no fused activation."""
     if any(context.parts(index) is not None for index in range(2)):
         options = context.options("MulOptions")
         if options is not None and options.FusedActivationFunction():
-            raise Unsupported("a product of complex numbers has no fused activation")
+            raise Unsupported("a product of complex numbers must not have a fused activation")
         finish_product(context)
         return
     _arithmetic(context, Mul(context.element()), "MulOptions")
@@ -69,7 +69,7 @@ def div(context: OperatorContext) -> None:
     _arithmetic(context, kinds.get(out.dtype, Div)(out), "DivOptions")
 
 
-# Other functions of two floats or plain numbers have no options: their names say all.
+# Other functions of two floats or plain numbers, which have no options.
 _FUNCTIONS: dict[str, type[FloatBinary | PlainBinary]] = {
     op.name.upper(): op
     for op in (*float_binary_operators(), *plain_binary_operators())
@@ -91,7 +91,7 @@ def squared_difference(context: OperatorContext) -> None:
 
 @imports("ADD_N")
 def add_n(context: OperatorContext) -> None:
-    """A chain of additions; of int8, the last of the sums along a new axis, which is what TFLM computes."""
+    """Import as a chain of additions; for int8 as the last cumulative sum along a new axis, as in TFLM."""
     first, *others = context.inputs()
     if any(value.type != first.type for value in others):
         types = ", ".join(str(value.type) for value in (first, *others))
@@ -126,7 +126,7 @@ def compare(context: OperatorContext) -> None:
 
 @imports("BUCKETIZE")
 def bucketize(context: OperatorContext) -> None:
-    """How many boundaries are not above a number."""
+    """Count the boundaries that are less than or equal to each number."""
     options, x, name = context.required_options("BucketizeOptions"), context.input(0), context.name()
     count = int(options.BoundariesLength())
     if x.type.dtype not in (DType.FLOAT32, DType.INT32, DType.INT64) or not 1 <= count <= MAX_LIST:
@@ -135,14 +135,14 @@ def bucketize(context: OperatorContext) -> None:
         )
     numbers = np.array([options.Boundaries(i) for i in range(count)], np.float32)
     is_float = x.type.dtype is DType.FLOAT32
-    # Of larger ones, float32, in which LiteRT compares integers, does not have all.
+    # LiteRT compares integers in float32, which cannot represent all larger ones.
     if not (np.diff(numbers) >= 0).all() or not (is_float or np.abs(numbers).max() <= 1 << 24):
         raise Unsupported(
-            "its boundaries must ascend, and not be beyond 2^24 where they are held against integers; they "
+            "its boundaries must ascend, and for integers must not exceed 2^24; they "
             f"are {numbers.tolist()[:8]}"
         )
     if not is_float:
-        numbers = np.ceil(numbers)  # of integers, the least one that is not below
+        numbers = np.ceil(numbers)  # the smallest integer that is not less
     boundaries = context.add_constant(numbers.astype(x.type.dtype.numpy), f"{name}_boundaries")
     (column,) = context.emit(Reshape((*x.type.shape, 1)), x, names=[f"{name}_column"])
     (above,) = context.emit(Compare("greater_equal"), column, boundaries, names=[f"{name}_above"])
@@ -173,19 +173,19 @@ def minimum(context: OperatorContext) -> None:
 
 @imports("LOGICAL_AND")
 def logical_and(context: OperatorContext) -> None:
-    """The smaller of two truth values."""
+    """Compute the minimum of two bool values."""
     context.finish(*context.emit(Minimum(), *_truth_values(context, 2)))
 
 
 @imports("LOGICAL_OR")
 def logical_or(context: OperatorContext) -> None:
-    """The larger of two truth values."""
+    """Compute the maximum of two bool values."""
     context.finish(*context.emit(Maximum(), *_truth_values(context, 2)))
 
 
 @imports("LOGICAL_NOT")
 def logical_not(context: OperatorContext) -> None:
-    """Whether it is equal to false."""
+    """Compare with false."""
     false = context.add_constant(np.array(False), f"{context.name()}_false")
     context.finish(*context.emit(Compare("equal"), *_truth_values(context, 1), false))
 

@@ -1,4 +1,4 @@
-"""Operators that change the representation of values: QUANTIZE, DEQUANTIZE, CAST, BITCAST, DENSIFY."""
+"""Importers of changes of representation: QUANTIZE, DEQUANTIZE, CAST, BITCAST, DENSIFY."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def fake_quant(context: OperatorContext) -> None:
 
 @imports("CAST")
 def cast(context: OperatorContext) -> None:
-    """Convert between float16 and integers by way of float32, as in LiteRT.
+    """Convert element types. Float16 and integers are converted via float32, as in LiteRT.
 
-    A complex number gives its real part; a real one gets the imaginary part 0.
+    A complex number becomes its real part. A real number becomes complex with the imaginary part 0.
     """
     x, name = context.input(0), context.name()
     parts, to_complex = context.parts(0), context.declares_complex()
@@ -67,6 +67,6 @@ def bitcast(context: OperatorContext) -> None:
 
 @imports("DENSIFY")
 def densify(context: OperatorContext) -> None:
-    # Sparse constants are dense from the moment they are read.
+    # The reader has already made sparse constants dense.
     context.constant(0, "input")
     context.finish(context.input(0))

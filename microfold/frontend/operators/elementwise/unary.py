@@ -1,4 +1,4 @@
-"""Operators on single elements: RELU, LOGISTIC, ABS …"""
+"""Importers of elementwise operators on one value: RELU, LOGISTIC, ABS …"""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def hard_swish(context: OperatorContext) -> None:
     context.finish(*context.emit(HardSwish(context.element()), context.input(0)))
 
 
-# Functions of the IR that the format has as operators of the same name, without options.
+# Functions of the IR for which the format has an operator of the same name, without options.
 _NAMES = [name.upper() for name in FUNCTIONS if name not in ("gelu", "neg", "sign")]
 
 
@@ -75,7 +75,7 @@ def unary(context: OperatorContext) -> None:
 
 @imports("ABS")
 def abs_(context: OperatorContext) -> None:
-    """Of plain integers, the larger one of a number and its negative; the lowest one has none."""
+    """Import ABS; for int32 as max(x, -x), which keeps the lowest integer unchanged."""
     x = context.input(0)
     if x.type.dtype is DType.INT32:
         context.finish(*context.emit(Maximum(), x, _negative(context, x, f"{context.name()}_negative")))
@@ -85,7 +85,7 @@ def abs_(context: OperatorContext) -> None:
 
 @imports("NEG")
 def neg(context: OperatorContext) -> None:
-    """Of integers, the negative of what is stored, whatever the scale is, as in LiteRT."""
+    """Negate. For integers, negate the stored integer regardless of the scale, as in LiteRT."""
     x, out = context.input(0), context.element()
     if x.type.dtype is DType.FLOAT32:
         context.finish(*context.emit(Unary("neg", out), x))
@@ -98,7 +98,6 @@ def neg(context: OperatorContext) -> None:
 
 
 def _negative(context: OperatorContext, x: Value, name: str) -> Value:
-    """The difference of 0 and plain integers."""
     zero = context.add_constant(np.zeros((), x.type.dtype.numpy), f"{name}_zero", x.type.element)
     return context.emit(Sub(x.type.element), zero, x, names=[name])[0]
 
@@ -110,7 +109,7 @@ def rsqrt(context: OperatorContext) -> None:
 
 @imports("SIGN")
 def sign(context: OperatorContext) -> None:
-    """Of integers, what the bounds -1 and 1 leave of them."""
+    """Import SIGN; for int32 by clamping to -1 and 1."""
     x, name = context.input(0), context.name()
     if x.type.dtype is not DType.INT32 or x.type.quant is not None:
         context.finish(*context.emit(Unary("sign", context.element()), x))
@@ -122,12 +121,12 @@ def sign(context: OperatorContext) -> None:
 
 @imports("PRELU")
 def prelu(context: OperatorContext) -> None:
-    """Slopes of int16 values are int8: the references take them for that."""
+    """Import PRELU. For int16 values the slopes must be int8, because the references read them as int8."""
     x, slopes = context.input(0), context.input(1)
     if x.type.dtype is DType.INT16:
         array, quant = context.constant(1, "slopes"), slopes.type.quant
         if slopes.type.dtype is not DType.INT8 or quant is None or quant.axis is not None:
-            raise Unsupported(f"slopes of int16 values must be int8 with one scale; they are {slopes.type}")
+            raise Unsupported(f"slopes for int16 values must be int8 with one scale; they are {slopes.type}")
         element = ElementType(DType.INT16, Quant.per_tensor(quant.scale))
         centred = array.astype(np.int16) - np.int16(quant.zero_point)
         slopes = context.add_constant(centred, f"{slopes.name}_centred", element)
@@ -136,7 +135,7 @@ def prelu(context: OperatorContext) -> None:
 
 @imports("GELU")
 def gelu(context: OperatorContext) -> None:
-    """Options say which GELU it is; of float32 LiteRT has a tanh of its own, which its tables do not have."""
+    """Import GELU. For float32, LiteRT has its own tanh, which it does not use for its lookup tables."""
     options, out = context.options("GeluOptions"), context.element()
     by_tanh = "gelu_rational_tanh" if out.dtype is DType.FLOAT32 else "gelu_tanh"
     function = by_tanh if options is not None and options.Approximate() else "gelu"

@@ -1,1 +1,1 @@
-"""Operators that move elements, and compute none."""
+"""Importers of operators that move elements without computing any."""

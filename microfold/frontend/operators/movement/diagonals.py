@@ -1,4 +1,4 @@
-"""Matrices and their diagonals: MATRIX_DIAG, MATRIX_SET_DIAG."""
+"""Importers of operators on diagonals of matrices: MATRIX_DIAG, MATRIX_SET_DIAG."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from microfold.ops.movement.strided_slice import StridedSlice
 
 @imports("MATRIX_DIAG")
 def matrix_diag(context: OperatorContext) -> None:
-    """Vectors become diagonals: in a row of n + 1 behind each element, the next one stands a column on."""
+    """Turn vectors [n] into diagonals: in rows of n + 1 elements, each starts one column further right."""
     x, name = context.input(0), context.name()
     x = context.with_declared_scale(x)
     if x.type.rank < 1:
-        raise Unsupported(f"needs an axis; its input is {x.type}")
+        raise Unsupported(f"its input must have an axis; it is {x.type}")
     *outer, n = x.type.shape
     whole = ((0, 0),) * len(outer)
     (x,) = context.emit(Reshape((*outer, n, 1)), x, names=[f"{name}_column"])
@@ -32,16 +32,16 @@ def matrix_diag(context: OperatorContext) -> None:
 
 @imports("MATRIX_SET_DIAG")
 def matrix_set_diag(context: OperatorContext) -> None:
-    """Matrices with other diagonals, chosen element by element."""
+    """Replace the diagonals of matrices, by an elementwise selection."""
     x, diagonal, name = context.input(0), context.input(1), context.name()
     x, diagonal = (context.with_declared_scale(value) for value in (x, diagonal))
     if x.type.rank < 2:
-        raise Unsupported(f"needs matrices; its input is {x.type}")
+        raise Unsupported(f"its input must be matrices; it is {x.type}")
     *outer, rows, columns = x.type.shape
     length = min(rows, columns)
     if diagonal.type.shape != (*outer, length):
         raise Unsupported(f"the diagonals of {x.type} must be {[*outer, length]}; they are {diagonal.type}")
-    # Along the shorter axis there is an element for each place; it is repeated along the other one.
+    # The diagonal has the length of the shorter axis, and is broadcast along the other one.
     spread = (*outer, 1, columns) if columns <= rows else (*outer, rows, 1)
     (diagonal,) = context.emit(Reshape(spread), diagonal, names=[f"{name}_diagonal"])
     mask = context.add_constant(np.eye(rows, columns, dtype=bool), f"{name}_mask")

@@ -1,4 +1,4 @@
-"""Operators that take or place what indices name: GATHER, GATHER_ND, SCATTER_ND …"""
+"""Importers of operators that read or write elements at indices: GATHER, GATHER_ND, SCATTER_ND …"""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from microfold.ops.movement.transpose import Transpose
 
 
 def _require_positions(context: OperatorContext, index: int, shape: tuple[int, ...]) -> None:
-    """Refuse constant indices out of range; input `index` has positions in a value of this shape."""
+    """Reject constant indices out of range. Input `index` has positions in a value of this shape."""
     positions = context.known(index)
     depth = positions.shape[-1] if positions is not None and positions.ndim else 0
     if positions is None or not positions.size or not 1 <= depth <= len(shape):
-        return  # what the type rule refuses has no range
+        return  # computed, or rejected later by the type rule
     for axis, extent in enumerate(shape[:depth]):
         low, high = int(positions[..., axis].min()), int(positions[..., axis].max())
         if not 0 <= low <= high < extent:
@@ -40,7 +40,6 @@ def _require_positions(context: OperatorContext, index: int, shape: tuple[int, .
 
 
 def _require_in_range(context: OperatorContext, index: int, extent: int) -> None:
-    """Refuse constant indices, input `index`, that are not below an extent."""
     numbers = context.known(index)
     if numbers is not None and numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < extent:
         raise Unsupported(
@@ -61,7 +60,7 @@ def gather(context: OperatorContext) -> None:
     shape = x.type.shape
     if not 0 <= batched <= min(axis, indices.type.rank) or indices.type.shape[:batched] != shape[:batched]:
         raise Unsupported(
-            f"batch dimensions must be the first axes of {x.type} and of the indices, and not behind axis "
+            f"batch dimensions must be the first axes of {x.type} and of the indices, and not after axis "
             f"{axis}; they are {int(options.BatchDims())}, and the indices are {indices.type}"
         )
     _require_in_range(context, 1, shape[axis])
@@ -72,7 +71,7 @@ def gather(context: OperatorContext) -> None:
 
 
 def _gathered_by_batch(context: OperatorContext, x: Value, axis: int, batched: int) -> Value:
-    """Each element of the batch by indices of its own: pairs of its number and of one of them."""
+    """Gather with separate indices for each batch element, by pairs of batch number and index."""
     indices, name = context.input(1), context.name()
     batch, outer, inner = x.type.shape[:batched], x.type.shape[batched:axis], x.type.shape[axis + 1 :]
     counted = indices.type.shape[batched:]
@@ -88,7 +87,7 @@ def _gathered_by_batch(context: OperatorContext, x: Value, axis: int, batched: i
 
 
 def _numbered(context: OperatorContext, places: Value, number: int, count: int) -> Value:
-    """Pairs of a place and, in front of it, the number of the row that it is in; int32 [number, count, 2]."""
+    """Prepend the row number to each index of the rows; returns int32 [number, count, 2]."""
     name = context.name()
     (places,) = context.emit(Reshape((number, count, 1)), places, names=[f"{name}_column"])
     rows = np.broadcast_to(np.arange(number, dtype=np.int32)[:, None, None], (number, count, 1)).copy()
@@ -122,11 +121,11 @@ def dynamic_update_slice(context: OperatorContext) -> None:
 
 @imports("EMBEDDING_LOOKUP")
 def embedding_lookup(context: OperatorContext) -> None:
-    """Rows of a table; those of an integer table times their scale where the result is float32."""
+    """Gather rows of a table. For an integer table with a float32 result, multiply them by their scale."""
     indices, table = context.input(0), context.input(1)
     if indices.type.rank != 1 or table.type.rank < 2:
         raise Unsupported(
-            f"needs a list of indices and a table of at least two axes; they are {indices.type} and "
+            f"it must have a list of indices and a table of at least two axes; they are {indices.type} and "
             f"{table.type}"
         )
     _require_in_range(context, 0, table.type.shape[0])
@@ -138,16 +137,16 @@ def embedding_lookup(context: OperatorContext) -> None:
 
 
 def _scaled_rows(context: OperatorContext, indices: Value, table: Value) -> Value:
-    """``row * scale``, of a constant int8 or int4 table with one scale, or one for each row."""
+    """Return ``row * scale`` for a constant int8 or int4 table with one scale, or one per row."""
     quant, array, name = table.type.quant, context.constant(1, "table"), context.name()
     if context.element().dtype is not DType.FLOAT32 or table.type.dtype not in (DType.INT8, DType.INT4):
         raise Unsupported(
-            f"a table of {table.type.dtype.value} gives the same or, if it is int8 or int4, float32; the "
-            f"result is {context.element().dtype.value}"
+            "the result must have the type of the table, or be float32 for a table of int8 or int4; it is "
+            f"{context.element().dtype.value}, and the table {table.type.dtype.value}"
         )
     if quant is None or quant.axis not in (None, 0) or any(quant.zero_points):
         raise Unsupported(
-            "an integer table must be quantised with one scale, or one for each row, and zero points of 0; "
+            "an integer table must be quantised with one scale, or one per row, and zero points of 0; "
             f"its quantisation is {quant}",
             "quantise the table symmetrically",
         )
@@ -164,9 +163,9 @@ def _scaled_rows(context: OperatorContext, indices: Value, table: Value) -> Valu
 
 @imports("ONE_HOT")
 def one_hot(context: OperatorContext) -> None:
-    """Give ``on`` where an index is the position along the new axis, ``off`` elsewhere.
+    """Return ``on`` if the index equals the position along the new axis, else ``off``.
 
-    The references copy the bytes of both, whatever the scales are.
+    The references copy the bytes of both, regardless of their scales.
     """
     axis = int(context.required_options("OneHotOptions").Axis())
     indices, on, off = context.input(0), context.input(2), context.input(3)
@@ -190,26 +189,28 @@ def one_hot(context: OperatorContext) -> None:
 
 @imports("SPARSE_TO_DENSE")
 def sparse_to_dense(context: OperatorContext) -> None:
-    """A tensor of one number, with others at constant positions that no two of them share."""
+    """Fill a tensor with a default, and write values to distinct constant positions."""
     values, default, name = context.input(2), context.input(3), context.name()
     values, default = (context.with_declared_scale(value) for value in (values, default))
     positions, shape = context.constant(0, "positions"), context.result_shape(1, "shape")
     positions = positions.reshape(-1, 1) if positions.ndim < 2 else positions
     count = len(positions)
     if positions.dtype.kind != "i" or not positions.size or not math.prod(shape):
-        raise Unsupported(f"needs positions in a tensor; they are {context.input(0).type}, in {list(shape)}")
+        raise Unsupported(
+            f"it must have positions in a tensor; they are {context.input(0).type}, in {list(shape)}"
+        )
     if positions.shape[1] != len(shape) or values.type.shape not in ((), (count,)) or default.type.size != 1:
         raise Unsupported(
-            f"needs a position along each axis of {list(shape)} for each value, and one default; they are "
+            f"it must have an index on each axis of {list(shape)} per value, and one default; they are "
             f"{context.input(0).type}, {values.type} and {default.type}"
         )
     low, high = positions.min(axis=0), positions.max(axis=0)
     flat = np.ravel_multi_index(tuple(np.clip(positions.T, 0, np.array(shape)[:, None] - 1)), shape)
     if (low < 0).any() or (high >= shape).any() or np.unique(flat).size < count:
         raise Unsupported(
-            f"positions must be distinct, and lie in {list(shape)}; they are {positions.tolist()[:8]}"
+            f"positions must be distinct, and inside of {list(shape)}; they are {positions.tolist()[:8]}"
         )
-    # Of each element, the value that lies there, or the default, which is put behind them.
+    # Index of the value for each element. The default follows the values.
     places = np.full(math.prod(shape), count if values.type.rank else 1, np.int32)
     places[flat] = np.arange(count) if values.type.rank else 0
     (row,) = context.emit(Reshape((values.type.size,)), values, names=[f"{name}_values"])
@@ -221,7 +222,7 @@ def sparse_to_dense(context: OperatorContext) -> None:
 
 @imports("REVERSE_SEQUENCE")
 def reverse_sequence(context: OperatorContext) -> None:
-    """The first elements of each sequence, backwards: gathered by pairs of batch and place."""
+    """Reverse the first elements of each sequence, gathered by pairs of batch number and position."""
     options = context.required_options("ReverseSequenceOptions")
     x, lengths, name = context.input(0), context.input(1), context.name()
     x = context.with_declared_scale(x)
@@ -230,7 +231,7 @@ def reverse_sequence(context: OperatorContext) -> None:
         raise Unsupported(f"sequences and batch must be different axes; both are {along}")
     count, extent = x.type.shape[batch], x.type.shape[along]
     if lengths.type.shape != (count,):
-        raise Unsupported(f"needs a length for each of {count} sequences; the lengths are {lengths.type}")
+        raise Unsupported(f"each of {count} sequences must have a length; the lengths are {lengths.type}")
     numbers = context.known(1)
     if numbers is not None and not 0 <= int(numbers.min()) <= int(numbers.max()) <= extent:
         raise Unsupported(
@@ -249,7 +250,7 @@ def reverse_sequence(context: OperatorContext) -> None:
 
 
 def _reversed_positions(context: OperatorContext, lengths: Value, count: int, extent: int) -> Value:
-    """Of each element of the result: its sequence, and its place in it; int32 [count, extent, 2]."""
+    """Return the sequence and the source position of each result element, int32 [count, extent, 2]."""
     name, int32 = context.name(), ElementType(DType.INT32)
     if lengths.type.dtype is not DType.INT32:
         (lengths,) = context.emit(Cast(DType.INT32), lengths, names=[f"{name}_lengths"])

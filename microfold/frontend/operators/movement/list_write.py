@@ -1,4 +1,4 @@
-"""Writes of one row of a list; `frontend/list_writes.py` recognises them."""
+"""Importer of writes of one row of a list, which `frontend/list_writes.py` recognises."""
 
 from __future__ import annotations
 

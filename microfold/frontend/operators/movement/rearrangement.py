@@ -1,4 +1,4 @@
-"""Operators that are compositions of pads, reshapes, transposes, slices and concatenations."""
+"""Importers of operators composed of pads, reshapes, transposes, slices and concatenations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ MAX_REPEATS = 256
 def _moved(
     context: OperatorContext, x: Value, split: Shape, permutation: Sequence[int], merged: Shape
 ) -> Value:
-    """Reshape, transpose, reshape."""
     name = context.name()
     (x,) = context.emit(Reshape(split), x, names=[f"{name}_split"])
     (x,) = context.emit(Transpose(tuple(permutation)), x, names=[f"{name}_moved"])
@@ -32,14 +31,14 @@ def _moved(
 
 @imports("SPACE_TO_BATCH_ND")
 def space_to_batch_nd(context: OperatorContext) -> None:
-    """Pads, then moves each position within a block of the spatial axes to the batch."""
+    """Pad, then move each position within a block of the spatial axes to the batch."""
     x = context.input(0)
     context.require_same_quantization(x)
     block = context.integers(1, "block shape")
     padding = context.integers(2, "padding")
     rank = len(block)
     if not 1 <= rank < x.type.rank or min(block) < 1 or len(padding) != 2 * rank:
-        raise Unsupported(f"block {list(block)} and padding {list(padding)} do not fit {x.type}")
+        raise Unsupported(f"block {list(block)} and padding {list(padding)} do not match {x.type}")
     zero = context.zero_point(x)
     pairs = ((0, 0), *zip(padding[::2], padding[1::2], strict=True)) + ((0, 0),) * (x.type.rank - 1 - rank)
     if any(padding):
@@ -58,14 +57,14 @@ def space_to_batch_nd(context: OperatorContext) -> None:
 
 @imports("BATCH_TO_SPACE_ND")
 def batch_to_space_nd(context: OperatorContext) -> None:
-    """The inverse of SPACE_TO_BATCH_ND: blocks come back from the batch, then the crop."""
+    """Invert SPACE_TO_BATCH_ND: move blocks from the batch to the spatial axes, then crop."""
     x = context.input(0)
     context.require_same_quantization(x)
     block = context.integers(1, "block shape")
     crops = context.integers(2, "crops")
     rank = len(block)
     if not 1 <= rank < x.type.rank or min(block) < 1 or len(crops) != 2 * rank or min(crops) < 0:
-        raise Unsupported(f"block {list(block)} and crops {list(crops)} do not fit {x.type}")
+        raise Unsupported(f"block {list(block)} and crops {list(crops)} do not match {x.type}")
     size = math.prod(block)
     if x.type.shape[0] % size:
         raise Unsupported(f"a batch of {x.type.shape[0]} must divide into blocks of {size}")
@@ -87,7 +86,9 @@ def _depth_block(context: OperatorContext, kind: str) -> tuple[Value, int]:
     x, block = context.input(0), int(context.required_options(kind).BlockSize())
     x = context.with_declared_scale(x)
     if x.type.rank != 4 or block < 1:
-        raise Unsupported(f"needs an NHWC input and a positive block size; they are {x.type} and {block}")
+        raise Unsupported(
+            f"it must have an NHWC input and a positive block size; they are {x.type} and {block}"
+        )
     return x, block
 
 
@@ -121,7 +122,9 @@ def tile(context: OperatorContext) -> None:
     if context.known(1) is None:
         shape = context.static_shape("multiples", x.type.rank)
         if any(n % own for n, own in zip(shape, x.type.shape, strict=True)):
-            raise Unsupported(f"{x.type} must fit its result a number of times; that is {list(shape)}")
+            raise Unsupported(
+                f"its result must be a multiple of {x.type} along each axis; it is {list(shape)}"
+            )
         repeats = tuple(n // own for n, own in zip(shape, x.type.shape, strict=True))
     else:
         repeats = context.integers(1, "multiples")
@@ -138,19 +141,19 @@ def tile(context: OperatorContext) -> None:
 
 @imports("DILATE")
 def dilate(context: OperatorContext) -> None:
-    """Along each axis, a number of equal elements between two that were neighbours."""
+    """Insert constant elements between the elements along each axis."""
     x, steps, array = context.input(0), context.integers(1, "dilations"), context.known(2)
     x = context.with_declared_scale(x)
     if array is None or array.size != 1 or len(steps) != x.type.rank or min(steps, default=1) < 1:
         raise Unsupported(
-            f"its fill must be one constant, and its dilations positive, one for each axis of {x.type}; they "
+            f"its fill must be one constant, and its dilations positive, one per axis of {x.type}; they "
             f"are {context.input(2).type} and {list(steps)}"
         )
     context.finish(spread(context, x, steps, exact_fill(array)))
 
 
 def spread(context: OperatorContext, x: Value, steps: Sequence[int], fill: float) -> Value:
-    """The value with fills between its elements, one of which then stands at every step, along each axis."""
+    """Return a value with fills between its elements, which are then `steps` apart along each axis."""
     name = context.name()
     for axis in (axis for axis, step in enumerate(steps) if step > 1 and x.type.shape[axis] > 1):
         before, extent, rest = x.type.shape[:axis], x.type.shape[axis], x.type.shape[axis + 1 :]
@@ -166,7 +169,7 @@ def spread(context: OperatorContext, x: Value, steps: Sequence[int], fill: float
 
 @imports("MIRROR_PAD")
 def mirror_pad(context: OperatorContext) -> None:
-    """Along each padded axis: the mirrored beginning, the value, the mirrored end."""
+    """Concatenate the mirrored start, the value and the mirrored end along each padded axis."""
     x = context.input(0)
     context.require_same_quantization(x)
     edge = (
@@ -189,7 +192,6 @@ def mirror_pad(context: OperatorContext) -> None:
 
 
 def _mirrored(context: OperatorContext, x: Value, axis: int, start: int, count: int) -> Value:
-    """`count` slices along an axis, from `start` backwards."""
     begin = tuple(start if i == axis else 0 for i in range(x.type.rank))
     size = tuple(count if i == axis else n for i, n in enumerate(x.type.shape))
     strides = tuple(-1 if i == axis else 1 for i in range(x.type.rank))

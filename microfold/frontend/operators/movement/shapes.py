@@ -1,4 +1,4 @@
-"""Operators that move elements or look at them under another shape."""
+"""Importers of operators that change shapes: RESHAPE, PAD, CONCATENATION, RESIZE_BILINEAR …"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from microfold.ops.window import Pair
 
 @imports("RESHAPE")
 def reshape(context: OperatorContext) -> None:
-    """The target shape is the second input; without one, the options; without those, the declared shape."""
+    """Reshape to the shape in the second input, else in the options, else of the output in the file."""
     x = context.input(0)
     options = context.options("ReshapeOptions")
     listed = vector(options, "NewShape") if options is not None else ()
@@ -42,28 +42,28 @@ def reshape(context: OperatorContext) -> None:
 
 
 def vector(options: OperatorOptions, field: str) -> tuple[int, ...]:
-    """A vector of the options: something for each axis."""
+    """Return a vector of the options, with at most one element per axis."""
     length = int(getattr(options, f"{field}Length")())
     if not 0 <= length <= MAX_RANK:
-        raise Unsupported(f"its options may name {MAX_RANK} axes; they name {length}")
+        raise Unsupported(f"its options must have at most {MAX_RANK} axes; they have {length}")
     return tuple(int(getattr(options, field)(i)) for i in range(length))
 
 
 def finish_reshaped(context: OperatorContext, x: Value, shape: Shape) -> None:
-    """The operator's output is its input under another shape."""
+    """Finish with the input, reshaped."""
     x = context.with_declared_scale(x)
     context.finish(*context.emit(Reshape(shape), x))
 
 
 def resolve_shape(target: Shape, elements: int) -> Shape:
-    """Replace one -1 by what makes the number of elements right."""
+    """Replace one -1 by the extent that yields the right number of elements."""
     known = math.prod(n for n in target if n != -1)
     if target.count(-1) > 1 or any(n < -1 for n in target):
-        raise Unsupported(f"a target shape may have one -1; it is {list(target)}")
+        raise Unsupported(f"a target shape must have at most one -1; it is {list(target)}")
     if -1 not in target:
         return target
     if known == 0 or elements % known:
-        raise Unsupported(f"{elements} elements do not fit the target shape {list(target)}")
+        raise Unsupported(f"{elements} elements do not match the target shape {list(target)}")
     return tuple(elements // known if n == -1 else n for n in target)
 
 
@@ -93,7 +93,7 @@ def expand_dims(context: OperatorContext) -> None:
 
 
 def one(numbers: tuple[int, ...], what: str) -> tuple[int]:
-    """The only element of a list."""
+    """Return the only element of a list, as a tuple."""
     if len(numbers) != 1:
         raise Unsupported(f"its {what} must be one integer; it has {len(numbers)}")
     return (numbers[0],)
@@ -107,7 +107,7 @@ def pad(context: OperatorContext) -> None:
     fill = float(context.zero_point(x))
     if given is None and fill and x.type.dtype is DType.INT16:
         raise Unsupported(
-            f"int16 zero points must be 0 where nothing else is filled in; it has {fill:g}: LiteRT fills "
+            f"without a fill value, an int16 zero point must be 0; it is {fill:g}: LiteRT fills "
             "with it, TFLM with 0",
             "quantise the model again",
         )
@@ -132,15 +132,15 @@ def pad(context: OperatorContext) -> None:
 
 
 def is_inexact(number: Array) -> bool:
-    """Return whether one number is an integer that no double equals, as 64-bit ones may be."""
+    """Return whether a number is an integer that double cannot represent (64-bit types only)."""
     return number.dtype.kind in "iu" and int(number.reshape(())) != int(float(number.reshape(())))
 
 
 def exact_fill(number: Array) -> float:
-    """Return one number as the fill of a pad.
+    """Return a number as the fill of a pad.
 
     Raises:
-        Unsupported: it is an integer that no double equals.
+        Unsupported: double cannot represent the number.
     """
     if is_inexact(number):
         raise Unsupported(f"its fill must be exact as a double (up to 2^53); it is {number.reshape(())}")
@@ -148,7 +148,7 @@ def exact_fill(number: Array) -> float:
 
 
 def _laid_into(context: OperatorContext, x: Value, fill: Value) -> Value:
-    """The value in a tensor of fills, where padding or fill are computed; padding in front is clamped."""
+    """Write a value into a tensor of fills, for computed paddings or fills. Leading padding is clamped."""
     name, rank = context.name(), x.type.rank
     if context.known(1) is None:
         shape, padding = context.static_shape("padding", rank), context.input(1)
@@ -170,7 +170,7 @@ def _laid_into(context: OperatorContext, x: Value, fill: Value) -> Value:
 
 
 def padding_pairs(context: OperatorContext, x: Value) -> tuple[Pair, ...]:
-    """Input 1, [rank, 2]: elements before and after along each axis."""
+    """Return input 1, [rank, 2]: the number of elements before and after the value on each axis."""
     numbers = context.integers(1, "padding")
     if len(numbers) != 2 * x.type.rank:
         raise Unsupported(
@@ -232,11 +232,11 @@ def resize_bilinear(context: OperatorContext) -> None:
 
 
 def image_size(context: OperatorContext) -> Pair:
-    """Input 1: the new height and width."""
+    """Return the new height and width, from input 1."""
     if context.known(1) is None:
         shape, x = context.static_shape("size", 4), context.input(0)
         if (shape[0], shape[3]) != (x.type.shape[0], x.type.shape[-1]):
-            raise Unsupported(f"the shape of its result does not fit {x.type}; it is {list(shape)}")
+            raise Unsupported(f"the shape of its result must match {x.type}; it is {list(shape)}")
         return (shape[1], shape[2])
     size = context.integers(1, "size")
     if len(size) != 2:
@@ -246,7 +246,7 @@ def image_size(context: OperatorContext) -> Pair:
 
 @imports("SHAPE")
 def shape(context: OperatorContext) -> None:
-    """Shapes are static, so that this is a constant."""
+    """Return the shape as a constant, because shapes are static."""
     options, dtype = context.options("ShapeOptions"), context.element().dtype
     if options is not None:
         context.require_type("out_type", int(options.OutType()))

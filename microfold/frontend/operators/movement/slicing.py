@@ -1,4 +1,4 @@
-"""Operators that take parts of a value: SLICE, STRIDED_SLICE, SPLIT, SPLIT_V, UNPACK."""
+"""Importers of operators that return parts of a value: SLICE, STRIDED_SLICE, SPLIT, SPLIT_V, UNPACK."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def slice_(context: OperatorContext) -> None:
     begin, size = context.integers(1, "begin"), context.integers(2, "size")
     if not len(begin) == len(size) == x.type.rank:
         raise Unsupported(
-            f"begin and size must name each axis of {x.type}; they are {list(begin)}, {list(size)}"
+            f"begin and size must have a number per axis of {x.type}; they are {list(begin)}, {list(size)}"
         )
     size = tuple(
         n - start if length == -1 else length
@@ -41,7 +41,7 @@ def slice_(context: OperatorContext) -> None:
     context.finish(*context.emit(StridedSlice(begin, size, (1,) * x.type.rank), x))
 
 
-# Slices of computed lengths mostly write rows of lists, in a form unknown to `frontend/list_writes.py`.
+# Most slices of computed lengths write rows of lists, in a form unknown to `frontend/list_writes.py`.
 _OPEN_LENGTH = (
     "convert with converter._experimental_enable_dynamic_update_slice = True if it writes a row of a list "
     "(recurrent layers, tf.map_fn, tf.TensorArray), or unroll the loop (Keras: unroll=True)"
@@ -49,20 +49,24 @@ _OPEN_LENGTH = (
 
 
 def _slice_of_computed_place(context: OperatorContext, x: Value) -> None:
-    """Import a slice whose begin the model computes: as many elements as the file and a constant size say."""
+    """Import a slice with a computed begin. Its size is the shape of the result in the file."""
     places = [context.input(i).type.shape for i in (1, 2)]
     if places != [(x.type.rank,)] * 2:
-        raise Unsupported(f"begin and size must name each axis of {x.type}; their shapes are {places}")
+        raise Unsupported(
+            f"begin and size must have a number per axis of {x.type}; their shapes are {places}"
+        )
     shape, named = context.static_shape("begin or size", x.type.rank, hint=_OPEN_LENGTH), context.known(2)
     if named is not None and any(n not in (-1, m) for n, m in zip(named.reshape(-1), shape, strict=False)):
-        raise Unsupported(f"its size must be that of its result, {list(shape)}; it is {named.tolist()}")
+        raise Unsupported(
+            f"its size must equal the shape of its result, {list(shape)}; it is {named.tolist()}"
+        )
     x = context.with_declared_scale(x)
     context.finish(*context.emit(DynamicSlice(shape), x, context.input(1)))
 
 
 @imports("STRIDED_SLICE")
 def strided_slice(context: OperatorContext) -> None:
-    """begin, end and strides as in Python's slices, with masks: one bit for each entry of the lists."""
+    """Import a slice like Python's, by begin, end and strides, with masks of one bit per list entry."""
     options = context.required_options("StridedSliceOptions")
     x = context.input(0)
     x = context.with_declared_scale(x)
@@ -74,7 +78,7 @@ def strided_slice(context: OperatorContext) -> None:
     )
     if not len(begin) == len(end) == len(strides):
         raise Unsupported(
-            f"begin, end and strides must be as many; they are {len(begin)}, {len(end)}, {len(strides)}"
+            f"begin, end and strides must be equally long; they have {len(begin)}, {len(end)}, {len(strides)}"
         )
     begin_mask, end_mask = int(options.BeginMask()), int(options.EndMask())
     ellipsis_mask, new_axis_mask = int(options.EllipsisMask()), int(options.NewAxisMask())
@@ -84,14 +88,16 @@ def strided_slice(context: OperatorContext) -> None:
     starts: list[int] = []
     sizes: list[int] = []
     steps: list[int] = []
-    shape: list[int] = []  # of the result: axes shrink and appear
+    shape: list[int] = []  # shape of the result, in which axes are removed and added
     entries = len(begin)
     masks = [begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_mask]
     if any(not 0 <= mask < 1 << entries for mask in masks):
-        raise Unsupported(f"masks must have a bit for each of {entries} slices at most; they are {masks}")
+        raise Unsupported(f"masks must have at most a bit for each of {entries} slices; they are {masks}")
     named = sum(not (ellipsis_mask | new_axis_mask) >> i & 1 for i in range(entries))
     if named > x.type.rank or bin(ellipsis_mask).count("1") > 1:
-        raise Unsupported(f"{named} slices and {bin(ellipsis_mask).count('1')} ellipses do not fit {x.type}")
+        raise Unsupported(
+            f"{named} slices and {bin(ellipsis_mask).count('1')} ellipses do not match {x.type}"
+        )
 
     def whole_axes(count: int) -> None:
         for extent in x.type.shape[len(starts) : len(starts) + count]:
@@ -132,19 +138,21 @@ def strided_slice(context: OperatorContext) -> None:
 
 
 def _strided_slice_of_computed_place(context: OperatorContext, options: OperatorOptions, x: Value) -> None:
-    """As many elements as the file says, from `begin` on; where it is negative, it counts from the end."""
+    """Import a slice with a computed begin, and the size in the file. Negative begins count from the end."""
     strides, begin, name, rank = context.integers(3, "strides"), context.input(1), context.name(), x.type.rank
     begin_mask, shrink_mask = int(options.BeginMask()), int(options.ShrinkAxisMask())
     if options.Offset() or options.EllipsisMask() or options.NewAxisMask() or any(n != 1 for n in strides):
         raise Unsupported(
-            "its begin or end is computed by the model, so that all strides must be 1, and no axis may be "
+            "its begin or end is computed by the model, so all strides must be 1, and no axis must be "
             f"new; strides are {list(strides)}, the masks of ellipses {options.EllipsisMask()}, of new axes "
             f"{options.NewAxisMask()}"
         )
     entries = len(strides)
     shapes = (context.input(1).type.shape, context.input(2).type.shape)
     if shapes != ((entries,), (entries,)) or not 1 <= entries <= rank or shrink_mask >> entries:
-        raise Unsupported(f"begin and end must be {entries} numbers, for axes of {x.type}; they are {shapes}")
+        raise Unsupported(
+            f"begin and end must have {entries} numbers, for axes of {x.type}; they are {shapes}"
+        )
     kept = [axis for axis in range(rank) if not shrink_mask >> axis & 1]
     shape = context.static_shape("begin or end", len(kept))
     size = tuple(shape[kept.index(axis)] if axis in kept else 1 for axis in range(rank))
@@ -172,7 +180,7 @@ Slice = tuple[Shape, Shape, Shape, Shape]  # begin, size, strides, shape of the 
 
 
 def finish_slices(context: OperatorContext, x: Value, slices: Sequence[Slice]) -> None:
-    """The operator's outputs are these slices of `x`, in order."""
+    """Finish with these slices of `x` as outputs, in order."""
     results: list[Value] = []
     for index, (begin, size, strides, shape) in enumerate(slices):
         value = context.with_declared_scale(x, index)
@@ -195,7 +203,9 @@ def _part(x: Value, axis: int, begin: int, size: int) -> tuple[Shape, Shape, Sha
 
 def _split(context: OperatorContext, x: Value, axis: int, parts: Sequence[int]) -> None:
     if len(parts) != len(context.raw.outputs):
-        raise Unsupported(f"{len(parts)} parts must be as many as its outputs, {len(context.raw.outputs)}")
+        raise Unsupported(
+            f"the number of parts, {len(parts)}, must equal its outputs, {len(context.raw.outputs)}"
+        )
     slices: list[Slice] = []
     begin = 0
     for size in parts:
@@ -215,7 +225,7 @@ def split(context: OperatorContext) -> None:
     stated = int(context.required_options("SplitOptions").NumSplits())
     context.require_count("num_splits", stated, count, "outputs")
     if count == 0 or x.type.shape[axis] % count:
-        raise Unsupported(f"axis {axis} of {x.type} does not divide into {count} equal parts")
+        raise Unsupported(f"axis {axis} of {x.type} must divide into {count} equal parts")
     _split(context, x, axis, [x.type.shape[axis] // count] * count)
 
 
@@ -245,7 +255,7 @@ def unpack(context: OperatorContext) -> None:
     context.require_count("num", int(options.Num()), len(context.raw.outputs), "outputs")
     if x.type.shape[axis] != len(context.raw.outputs):
         raise Unsupported(
-            f"axis {axis} of {x.type} must be as long as its {len(context.raw.outputs)} outputs"
+            f"axis {axis} of {x.type} must have the length {len(context.raw.outputs)}, one per output"
         )
     context.require_same_quantization(x)
     shape = (*x.type.shape[:axis], *x.type.shape[axis + 1 :])

@@ -1,4 +1,4 @@
-"""TRANSPOSE, also by a permutation that the model computes."""
+"""Importer of TRANSPOSE, also with a computed permutation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def transpose(context: OperatorContext) -> None:
     shape = context.static_shape("permutation", x.type.rank)
     if sorted(shape) != sorted(x.type.shape) or context.input(1).type.shape != (x.type.rank,):
         raise Unsupported(
-            f"its result must have the axes of {x.type} in another order, which {x.type.rank} numbers name; "
+            f"its result must have the axes of {x.type} in another order, given by {x.type.rank} numbers; "
             f"it is {list(shape)}, and they are {context.input(1).type}"
         )
     extents = [n for n in shape if n > 1]
@@ -40,15 +40,15 @@ def transpose(context: OperatorContext) -> None:
 
 
 def _by_extents(before: Shape, after: Shape) -> tuple[int, ...]:
-    """The permutation, where no two axes are of one extent but of 1, whose order makes no difference."""
+    """Return the permutation between shapes whose extents are distinct, except for extents of 1."""
     left = list(range(len(before)))
     return tuple(left.pop(next(i for i, axis in enumerate(left) if before[axis] == n)) for n in after)
 
 
 def _by_computed_order(context: OperatorContext, x: Value, shape: Shape) -> Value:
-    """Elements gathered: at each place, the sum of its indices times the steps of the axes they are along.
+    """Gather the elements. The index of each is the sum of its coordinates times the permuted strides.
 
-    Whatever the order is, `Gather` takes nothing that lies outside.
+    `Gather` never reads outside of the value, even if the order is not a permutation.
     """
     order, name, rank = context.input(1), context.name(), x.type.rank
     if order.type.dtype is not DType.INT32:

@@ -1,1 +1,1 @@
-"""Operators that keep state of their own."""
+"""Importers of operators with their own state."""

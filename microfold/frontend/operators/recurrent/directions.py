@@ -1,4 +1,4 @@
-"""Bidirectional layers: one runs on the sequence, one on the reversed sequence."""
+"""Shared import functions of bidirectional layers, whose second cell runs on the reversed sequence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from microfold.ops.movement.strided_slice import StridedSlice
 
 
 def reversed_in_time(context: OperatorContext, x: Value, time_major: bool) -> Value:
-    """A sequence from its end to its beginning."""
+    """Return a sequence in reversed order."""
     axis = 0 if time_major else 1
     begin = tuple(n - 1 if i == axis else 0 for i, n in enumerate(x.type.shape))
     strides = tuple(-1 if i == axis else 1 for i in range(x.type.rank))
@@ -20,7 +20,7 @@ def reversed_in_time(context: OperatorContext, x: Value, time_major: bool) -> Va
 def finish_directions(
     context: OperatorContext, forward: Value, backward: Value, time_major: bool, merged: bool
 ) -> None:
-    """The results of both directions, side by side if they are merged."""
+    """Finish with the results of both directions, concatenated if they are merged."""
     turned = reversed_in_time(context, backward, time_major)
     if merged:
         context.finish(*context.emit(Concatenate(2), forward, turned))

@@ -1,4 +1,4 @@
-"""Weights of gates, which the file has one by one and operators of the IR as one matrix."""
+"""Stacking of gate weights: the file has one matrix per gate, operators of the IR a single matrix."""
 
 from __future__ import annotations
 
@@ -13,18 +13,15 @@ from microfold.ops.movement.concatenate import Concatenate
 
 
 def is_present(context: OperatorContext, index: int) -> bool:
-    """Whether the operator has input `index`."""
+    """Return whether the operator has input `index`."""
     return index < context.input_count and context.raw.inputs[index] >= 0
 
 
 def stacked(context: OperatorContext, indices: Sequence[int], name: str) -> Value:
-    """These inputs, one after the other along their first axis; each row of integers keeps its scale.
-
-    Args:
-        name: of the result.
+    """Concatenate inputs along their first axis. Each row of integers keeps its scale.
 
     Raises:
-        Unsupported: they do not go together, or integers are computed by the model.
+        Unsupported: types or widths differ, or the model computes integers.
     """
     parts = [context.input(index) for index in indices]
     first = parts[0].type
@@ -40,10 +37,10 @@ def stacked(context: OperatorContext, indices: Sequence[int], name: str) -> Valu
 
 
 def stacked_vectors(context: OperatorContext, indices: Sequence[int], name: str) -> tuple[Array, Quant]:
-    """Constant vectors of integers with one scale and zero point 0 each, and their scales along axis 0.
+    """Stack constant integer vectors, each with one scale and zero point 0; the scales are along axis 0.
 
     Raises:
-        Unsupported: they are not such, or have no common length.
+        Unsupported: the vectors are not constant, have another quantisation, or their lengths differ.
     """
     parts = [context.input(index) for index in indices]
     arrays = [context.constant(index, name) for index in indices]
@@ -61,7 +58,6 @@ def stacked_vectors(context: OperatorContext, indices: Sequence[int], name: str)
 
 
 def _row_scales(parts: Sequence[Value], name: str) -> Quant | None:
-    """One scale for each row of matrices that have one each; None if they have none."""
     quants = [part.type.quant for part in parts]
     if all(quant is None for quant in quants):
         return None
@@ -69,7 +65,7 @@ def _row_scales(parts: Sequence[Value], name: str) -> Quant | None:
     points: list[int] = []
     for part, quant in zip(parts, quants, strict=True):
         if quant is None or quant.axis is not None:
-            raise Unsupported(f"its {name} must have one scale each; {part.name!r} has not")
+            raise Unsupported(f"its {name} must have one scale each; {part.name!r} does not")
         scales += quant.scales * part.type.shape[0]
         points += quant.zero_points * part.type.shape[0]
     return Quant(tuple(scales), tuple(points), 0)

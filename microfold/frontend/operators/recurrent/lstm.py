@@ -1,4 +1,4 @@
-"""UNIDIRECTIONAL_SEQUENCE_LSTM, LSTM, BIDIRECTIONAL_SEQUENCE_LSTM."""
+"""Importers of UNIDIRECTIONAL_SEQUENCE_LSTM, LSTM and BIDIRECTIONAL_SEQUENCE_LSTM."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from microfold.support.frozen import frozen
 
 @frozen
 class Places:
-    """Where a cell's operands are among an operator's inputs.
+    """Indices of a cell's operands among the inputs of an operator.
 
     Attributes:
-        weights: the first of four input weights, of gates i, f, g and o, behind which follow four recurrent
-            weights, three peephole weights (i, f, o), four biases, the projection and its bias.
-        hidden: the state, behind which follows the cell.
-        norm: the first of four coefficients of layer normalisation; None: it has none.
+        weights: index of the first of four input weights, for the gates i, f, g and o. Four recurrent
+            weights, three peephole weights (i, f, o), four biases, the projection and its bias follow.
+        hidden: index of the hidden state; the cell state follows.
+        norm: index of the first of four coefficients of layer normalisation; None if it has none.
     """
 
     weights: int
@@ -66,10 +66,10 @@ class Places:
 ONE = Places(weights=1, hidden=18, norm=20)
 FORWARD = Places(weights=1, hidden=35)
 BACKWARD = Places(weights=18, hidden=37)
-AUXILIARY = range(39, 48)  # a second input of a bidirectional layer, and its weights
+AUXILIARY = range(39, 48)  # second input of a bidirectional layer, and its weights
 COUNTS = (20, 24)  # inputs of a cell without and with layer normalisation
-VECTOR = 16  # elements that LiteRT multiplies with a peephole at once, rounding ties up
-UNITS = 4  # the intermediate tensor behind those of the gates: the results of the units
+VECTOR = 16  # elements of a vector in LiteRT's peephole product, which rounds ties up
+UNITS = 4  # index of the intermediate tensor of the units' results, after those of the gates
 
 Cell = Lstm | HybridLstm | Lstm8x8To16
 
@@ -84,7 +84,7 @@ def unidirectional_sequence_lstm(context: OperatorContext) -> None:
 
 @imports("LSTM")
 def lstm(context: OperatorContext) -> None:
-    """One step: a sequence of length 1."""
+    """Import a single step as a sequence of length 1."""
     options = context.required_options("LSTMOptions")
     if int(options.KernelType()) != tflite.LSTMKernelType.FULL:
         raise Unsupported("only the kernel type FULL is supported; it is BASIC")
@@ -100,14 +100,14 @@ def lstm(context: OperatorContext) -> None:
 
 @imports("BIDIRECTIONAL_SEQUENCE_LSTM")
 def bidirectional_sequence_lstm(context: OperatorContext) -> None:
-    """A cell on the sequence, another one on the reversed sequence."""
+    """Import one cell on the sequence, and another one on the reversed sequence."""
     options = context.required_options("BidirectionalSequenceLSTMOptions")
     _check_count(context, (48,))
     if any(is_present(context, index) for index in AUXILIARY):
         raise Unsupported("an auxiliary input is not supported", "concatenate it with the input")
     x = context.input(0)
     if x.type.dtype is not DType.FLOAT32:
-        raise Unsupported(f"its input must be float32; it is {x.type}: no reference computes others")
+        raise Unsupported(f"its input must be float32; it is {x.type}, which no reference computes")
     time_major = bool(options.TimeMajor())
     forward = _operator(context, options, time_major, FORWARD)
     backward = _operator(context, options, time_major, BACKWARD)
@@ -130,15 +130,15 @@ def _operator(
     places: Places,
     single: bool = False,
 ) -> Cell:
-    """The operator of the options, if the cell is one that a reference can be followed for.
+    """Return the operator for the options, if a reference defines the results of the cell.
 
     Args:
-        single: it computes one step, which TFLM has no operator for.
+        single: whether the cell computes a single step, for which TFLM has no operator.
     """
     activation = int(options.FusedActivationFunction())
     if activation != tflite.ActivationFunctionType.TANH:
         raise Unsupported(
-            f"the activation of its cell must be TANH; it is {activation}, where the references differ"
+            f"the activation of its cell must be TANH; it is {activation}, for which the references differ"
         )
     x, weights = context.input(0), context.input(places.input_weights[1])
     parts = {
@@ -162,7 +162,7 @@ def _operator(
     if x.type.dtype is not DType.FLOAT32 and (found or single):
         raise Unsupported(
             f"a cell of {x.type.dtype.value} {'with ' + ' and '.join(found) if found else 'of one step'} is "
-            "not supported: TFLM has none, and LiteRT reads its numbers as int8",
+            "not supported: TFLM has no such cell, and LiteRT reads its numbers as int8",
             "quantise the model to int8, or export the cell in float32",
         )
     if is_hybrid(x, weights):
@@ -171,13 +171,12 @@ def _operator(
 
 
 def _run(context: OperatorContext, op: Cell, x: Value, places: Places, name: str) -> Value:
-    """The cell on a sequence, its gates stacked; its states are updated."""
     first = 0 if is_present(context, places.input_weights[0]) else 1
     for what, gates in (("recurrent weights", places.recurrent_weights), ("bias", places.biases)):
         if is_present(context, gates[0]) is bool(first):
             raise Unsupported(
                 "the input gate must have input weights, recurrent weights and a bias, or none of them; "
-                f"its {what} {'are there' if first else 'are missing'}"
+                f"its {what} {'are present' if first else 'are missing'}"
             )
     hidden, cell = context.input(places.hidden), context.input(places.hidden + 1)
     looking, norms = places.peephole[first:], places.norms[first:]
@@ -206,21 +205,21 @@ def _run(context: OperatorContext, op: Cell, x: Value, places: Places, name: str
 
 
 def _are_there(context: OperatorContext, indices: Sequence[int]) -> bool:
-    """Whether the cell has inputs that it has for all of its gates or for none."""
+    """Return whether the cell has these inputs, which must all be present or all be absent."""
     there = [is_present(context, index) for index in indices]
     if any(there) and not all(there):
-        raise Unsupported(f"inputs {list(indices)} must all be there, or none of them; {there} are")
+        raise Unsupported(f"inputs {list(indices)} must all be present, or none of them; {there} are")
     return any(there)
 
 
 def _optional(context: OperatorContext, indices: Sequence[int], name: str) -> Value | None:
-    """Vectors of a cell of real numbers, one behind the other."""
+    """Return the concatenated vectors of a cell with float32 vectors; None if it has none."""
     if not _are_there(context, indices):
         return None
     parts = [context.input(index) for index in indices]
     if any(part.type.dtype is not DType.INT8 or part.type.quant is None for part in parts):
         return stacked(context, indices, name)
-    # Vectors are multiplied as they are: those of hybrid cells are real numbers to begin with.
+    # Hybrid cells multiply by real vectors, so integers are converted at compile time.
     values = [
         real_values(context.constant(i, name), part.type) for i, part in zip(indices, parts, strict=True)
     ]
@@ -228,7 +227,6 @@ def _optional(context: OperatorContext, indices: Sequence[int], name: str) -> Va
 
 
 def _integer_norm(context: OperatorContext, indices: Sequence[int], name: str) -> Value | None:
-    """Coefficients of `Lstm8x8To16`."""
     if not _are_there(context, indices):
         return None
     array, quant = stacked_vectors(context, indices, name)
@@ -238,14 +236,14 @@ def _integer_norm(context: OperatorContext, indices: Sequence[int], name: str) -
 def _integer_peephole(
     context: OperatorContext, indices: Sequence[int], time_major: bool, name: str
 ) -> Value | None:
-    """Weights of `Lstm8x8To16`, by sequences where they differ.
+    """Return the peephole weights of `Lstm8x8To16`, per sequence if they differ; None if it has none.
 
-    LiteRT's loop over a batch of cells counts outputs, not units (`CalculateLstmGateInteger8x8_16` in
-    tensorflow/lite/kernels/lstm_eval.cc). With a projection to fewer outputs, it ends before the last
-    units, and within a batch weights meet other units than theirs.
+    LiteRT's loop over a batch of cells counts outputs instead of units (`CalculateLstmGateInteger8x8_16` in
+    tensorflow/lite/kernels/lstm_eval.cc). With a projection to fewer outputs, it ends before the last units,
+    and within a batch it multiplies weights with the wrong units.
 
     Raises:
-        Unsupported: there are more outputs than units, where it writes behind its gates.
+        Unsupported: with more outputs than units, LiteRT writes beyond its gates.
     """
     if not _are_there(context, indices):
         return None
@@ -254,14 +252,14 @@ def _integer_peephole(
     units = array.shape[1]
     if outputs > units:
         raise Unsupported(
-            f"a peephole needs at least as many units as outputs; there are {units} and {outputs}, where "
-            "LiteRT writes to memory that is not its own"
+            f"a peephole needs at least as many units as outputs; it has {units} and {outputs}, for which "
+            "LiteRT writes out of bounds"
         )
     count = batch if time_major and outputs < units else 1
     if count > 1 and outputs >= VECTOR:
         raise Unsupported(
             f"a peephole and a projection of {units} units to {outputs} outputs, of a time-major batch of "
-            f"{batch}, are not supported: LiteRT's weights meet other units than theirs, and round otherwise",
+            f"{batch}, are not supported: LiteRT applies weights to the wrong units, with another rounding",
             "export the model batch-major, or for a batch of 1",
         )
     met = np.zeros((len(array), count * units), array.dtype)

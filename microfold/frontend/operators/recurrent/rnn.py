@@ -1,4 +1,4 @@
-"""UNIDIRECTIONAL_SEQUENCE_RNN, RNN, BIDIRECTIONAL_SEQUENCE_RNN."""
+"""Importers of UNIDIRECTIONAL_SEQUENCE_RNN, RNN and BIDIRECTIONAL_SEQUENCE_RNN."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACTIVATIONS = {
     tflite.ActivationFunctionType.RELU6: "relu6",
     tflite.ActivationFunctionType.TANH: "tanh",
 }
-AUXILIARY = (9, 10, 11)  # a second input of a bidirectional layer, and its weights
+AUXILIARY = (9, 10, 11)  # second input of a bidirectional layer, and its weights
 
 
 @imports("UNIDIRECTIONAL_SEQUENCE_RNN")
@@ -36,7 +36,7 @@ def unidirectional_sequence_rnn(context: OperatorContext) -> None:
 
 @imports("RNN")
 def rnn(context: OperatorContext) -> None:
-    """One step: a sequence of length 1."""
+    """Import a single step as a sequence of length 1."""
     options = context.required_options("RNNOptions")
     op = _operator(context, options, True)
     x = context.input(0)
@@ -49,7 +49,7 @@ def rnn(context: OperatorContext) -> None:
 
 @imports("BIDIRECTIONAL_SEQUENCE_RNN")
 def bidirectional_sequence_rnn(context: OperatorContext) -> None:
-    """A layer on the sequence, another one on the reversed sequence."""
+    """Import one layer on the sequence, and another one on the reversed sequence."""
     options = context.required_options("BidirectionalSequenceRNNOptions")
     op = _operator(context, options, bool(options.TimeMajor()))
     if any(is_present(context, index) for index in AUXILIARY):
@@ -68,10 +68,10 @@ def _run(
     places: tuple[int, int, int, int],
     name: str,
 ) -> Value:
-    """The layer whose weights, recurrent weights, bias and state are these inputs."""
+    """Emit the layer. `places` are the indices of weights, recurrent weights, bias and state."""
     weights, recurrent, bias, hidden = (context.input(place) for place in places)
     if x.type.dtype is not DType.FLOAT32:
-        raise Unsupported(f"its input must be float32; it is {x.type}: no reference computes others")
+        raise Unsupported(f"its input must be float32; it is {x.type}, which no reference computes")
     result, state = context.emit(op, x, weights, recurrent, bias, hidden, names=[name, f"{hidden.name}_next"])
     context.update_in_place(places[3], state)
     return result
@@ -80,7 +80,6 @@ def _run(
 def _operator(
     context: OperatorContext, options: OperatorOptions, time_major: bool
 ) -> SequenceRnn | HybridSequenceRnn:
-    """The operator of the options, of weights such as the first ones."""
     code = int(options.FusedActivationFunction())
     if code not in ACTIVATIONS:
         raise Unsupported(f"its activation must be NONE, TANH or a ReLU; it is {activation_name(code)}")

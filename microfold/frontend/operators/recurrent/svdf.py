@@ -1,4 +1,4 @@
-"""SVDF."""
+"""Importer of SVDF."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from microfold.ops.reduce.mean import Sum
 
 @imports("SVDF")
 def svdf(context: OperatorContext) -> None:
-    """Input 4 is updated in place. The reference applies the fused activation to floating point only."""
+    """Import an SVDF, which updates input 4 in place. The reference activates only float32 results."""
     options = context.required_options("SVDFOptions")
     if is_hybrid(context.input(0), context.input(1)):
         _hybrid(context, options)
@@ -40,7 +40,6 @@ def svdf(context: OperatorContext) -> None:
 
 
 def _finish(context: OperatorContext, result: Value, options: OperatorOptions) -> None:
-    """With the fused activation: clips as elsewhere, or tanh."""
     activation = int(options.FusedActivationFunction())
     if activation == tflite.ActivationFunctionType.TANH:
         context.finish(*context.emit(Tanh(context.element()), result))
@@ -49,7 +48,7 @@ def _finish(context: OperatorContext, result: Value, options: OperatorOptions) -
 
 
 def _hybrid(context: OperatorContext, options: OperatorOptions) -> None:
-    """Products of quantised rows with the feature weights; all else in float32, with real time weights."""
+    """Import a hybrid SVDF: integer products with the feature weights, and float32 otherwise."""
     x, feature, time, state = (context.input(index) for index in (0, 1, 2, 4))
     name, rank, element = context.name(), int(options.Rank()), ElementType(DType.FLOAT32)
     if x.type.rank != 2 or feature.type.rank != 2 or time.type.rank != 2 or rank < 1:
@@ -57,7 +56,7 @@ def _hybrid(context: OperatorContext, options: OperatorOptions) -> None:
     batch, (filters, steps) = x.type.shape[0], time.type.shape
     if filters % rank or feature.type.shape[0] != filters or state.type.shape != (batch, filters * steps):
         raise Unsupported(
-            f"{filters} filters in groups of {rank} need as many feature weights and a state "
+            f"{filters} filters in groups of {rank} require as many feature weights and a state "
             f"[{batch}, {filters * steps}]; they are {feature.type} and {state.type}"
         )
     weights = context.constant(2, "time weights")

@@ -1,4 +1,4 @@
-"""The audio front end of TensorFlow Lite for Microcontrollers: its custom operators called Signal….
+"""Importers of the audio front end of TensorFlow Lite for Microcontrollers: custom operators Signal….
 
-Facts about them: https://github.com/tensorflow/tflite-micro/tree/main/signal/micro/kernels
+Source: https://github.com/tensorflow/tflite-micro/tree/main/signal/micro/kernels
 """

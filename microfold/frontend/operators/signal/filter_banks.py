@@ -1,4 +1,4 @@
-"""Signal operators on the energies of bands."""
+"""Importers of signal operators on the energies of frequency bands."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def signal_filter_bank_square_root(context: OperatorContext) -> None:
 
 @imports("CUSTOM SignalFilterBankSpectralSubtraction")
 def signal_filter_bank_spectral_subtraction(context: OperatorContext) -> None:
-    """The estimate, its second output, is kept for the next call."""
+    """Import the operator. Its second output, the noise estimate, is kept for the next run."""
     given = options.read(
         context,
         *("alternate_one_minus_smoothing", "alternate_smoothing", "clamping", "min_signal_remaining"),
@@ -41,7 +41,7 @@ def signal_filter_bank_spectral_subtraction(context: OperatorContext) -> None:
     x = context.input(0)
     channels, clamping = given.pop("num_channels"), bool(given.pop("clamping"))
     if x.type.shape != (channels,):
-        raise Unsupported(f"needs num_channels elements, {channels}; its input is {x.type}")
+        raise Unsupported(f"its input must have num_channels elements, {channels}; it is {x.type}")
     op = SignalFilterBankSpectralSubtraction(clamping=clamping, **given)
     estimate_type = TensorType(x.type.dtype, x.type.shape)
     estimate = context.state(f"{context.name()}_noise", estimate_type)

@@ -1,4 +1,4 @@
-"""RFFT2D, and operators on complex numbers: COMPLEX_ABS, REAL, IMAG, CAST and MUL of them."""
+"""Importers of RFFT2D, and of operators on complex numbers: COMPLEX_ABS, REAL, IMAG, CAST, MUL."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ _FLOAT = ElementType(DType.FLOAT32)
 
 @imports("RFFT2D")
 def rfft2d(context: OperatorContext) -> None:
-    """Spectra of rows, then transforms along the columns of these.
+    """Transform the rows, then the columns of their spectra.
 
-    The input is cut to the transform's lengths, or zeros follow it. Columns of one number stay as they are.
+    The input is cropped to the lengths of the transform, or padded with zeros at the end. Columns of one
+    number remain unchanged.
     """
     x, name = context.input(0), context.name()
     height, width = _lengths(context)
     if x.type.dtype is not DType.FLOAT32 or x.type.rank < 2 or x in context.scope.complex:
-        raise Unsupported(f"needs real float32 of at least two axes; its input is {x.type}")
+        raise Unsupported(f"its input must be real float32 with at least two axes; it is {x.type}")
     *batch, rows, columns = x.type.shape
     kept = (*batch, min(rows, height), min(columns, width))
     if kept != x.type.shape:
@@ -59,7 +60,7 @@ def rfft2d(context: OperatorContext) -> None:
 def _lengths(context: OperatorContext) -> tuple[int, int]:
     """Return height and width of the transform.
 
-    Where the model computes them, they follow from the declared shape of the result.
+    If the model computes them, they are derived from the shape of the result in the file.
     """
     if context.known(1) is None:
         *_, height, numbers = context.static_shape("fft_length", context.input(0).type.rank)
@@ -73,19 +74,18 @@ def _lengths(context: OperatorContext) -> tuple[int, int]:
     height, width = lengths
     if width == 1 or height > MAX_LENGTH // 2:
         raise Unsupported(
-            f"fft_length must be at most {MAX_LENGTH // 2} rows, and more than 1 column: the reference gives "
-            f"a row of one number an imaginary part; it is {list(lengths)}"
+            f"fft_length must be at most {MAX_LENGTH // 2} rows, and more than 1 column: the reference "
+            f"computes an imaginary part for a row of one number; it is {list(lengths)}"
         )
     return height, width
 
 
 def _spectra(context: OperatorContext, x: Value, width: int) -> Value:
-    """Spectra of the rows, which zeros follow up to a width of at least 4."""
     return context.emit(SignalRfft(width), x, names=[f"{context.name()}_spectra"])[0]
 
 
 def _spectra_of_two(context: OperatorContext, x: Value) -> Value:
-    """Spectra of rows of at most two numbers: their sum and their difference, without imaginary parts."""
+    """Return the real spectra of rows of at most two numbers: their sum and their difference."""
     name, columns = context.name(), x.type.shape[-1]
     matrix = np.array([[1, 1], [0, 0], [1, -1], [0, 0]], np.float32)[:, :columns]
     weights = context.add_constant(np.ascontiguousarray(matrix), f"{name}_matrix")
@@ -94,7 +94,6 @@ def _spectra_of_two(context: OperatorContext, x: Value) -> Value:
 
 
 def _complex(context: OperatorContext, index: int = 0) -> Value:
-    """The parts of an input that must be complex."""
     parts = context.parts(index)
     if parts is None:
         raise Unsupported(f"input {index} must be complex; it is {context.input(index).type}")
@@ -117,27 +116,26 @@ def imag(context: OperatorContext) -> None:
 
 
 def part(context: OperatorContext, parts: Value, which: int, name: str) -> Value:
-    """Return the real (0) or imaginary (1) parts of complex numbers [..., 2], under this name: [...]."""
+    """Return the real (0) or imaginary (1) parts [...] of complex numbers [..., 2], with this name."""
     column = _column(context, parts, which, f"{name}_column")
     return context.emit(Reshape(parts.type.shape[:-1]), column, names=[name])[0]
 
 
 def _column(context: OperatorContext, parts: Value, which: int, name: str) -> Value:
-    """The real or imaginary parts with an axis of their own: [..., 1]."""
     *shape, _ = parts.type.shape
     op = StridedSlice((*(0 for _ in shape), which), (*shape, 1), (1,) * parts.type.rank)
     return context.emit(op, parts, names=[name])[0]
 
 
 def finish_complex(context: OperatorContext, x: Value) -> None:
-    """The operator's output is complex; its real part is `x`, float32, and its imaginary part is 0."""
+    """Finish with a complex output: its real part is `x`, float32, and its imaginary part is 0."""
     (column,) = context.emit(Reshape((*x.type.shape, 1)), x, names=[f"{context.name()}_real"])
     pairs = (*((0, 0) for _ in x.type.shape), (0, 1))
     context.finish(context.scope.complex_value(context.emit(Pad(pairs, 0.0), column)[0]))
 
 
 def finish_product(context: OperatorContext) -> None:
-    """The operator's output is the product of two complex inputs."""
+    """Finish with the product of two complex inputs."""
     first, second = _complex(context, 0), _complex(context, 1)
     name = context.name()
     names = ("a", "b", "c", "d")  # (a + bi) (c + di)

@@ -1,4 +1,4 @@
-"""Signal operators that keep samples from one call to the next."""
+"""Importers of signal operators that keep samples between runs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ _COUNT = TensorType(DType.INT32, ())
 
 
 def _samples(context: OperatorContext) -> Value:
-    """Its input, which has samples along the last axis."""
     x = context.input(0)
     if x.type.rank == 0:
-        raise Unsupported(f"needs samples along an axis; its input is {x.type}")
+        raise Unsupported(f"its input must have samples along an axis; it is {x.type}")
     return x
 
 
 def _framed(context: OperatorContext, x: Value, kept: int, op: SignalFrames) -> Value:
-    """Frames of samples, so many of which each call keeps for the next one."""
+    """Return frames of samples. Each run keeps the last `kept` samples for the next one."""
     name = context.name()
     if kept:
         type = TensorType(DType.INT16, (*x.type.shape[:-1], kept))
@@ -40,7 +39,7 @@ def _framed(context: OperatorContext, x: Value, kept: int, op: SignalFrames) -> 
         frames, after = context.emit(op, x, before, names=[f"{name}_frames", f"{name}_samples_next"])
         state.current = context.kept(after, before)
         return frames
-    # A frame is what its step begins with.
+    # Each frame is the start of its step.
     shape = (*x.type.shape[:-1], x.type.shape[-1] // op.frame_step, op.frame_step)
     (steps,) = context.emit(Reshape(shape), x, names=[f"{name}_steps"])
     size = (*shape[:-1], op.frame_size)
@@ -57,24 +56,24 @@ def _always(context: OperatorContext) -> Value:
 
 @imports("CUSTOM SignalFramer")
 def signal_framer(context: OperatorContext) -> None:
-    """The second output says whether all frames are: without `prefill`, not before the first one is full.
+    """Import the operator. Its second output tells whether all frames are complete.
 
-    A frame that is not full yet has zeros. Full are so many steps as hold a frame: with `prefill`, zeros went
-    before, and the newest frame is full with each step.
+    An incomplete frame starts with zeros. A frame is complete once as many steps have been received as it
+    spans. With `prefill`, the samples before the first run count as zeros, and all frames are complete.
     """
     given = options.read(context, "frame_size", "frame_step", "prefill")
     x, size, step = _samples(context), given["frame_size"], given["frame_step"]
     result, valid = options.names(context, 2)
     if size < 1 or step < 1 or x.type.shape[-1] % step or (given["prefill"] and step > size):
         raise Unsupported(
-            "needs a positive frame_size, and a frame_step that divides the number of samples and, with "
-            f"prefill, is no larger; they are {size} and {step} for {x.type}"
+            "it must have a positive frame_size, and a frame_step that divides the number of samples and, "
+            f"with prefill, does not exceed frame_size; they are {size} and {step} for {x.type}"
         )
     steps = -(-size // step)
     kept = size - step if given["prefill"] else (steps - 1) * step
     frames = _framed(context, x, kept, SignalFrames(size, step))
     del result
-    # The first frame of a call is full when so many calls were before it.
+    # Number of earlier runs after which the first frame of a run is complete.
     wait = 0 if given["prefill"] else -(-(steps - 1) // (x.type.shape[-1] // step))
     if wait == 0:
         options.finish(context, frames, _always(context))
@@ -91,9 +90,9 @@ def signal_framer(context: OperatorContext) -> None:
 
 @imports("CUSTOM SignalStacker")
 def signal_stacker(context: OperatorContext) -> None:
-    """The last frames, one after the other, of which the first one counts for those before it, too.
+    """Concatenate the last frames. The first frame also stands for the missing frames before it.
 
-    The second output says whether they are those of the next step; the first one is given anyway.
+    The second output tells whether a step is complete. The first output is computed in every run.
     """
     given = options.read(
         context, "num_channels", "stacker_left_context", "stacker_right_context", "stacker_step"
@@ -104,7 +103,7 @@ def signal_stacker(context: OperatorContext) -> None:
     frames = left + right + 1
     if min(left, right) < 0 or not 0 < step <= frames or x.type.shape != (channels,):
         raise Unsupported(
-            f"needs num_channels elements, contexts that are not negative, and a step in [1, {frames}], the "
+            f"it must have num_channels elements, non-negative contexts, and a step in [1, {frames}], the "
             f"frames in its output; it has {channels} channels for {x.type}, contexts {left} and {right}, "
             f"step {step}"
         )
@@ -115,7 +114,7 @@ def signal_stacker(context: OperatorContext) -> None:
     if right == 0 and step == 1:
         options.finish(context, stacked, _always(context))
         return
-    # Frames since the first one, less those that steps have left behind.
+    # Number of frames since the first one, minus the frames consumed by steps.
     ahead = context.state(f"{context.name()}_ahead", _COUNT)
     before = ahead.read(_COUNT)
     (full,) = context.emit(
@@ -130,7 +129,7 @@ def signal_stacker(context: OperatorContext) -> None:
 
 
 def _stacked(context: OperatorContext, x: Value, frames: int, repeats: bool) -> Value:
-    """The last frames, one after the other; `repeats`: before the first call, all were what it is given."""
+    """Return the concatenated last frames. With `repeats`, the first frame also fills the earlier ones."""
     name, channels = context.name(), x.type.size
     rows = TensorType(DType.INT16, (frames - 1, channels))
     state = context.state(f"{name}_frames", rows)
@@ -167,7 +166,7 @@ def signal_overlap_add(context: OperatorContext) -> None:
     require_type(context, given["T"])
     if x.type.rank < 2 or not 0 < step <= x.type.shape[-1]:
         raise Unsupported(
-            f"needs frames [..., n, size] and a frame_step in [1, size]; they are {x.type} and {step}"
+            f"it must have frames [..., n, size] and a frame_step in [1, size]; they are {x.type} and {step}"
         )
     *outer, count, size = x.type.shape
     if step == size:

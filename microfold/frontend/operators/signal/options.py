@@ -1,4 +1,4 @@
-"""What importers of the signal operators share."""
+"""Shared functions of the importers of signal operators."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from microfold.ops.movement.bitcast import Bitcast
 
 
 def read(context: OperatorContext, *names: str) -> dict[str, int]:
-    """The operator's options, which have these names."""
+    """Return the operator's options, which must have exactly these names."""
     return flexbuffer.integers(context.raw.custom_options(), names)
 
 
 def emit(context: OperatorContext, op: Op, *inputs: Value) -> None:
-    """The operator is this one, of as many results."""
+    """Emit the operator, and finish with its results."""
     count = len(op.infer_all([value.type for value in inputs]))
     finish(context, *context.emit(op, *inputs, names=names(context, count)))
 
 
 def names(context: OperatorContext, count: int) -> list[str]:
-    """Names of so many outputs, of which the operator must have as many."""
+    """Return the names of the outputs, after checking that the operator has `count`."""
     if len(context.raw.outputs) != count:
         raise Unsupported(f"it must have {count} outputs; it has {len(context.raw.outputs)}")
     return [context.name(index) for index in range(count)]
 
 
 def finish(context: OperatorContext, *values: Value) -> None:
-    """These are its outputs, integers as they are: what the file says of their scales stays so."""
+    """Finish with these outputs. Integers keep their bits, but have the scales in the file."""
     results: list[Value] = []
     for index, value in enumerate(values):
         element = context.element(index)

@@ -1,4 +1,4 @@
-"""Signal operators from samples to the energies of their spectrum, and back."""
+"""Importers of signal operators between samples and the energies of their spectrum."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from microfold.ops.signal.fft_auto_scale import SignalFftAutoScale
 from microfold.ops.signal.rfft import SignalIrfft, SignalRfft
 from microfold.ops.signal.window import SignalWindow
 
-# What options call element types: numbers of the file format.
+# Element types in options, by their number in the file format.
 TYPES = {0: DType.FLOAT32, 2: DType.INT32, 7: DType.INT16}
 
 
@@ -43,7 +43,7 @@ def _transform(context: OperatorContext, op: type[SignalRfft] | type[SignalIrfft
 
 
 def require_type(context: OperatorContext, stated: int) -> None:
-    """Refuse options that name another type than that of the input."""
+    """Raise `Unsupported` if the type in the options is not the type of the input."""
     dtype = context.input(0).type.dtype
     if TYPES.get(stated) is not dtype:
         named = TYPES[stated].value if stated in TYPES else f"number {stated}"

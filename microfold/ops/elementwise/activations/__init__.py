@@ -1,1 +1,1 @@
-"""Activations of networks, of one operand or with constants."""
+"""Activation functions, with one operand or with constants."""

@@ -1,4 +1,4 @@
-"""Clip: what fused RELU, RELU6 and RELU_N1_TO_1 mean."""
+"""Clamping to real bounds, like fused RELU, RELU6 and RELU_N1_TO_1."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Clip(Op):
-    """Clamp to real bounds (infinite where open), within one quantisation.
+    """Value clamped to real bounds, which may be infinite, without a change of quantisation.
 
-    Integers: the bounds are quantised with the value's own scale and zero point.
+    For integers, the bounds are quantised with the value's own scale and zero point.
     """
 
     name: ClassVar[str] = "clip"
@@ -35,7 +35,7 @@ class Clip(Op):
         return x
 
     def bounds(self, element: ElementType) -> tuple[int, int]:
-        """The bounds as integers of a quantised type."""
+        """Return the bounds as integers of a quantised type."""
         low, high = element.dtype.range
         if math.isfinite(self.minimum):
             low = numerics.quantize(self.minimum, element)

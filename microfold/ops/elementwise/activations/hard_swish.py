@@ -23,7 +23,7 @@ class HardSwishParameters(NamedTuple):
 
 
 def _mul16(a: Array, b: Array | int) -> Array:
-    """Rounding high half of ``2 * a * b`` of 16-bit values (never both -32768 here)."""
+    """Return the rounded high half of ``2 * a * b`` of 16-bit values, which are never both -32768 here."""
     product = np.asarray(a, np.int64) * b
     nudged = product + np.where(product >= 0, 1 << 14, 1 - (1 << 14))
     magnitude = np.abs(nudged) >> 15
@@ -35,9 +35,10 @@ def _shift_left_16(x: Array, bits: int) -> Array:
 
 
 def _divide_by_pot_16(x: Array, exponent: int) -> Array:
-    """`numerics.rounding_divide_by_pot` as the reference computes it in 16 bits.
+    """Return `numerics.rounding_divide_by_pot` as the reference computes it in 16 bits.
 
-    From 2^16 on its mask of the lost bits is cut to -1: non-negative values become 1, negative ones -1.
+    From 2^16 on, its mask of the lost bits becomes -1, so that non-negative values become 1 and negative ones
+    -1.
     """
     if exponent < 16:
         return numerics.rounding_divide_by_pot(x, exponent).astype(np.int64)
@@ -65,7 +66,7 @@ class HardSwish(Op):
         return result
 
     def parameters(self, x: Quant) -> HardSwishParameters:
-        """Multipliers; inputs are first scaled up by 128."""
+        """Return the multipliers for inputs that are first scaled up by 128."""
         assert self.out.quant is not None
         fine = float(np.float32(x.scale) / np.float32(128))  # denormal scales lose bits, as in the reference
         output = numerics.effective_multiplier([fine], self.out.quant.scale)
@@ -100,5 +101,5 @@ class HardSwish(Op):
 
 
 def _to_16_bits(mantissa: int) -> int:
-    """The upper half of a 31-bit mantissa, rounded, saturating."""
+    """Return the upper half of a 31-bit mantissa, rounded and saturated."""
     return 0x7FFF if mantissa >= (1 << 31) - (1 << 15) else (mantissa + (1 << 15)) >> 16

@@ -15,7 +15,7 @@ from microfold.support.frozen import frozen
 
 
 class LeakyReluParameters(NamedTuple):
-    """What centred inputs are multiplied by; the slope's sign is kept apart."""
+    """Multipliers of centred inputs. The slope's sign is stored separately."""
 
     identity: Multiplier
     slope: Multiplier
@@ -25,7 +25,7 @@ class LeakyReluParameters(NamedTuple):
 @register
 @frozen
 class LeakyRelu(Op):
-    """``x`` where it is not negative, ``alpha * x`` elsewhere."""
+    """``x`` if it is not negative, else ``alpha * x``."""
 
     name: ClassVar[str] = "leaky_relu"
     pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
@@ -36,11 +36,11 @@ class LeakyRelu(Op):
     def infer(self, x: TensorType) -> TensorType:
         result = check_unary("leaky_relu", x, self.out)
         if x.quant is not None and not x.dtype.is_float:
-            self.parameters(x.quant)  # raises where the scales have no multiplier
+            self.parameters(x.quant)  # raises an error if there is no multiplier
         return result
 
     def parameters(self, x: Quant) -> LeakyReluParameters:
-        """Multipliers, see `microfold.arithmetic.numerics.effective_scale`."""
+        """Return the multipliers, see `microfold.arithmetic.numerics.effective_scale`."""
         assert self.out.quant is not None
         out_scale = self.out.quant.scale
         return LeakyReluParameters(

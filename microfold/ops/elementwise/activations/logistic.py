@@ -15,29 +15,30 @@ from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
 from microfold.support.frozen import frozen
 
-# The reference's float32 logistic is the exponential function below this: up to 1.2e-4 more, relatively.
+# Below this, the reference's float32 logistic is the exponential function: relatively up to 1.2e-4 larger.
 EXPONENTIAL_BELOW = np.float32(-9)
 
 
 class Int16Scaling(NamedTuple):
-    """How the reference's int16 logistic and tanh read their input: ``(x * multiplier + round) >> shift``."""
+    """Input scaling of the reference's int16 logistic and tanh: ``(x * multiplier + round) >> shift``."""
 
     multiplier: int
     shift: int
 
 
 def nearest_power_of_two(scale: float) -> tuple[float, int]:
-    """The binary logarithm of a scale, as the reference computes it in float32, and the nearest integer."""
+    """Return the binary logarithm of a scale, in float32 as in the reference, and the nearest integer."""
     log2 = float(np.log(np.float32(scale)) * (np.float32(1) / np.log(np.float32(2))))
     return log2, math.floor(abs(log2) + 0.5) * (1 if log2 >= 0 else -1)
 
 
 def int16_scaling(scale: float, power_of_two_shifts: tuple[int, ...]) -> Int16Scaling:
-    """Input scaling to steps of 1/(3 * 4096).
+    """Return the scaling of the input to steps of 1/(3 * 4096).
 
     Args:
-        scale: of the input.
-        power_of_two_shifts: the left shifts for which the reference takes a power-of-two scale as it is.
+        scale: scale of the input.
+        power_of_two_shifts: left shifts for which the reference uses a power-of-two scale without a
+            multiplier.
     """
     log2, nearest = nearest_power_of_two(scale)
     left_shift = 12 + nearest
@@ -51,9 +52,9 @@ def int16_scaling(scale: float, power_of_two_shifts: tuple[int, ...]) -> Int16Sc
 
 
 def check_int16_scale(op: str, x: TensorType) -> None:
-    """Require a scale for which the reference's multiplier of an int16 input is positive, of 16 bits.
+    """Check that the reference's multiplier of an int16 input is positive and has 16 bits.
 
-    A multiplier of 0 makes the reference shift a signed integer out of 32 bits.
+    A multiplier of 0 makes the reference shift a signed integer beyond 32 bits.
     """
     if x.dtype is not DType.INT16 or x.quant is None:
         return
@@ -66,7 +67,7 @@ def check_int16_scale(op: str, x: TensorType) -> None:
 
 
 def check_int8_scale(op: str, x: TensorType) -> None:
-    """Scales that the reference's Q4 takes: it shifts inputs to the left, by less than 32 bits."""
+    """Check that the reference's left shift of an int8 input to Q4 is less than 32 bits."""
     if x.dtype is DType.INT8 and x.quant is not None:
         scale = x.quant.scale
         require(
@@ -77,9 +78,9 @@ def check_int8_scale(op: str, x: TensorType) -> None:
 
 @cache
 def sigmoid_table() -> Array:
-    """The logistic function at multiples of 1/24 in Q0.16, uint16 [256].
+    """Return the logistic function at multiples of 1/24 in Q0.16, uint16 [256].
 
-    Samples are raised by half of the error that linear interpolation makes in the middle of their interval.
+    Samples are raised by half the error of linear interpolation in the middle of their interval.
     """
     x = np.arange(256) / 24
     half, step = 1 / 48, 1 / 24
@@ -89,14 +90,14 @@ def sigmoid_table() -> Array:
 
     error = logistic(x + half) - (logistic(x) + logistic(x + step)) / 2
     table = np.rint(logistic(x) + error / 2)
-    table[-1] = 65535  # from here on the reference saturates
+    table[-1] = 65535  # the reference saturates from here on
     return table.astype(np.uint16)
 
 
 @register
 @frozen
 class Logistic(Op):
-    """``1 / (1 + exp(-x))``; of float32 below -9, ``exp(x)``, as in the reference.
+    """``1 / (1 + exp(-x))``; for float32 below -9, ``exp(x)``, as in the reference.
 
     The int8 result has scale 1/256 and zero point -128, the int16 result scale 1/32768.
     """
@@ -138,7 +139,7 @@ class Logistic(Op):
 
 
 def interpolate_sigmoid(magnitude: Array, fraction_bits: int) -> Array:
-    """Sigmoid table read at ``magnitude / 2^fraction_bits``, with `fraction_bits` more bits, int64."""
+    """Return the sigmoid table at ``magnitude / 2^fraction_bits``, with `fraction_bits` more bits, int64."""
     index = magnitude >> fraction_bits
     low = np.minimum(index, 254)
     first = sigmoid_table()[low].astype(np.int64)
@@ -148,14 +149,14 @@ def interpolate_sigmoid(magnitude: Array, fraction_bits: int) -> Array:
 
 
 def scale_int16(x: Array, scaling: Int16Scaling) -> Array:
-    """Input on the table's scale, int64."""
+    """Return the input on the table's scale, int64."""
     rounding = (1 << (scaling.shift - 1)) if scaling.shift > 0 else 0
     wide = x.astype(np.int64) * scaling.multiplier + rounding
     return wide.astype(np.int32).astype(np.int64) >> scaling.shift
 
 
 def logistic_int16(x: Array, scaling: Int16Scaling) -> Array:
-    """The reference's int16 logistic function, result at scale 1/32768."""
+    """Return the reference's int16 logistic function, with result scale 1/32768."""
     scaled = scale_int16(x, scaling)
     magnitude = np.abs(scaled)
     result = np.where((magnitude >> 9) >= 255, 0x7FFF << 10, interpolate_sigmoid(magnitude, 9))

@@ -17,7 +17,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Prelu(Op):
-    """``x`` where it is not negative, ``alpha * x`` elsewhere; alpha broadcasts."""
+    """``x`` if it is not negative, else ``alpha * x``; alpha broadcasts."""
 
     name: ClassVar[str] = "prelu"
     pattern: ClassVar[Pattern] = Pattern.BROADCAST
@@ -27,11 +27,11 @@ class Prelu(Op):
     def infer(self, x: TensorType, alpha: TensorType) -> TensorType:
         result = check_binary("prelu", x, alpha, self.out)
         if x.quant is not None and alpha.quant is not None and self.out.quant is not None:
-            self.multipliers(x.quant, alpha.quant)  # raises where the scales have no multiplier
+            self.multipliers(x.quant, alpha.quant)  # raises an error if there is no multiplier
         return result
 
     def multipliers(self, x: Quant, alpha: Quant) -> tuple[Multiplier, Multiplier]:
-        """For inputs that are not negative, and for products with alpha; computed in double."""
+        """Return the multipliers of non-negative inputs, and of products with alpha; computed in double."""
         assert self.out.quant is not None
         return (
             numerics.effective_multiplier([x.scale], self.out.quant.scale),

@@ -1,4 +1,4 @@
-"""Stand-alone RELU, RELU6 and RELU_N1_TO_1 that also change the quantisation."""
+"""RELU, RELU6 and RELU_N1_TO_1 that also change the quantisation."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Relu(Op):
-    """Requantise, then clamp to real bounds (infinite where open) in the output's quantisation.
+    """Value requantised, then clamped to real bounds, which may be infinite.
 
-    Where both quantisations are equal, and for floating point, this is `Clip`.
+    If both quantisations are equal, and for floating point, `Clip` is used instead.
     """
 
     name: ClassVar[str] = "relu"
@@ -33,18 +33,18 @@ class Relu(Op):
         require(self.minimum <= self.maximum, f"relu: {self.minimum} must not exceed {self.maximum}")
         result = check_unary("relu", x, self.out, QUANTIZED)
         assert x.quant is not None
-        self.multiplier(x.quant)  # raises where the scales have no multiplier
+        self.multiplier(x.quant)  # raises an error if there is no multiplier
         return result
 
     def multiplier(self, x: Quant) -> Multiplier:
-        """``scale_in / scale_out``: of RELU in double; of the others, which LiteRT decides, in float32."""
+        """Return the multiplier of ``scale_in / scale_out``: in double for RELU, else in float32 (LiteRT)."""
         assert self.out.quant is not None
         if math.isfinite(self.maximum):
             return numerics.litert_multiplier(x.scale, self.out.quant.scale)
         return numerics.effective_multiplier([x.scale], self.out.quant.scale)
 
     def bounds(self) -> tuple[int, int]:
-        """The bounds in the output's integers."""
+        """Return the bounds in the output's integers."""
         low, high = self.out.dtype.range
         if math.isfinite(self.minimum):
             low = numerics.quantize(self.minimum, self.out)

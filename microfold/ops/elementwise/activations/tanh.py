@@ -63,8 +63,8 @@ class Tanh(Op):
 
 
 def tanh_int16(x: Array, scaling: Int16Scaling) -> Array:
-    """The reference's int16 hyperbolic tangent, result at scale 1/32768."""
-    # tanh(x) = 2 * sigmoid(2x) - 1: one fraction bit less is twice the argument.
+    """Return the reference's int16 hyperbolic tangent, with result scale 1/32768."""
+    # tanh(x) = 2 * sigmoid(2x) - 1: one fraction bit less doubles the argument.
     scaled = scale_int16(x, scaling)
     magnitude = np.abs(scaled)
     result = np.where((magnitude >> 8) >= 255, 0xFFFF << 8, interpolate_sigmoid(magnitude, 8))

@@ -1,1 +1,1 @@
-"""Types: from floats to integers and back, between scales, between widths."""
+"""Conversions between floats and integers, scales and element types."""

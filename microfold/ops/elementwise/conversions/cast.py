@@ -14,10 +14,10 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Cast(Op):
-    """The same numbers in another type, without regard to quantisation.
+    """Same numbers in another type, without regard to quantisation.
 
-    Floats are truncated towards zero; integers wrap; bool is ``x != 0``. A float beyond the integer's range
-    saturates (C leaves it undefined).
+    Floats are truncated towards zero, integers wrap around, and bool is ``x != 0``. A float beyond the
+    integer's range saturates, because C leaves the result undefined.
     """
 
     name: ClassVar[str] = "cast"
@@ -37,5 +37,5 @@ class Cast(Op):
                 return x.data.astype(self.dtype.numpy)
         low, high = self.dtype.range
         whole = np.nan_to_num(np.trunc(x.data.astype(np.float64)), nan=0.0)
-        # What lies between the highest integer and the next one is cut off.
+        # Clipped below the highest integer + 1, so that truncation yields the highest integer.
         return np.clip(whole, low, np.nextafter(float(high) + 1, 0)).astype(self.dtype.numpy)

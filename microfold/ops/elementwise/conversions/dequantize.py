@@ -1,4 +1,4 @@
-"""From integers to real values."""
+"""Conversion of quantised integers to real values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from microfold.support.frozen import frozen
 class Dequantize(Op):
     """``scale * (x - zero_point)`` as float32, with one scale per tensor or per channel.
 
-    Per tensor the product is rounded once, from double; per channel it is a float32 product.
+    Per tensor, the product is computed in double and rounded once. Per channel, it is a float32 product.
     """
 
     name: ClassVar[str] = "dequantize"
@@ -35,7 +35,7 @@ class Dequantize(Op):
         quant = x.type.quant
         assert quant is not None
         if quant.axis is None:
-            with np.errstate(over="ignore"):  # beyond float32: infinite
+            with np.errstate(over="ignore"):  # infinite if beyond float32
                 return (quant.scale * (x.data.astype(np.int64) - quant.zero_point)).astype(np.float32)
         along = [-1 if axis == quant.axis else 1 for axis in range(x.type.rank)]
         zero_points = np.array(quant.zero_points, np.int64).reshape(along)

@@ -1,4 +1,4 @@
-"""Quantisation whose scale follows from the values: what hybrid operators do to their activations."""
+"""Quantisation with a scale computed from the values, for the activations of hybrid operators."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.support.frozen import frozen
 
-# Rows whose range is less count as zeros: the inverse of their step might leave float32.
+# Rows with a smaller range count as zeros, because the inverse of their step could overflow float32.
 SMALLEST_RANGE = np.float32(2.0**-100)
 
 
 @register
 @frozen
 class DynamicQuantize(Op):
-    """float32 to int8 steps less their zero point, held as int16, with a step for each index of axis 0.
+    """float32 quantised to int8 minus the zero point, stored as int16, with a step for each index of axis 0.
 
-    Whatever has one index along axis 0 (a row of a matrix, an image of a batch) is quantised by itself:
-    symmetrically to [-127, 127] by its largest magnitude, or to [-128, 127] by its range, widened to hold 0.
-    The zero point is taken off, so that real zero is 0. Results are the integers, within [-255, 255], and
-    the steps, float32 [rows].
+    Each index of axis 0 (a row of a matrix, an image of a batch) is quantised separately: symmetrically to
+    [-127, 127] by its largest magnitude, or to [-128, 127] by its range, extended to contain 0. The zero
+    point is subtracted, so that real zero is 0. Results are the integers, within [-255, 255], and the steps,
+    float32 [rows].
 
-    As LiteRT does: `PortableSymmetricQuantizeFloats`, `PortableAsymmetricQuantizeFloats`
-    (tensorflow/lite/kernels/internal/reference/portable_tensor_utils.cc), where the wheel takes the
-    difference of the bounds in float32, and rounds before it adds the zero point.
+    The reference is LiteRT: `PortableSymmetricQuantizeFloats` and `PortableAsymmetricQuantizeFloats`
+    (tensorflow/lite/kernels/internal/reference/portable_tensor_utils.cc). Its released wheel differs from
+    this source: it computes the difference of the bounds in float32, and rounds before it adds the zero
+    point.
     """
 
     name: ClassVar[str] = "dynamic_quantize"
@@ -47,7 +48,7 @@ class DynamicQuantize(Op):
 
 
 def quantize_rows(rows: Array, *, asymmetric: bool) -> tuple[Array, Array]:
-    """Integers, int16 [rows, elements], and steps, float32 [rows]."""
+    """Return integers, int16 [rows, elements], and steps, float32 [rows]."""
     quantize_row = _asymmetric if asymmetric else _symmetric
     results = [quantize_row(row) for row in rows]
     values = np.array([values for values, _ in results], np.int16)
@@ -55,7 +56,7 @@ def quantize_rows(rows: Array, *, asymmetric: bool) -> tuple[Array, Array]:
 
 
 def _symmetric(row: Array) -> tuple[Array, np.float32]:
-    """The integers of one row, and its step."""
+    """Return the integers of one row, and its step."""
     largest = np.float32(np.abs(row).max(initial=0))
     if not largest >= SMALLEST_RANGE:
         return np.zeros(row.shape), np.float32(1)
@@ -64,7 +65,7 @@ def _symmetric(row: Array) -> tuple[Array, np.float32]:
 
 
 def _asymmetric(row: Array) -> tuple[Array, np.float32]:
-    """The same, with the zero point on the side where its rounding costs less."""
+    """Return the integers of one row, and its step; the zero point is at the end with less rounding error."""
     low, high = np.float32(row.min(initial=0)), np.float32(row.max(initial=0))
     if not high - low >= SMALLEST_RANGE:
         return np.zeros(row.shape), np.float32(1)

@@ -16,7 +16,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Quantize(Op):
-    """float32 to int8, uint8 or int16: ``round(x / scale) + zero_point``, clamped; float32 division."""
+    """float32 to int8, uint8 or int16: ``round(x / scale) + zero_point``, saturated; float32 division."""
 
     name: ClassVar[str] = "quantize"
     pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
@@ -35,7 +35,7 @@ class Quantize(Op):
         assert self.out.quant is not None
         with np.errstate(over="ignore", invalid="ignore"):  # infinities
             scaled = round_half_away_array(x.data / np.float32(self.out.quant.scale)).astype(np.float64)
-        # Beyond int32, C's conversion is undefined; here it saturates.
+        # Beyond int32, C's conversion is undefined; this one saturates.
         limited = np.clip(np.nan_to_num(scaled, nan=0.0), -(2.0**31), 2.0**31 - 1)
         return np.clip(limited + self.out.quant.zero_point, *self.out.dtype.range).astype(
             self.out.dtype.numpy

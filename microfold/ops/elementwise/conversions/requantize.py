@@ -21,7 +21,7 @@ _DTYPES = {
 @register
 @frozen
 class Requantize(Op):
-    """The same real values in other integers: ``(x - zero_in) * scale_in / scale_out + zero_out``."""
+    """Same real values in other integers: ``(x - zero_in) * scale_in / scale_out + zero_out``."""
 
     name: ClassVar[str] = "requantize"
     pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
@@ -40,11 +40,11 @@ class Requantize(Op):
                 f"requantize: the {what} must have one scale; it has {quant}",
             )
         assert x.quant is not None
-        self.multiplier(x.quant)  # raises where the scales have no multiplier
+        self.multiplier(x.quant)  # raises an error if there is no multiplier
         return x.with_element(self.out)
 
     def multiplier(self, x: Quant) -> Multiplier:
-        """``scale_in / scale_out``, computed in double."""
+        """Return the multiplier of ``scale_in / scale_out``, computed in double."""
         assert self.out.quant is not None
         return numerics.effective_multiplier([x.scale], self.out.quant.scale)
 
