@@ -1,8 +1,19 @@
-"""Offsets of storage in the arena, and how small it can be.
+"""Arena planner: offsets of all storages in the arena, and a lower bound of the arena's size.
 
-The best of several greedy placements is kept where it meets the bound, as nearly always. Else the exact
-search and `climb` look for a smaller plan, or the bound is raised to meet it. Where very many storages live
-at once, they are placed in one order only (`microfold.plan.in_time`).
+A plan whose size equals the lower bound is proved minimal. The planner stops at the first step that closes
+the gap between plan and bound; nearly all models stop after step 1::
+
+                          step                               improves
+    1  place_greedily     best of several placement orders   plan
+    2  exact.solve        branch and bound, few steps        plan and bound
+    3  window_bound       exact need of a few calls          bound
+    4  climb              random changes of the order        plan
+    5  exact.solve        branch and bound, many steps       plan and bound
+
+Step 1 starts from `step_bound`, the largest exact need of a single call. If very many storages are alive at
+once, comparing all pairs is too slow, and `microfold.plan.in_time` places them in a single order instead.
+
+All limits count steps, never time, so the plan is the same on every machine.
 """
 
 from __future__ import annotations
@@ -21,23 +32,24 @@ from microfold.plan.overlap import Overlap
 from microfold.plan.problem import problem_of
 from microfold.support.frozen import frozen
 
-# With more neighbours on average, blocks are placed in the order of time only: to compare all with all would
-# take too long.
+# Largest mean number of other storages with which a storage is alive together. Beyond it, storages are only
+# placed in the order of time.
 MAX_NEIGHBOURS = 32
-# Steps of `climb` where there is no time for more.
+# Rounds of `climb` for trial plans; the search for a streaming schedule makes many of them.
 SHORT_CLIMB = 60
-# Steps of the exact search: at first, and where all else has failed.
+# Step limits of the exact search: before the other steps, and after all of them have failed.
 FIRST_LIMIT, LAST_LIMIT = 30_000, 600_000
 
 
 @frozen
 class ArenaPlan:
-    """Where every storage lies.
+    """Offsets of all storages in the arena.
 
     Attributes:
-        offsets: bytes from the start of the arena, each a multiple of `ALIGNMENT`.
-        size: bytes of the arena.
-        bound: bytes that no plan for these storages can go below, with all overlaps that kernels allow.
+        offsets: offset from the start of the arena, in bytes, a multiple of `ALIGNMENT`.
+        size: size of the arena, in bytes.
+        bound: proved lower bound of the size of every plan for these storages and overlaps, in bytes.
+        overlaps: overlaps between input and output that the plan was allowed to use.
     """
 
     offsets: Mapping[Storage, int]
@@ -47,7 +59,7 @@ class ArenaPlan:
 
     @property
     def proved(self) -> bool:
-        """Whether no plan is smaller."""
+        """Whether the plan is proved to be the smallest possible one."""
         return self.size <= self.bound
 
 
@@ -58,11 +70,12 @@ def plan_arena(
 
     Args:
         blocks: storages with their lifetimes, in a deterministic order.
-        overlaps: pairs that may share bytes though both live during one call.
-        wanted: bytes that are few enough: the search ends where a plan has no more, or all plans have.
+        overlaps: pairs of storages that may share bytes although both are alive during one call.
+        wanted: size in bytes that is small enough for the caller. The search ends as soon as a plan fits into
+            it, or as soon as the bound shows that none does.
 
     Returns:
-        The smallest plan there is, if it says that it is proved; else how small another might be.
+        The best plan found. It is the smallest one if `ArenaPlan.proved`.
     """
     bound = step_bound(blocks, overlaps)
     if _pairs(blocks) > MAX_NEIGHBOURS * len(blocks) / 2:
@@ -79,16 +92,17 @@ def plan_within(
     *,
     thorough: bool = True,
 ) -> ArenaPlan:
-    """The same where a bound is known, and not too many storages live at once.
+    """Place all storages, given a lower bound. For inputs in which not too many storages are alive at once.
 
     Args:
-        bound: bytes that no plan can go below.
-        thorough: whether the exact search goes on where its first steps and `climb` do not suffice, and
-            better bounds are looked for.
+        blocks, overlaps, wanted: as in `plan_arena`.
+        bound: proved lower bound of the arena's size, in bytes.
+        thorough: whether to run all steps. Otherwise steps 3 and 5 are skipped, and step 4 is shorter.
     """
 
     def done(plan: ArenaPlan) -> bool:
         return plan.proved or (wanted is not None and not plan.bound <= wanted < plan.size)
+        # The plan is minimal, or it fits into `wanted`, or the bound says that no plan does.
 
     conflicts = Conflicts(blocks, overlaps)
     greedy = place_greedily(conflicts, max(bound, wanted or 0))
@@ -107,7 +121,11 @@ def plan_within(
 
 
 def _search(plan: ArenaPlan, blocks: Sequence[Storage], steps: int) -> ArenaPlan:
-    """The plan, or a smaller one, with the bound that the search came to."""
+    """Run branch and bound below the plan's size.
+
+    Returns:
+        The plan, or a smaller one, with the bound that the search has proved.
+    """
     found = solve(problem_of(blocks, plan.overlaps), plan.size // ALIGNMENT, plan.bound // ALIGNMENT, steps)
     bound = found.bound * ALIGNMENT
     if found.offsets is None:
@@ -117,7 +135,11 @@ def _search(plan: ArenaPlan, blocks: Sequence[Storage], steps: int) -> ArenaPlan
 
 
 def _pairs(blocks: Sequence[Storage]) -> int:
-    """How many pairs of blocks live together: of each block with those that are there when it comes."""
+    """Count the pairs of storages whose lifetimes overlap, in O(n log n).
+
+    Each pair is counted when the later of the two begins: it conflicts with all storages that have begun and
+    not yet ended.
+    """
     ends = sorted(block.last for block in blocks)
     starts = sorted(block.first for block in blocks)
     return sum(index - bisect.bisect_left(ends, first) for index, first in enumerate(starts))

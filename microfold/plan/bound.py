@@ -1,4 +1,4 @@
-"""Bytes that no arena can go below."""
+"""Lower bounds of the arena's size."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from microfold.plan.liveness import Storage, alive, alive_during
 from microfold.plan.overlap import Overlap
 from microfold.plan.problem import problem_of, units
 
-# Steps of the exact search for what is alive in one call, nearly always a handful of storages.
+# Step limit of the exact search for the storages that are alive in one call, nearly always a handful.
 CALL_LIMIT = 20_000
-# Steps for what is alive in a few calls, and for all of these together, each of which looks at all storages.
+# Step limits for a window of a few calls, and for all windows together; each window visits all storages.
 WINDOW_LIMIT, WINDOWS_LIMIT = 20_000, 400_000
-# How many calls.
+# Numbers of calls in a window.
 WINDOWS = (3, 6, 12)
 
 
 def shared(overlaps: Sequence[Overlap]) -> int:
-    """Units that storages of one call can share at most.
+    """Return the maximum number of units that storages of one call can share.
 
-    Storages that no leave connects share nothing. Those that overlap cover bytes without a hole, and may be
-    moved as one: so groups that leave connects are solved each for itself.
+    Storages that no overlap connects share nothing. Storages that overlap cover their bytes without a hole
+    and can be moved as one. Therefore each connected group is solved separately.
 
     Args:
-        overlaps: with targets of the same call.
+        overlaps: allowed overlaps with targets of the same call.
 
     Returns:
-        More than can be shared where a group has so many storages that its search is ended.
+        An upper bound if the search for a large group reaches its step limit, otherwise the exact maximum.
     """
     groups: list[dict[Storage, None]] = []
     for overlap in overlaps:
@@ -49,9 +49,9 @@ def shared(overlaps: Sequence[Overlap]) -> int:
 
 
 def call_needs(blocks: Sequence[Storage], overlaps: Sequence[Overlap], calls: int) -> list[int]:
-    """Return the bytes of the smallest arena for what is alive during each call, from call 0 on.
+    """Return the minimum arena size for the storages alive during each call, in bytes, from call 0 on.
 
-    Overlaps and scratch are included.
+    Overlaps and scratch memory are included.
     """
     leave = _by_call(overlaps)
     totals = alive_during(blocks, calls, lambda block: units(block.size))
@@ -59,7 +59,7 @@ def call_needs(blocks: Sequence[Storage], overlaps: Sequence[Overlap], calls: in
 
 
 def step_bound(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> int:
-    """Bytes that no arena can go below: the largest exact need of one call, overlaps and scratch included."""
+    """Return the largest exact need of one call in bytes, a lower bound. Includes overlaps and scratch."""
     leave = _by_call(overlaps)
     bound = 0
     held = alive(blocks, lambda block: units(block.size))
@@ -71,7 +71,7 @@ def step_bound(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> int:
 
 
 def _by_call(overlaps: Sequence[Overlap]) -> dict[int, list[Overlap]]:
-    """Return the overlaps by the call that computes their target."""
+    """Group the overlaps by the call that computes their target."""
     found: dict[int, list[Overlap]] = {}
     for overlap in overlaps:
         found.setdefault(overlap.target.first, []).append(overlap)
@@ -79,13 +79,13 @@ def _by_call(overlaps: Sequence[Overlap]) -> dict[int, list[Overlap]]:
 
 
 def window_bound(blocks: Sequence[Storage], overlaps: Sequence[Overlap], limit: int, bound: int) -> int:
-    """A better bound: the largest exact need of a few calls that follow each other.
+    """Return a better lower bound: the largest exact need of a few consecutive calls, in bytes.
 
-    A storage that lies well for one call may lie badly for the next.
+    An offset that is good for one call may be bad for the next one.
 
     Args:
-        limit: bytes of the smallest known plan: there is nothing to raise beyond it.
-        bound: that is known, bytes.
+        limit: size of the smallest known plan, in bytes; the bound cannot exceed it.
+        bound: known lower bound, in bytes.
     """
     ordered = sorted(blocks, key=lambda b: b.first)
     moments = sorted({block.first for block in blocks})

@@ -1,4 +1,4 @@
-"""What a loop's body may compute in place: over what it gets, which the next run then finds there."""
+"""In-place updates of loop-carried values: outputs of a loop body that may overwrite their parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from microfold.kernels.overlap import overlap_of
 
 
 def whole_outputs(graph: Graph) -> dict[int, Value]:
-    """Outputs that own all of their storage, by their indices, with the value whose it is."""
+    """Return the outputs that own all of their storage: the value that owns it, by output index."""
     views = Views(graph)
     roots = [views[value].root for value in graph.outputs]
     computed = {value for node in graph.nodes for value in node.outputs}
@@ -25,17 +25,17 @@ def whole_outputs(graph: Graph) -> dict[int, Value]:
 
 
 def updated_in_place(graph: Graph, kernels: Sequence[tuple[LayerContext, Kernel]]) -> dict[int, Value]:
-    """Outputs of a loop's body that may be computed where the parameters of the same indices lie.
+    """Return the outputs of a loop body that may be computed in place of the parameters of the same indices.
 
-    Nothing may read the parameter behind the call that begins to write there; that call itself may, as far as
-    its kernel can work in place.
+    No call may read the parameter after the call that first writes the output. That call itself may read it
+    if its kernel can work in place.
 
     Args:
-        graph: the body.
-        kernels: of all its computing nodes, in order.
+        graph: loop body.
+        kernels: layer and kernel of all its computing nodes, in order.
 
     Returns:
-        The values that own the outputs' storage, by the outputs' indices.
+        The values that own the outputs' storage, by output index.
     """
     views = Views(graph)
     written: dict[Value, int] = {}

@@ -1,4 +1,4 @@
-"""Independent check of an arena plan: replays the calls over a map of the arena's bytes."""
+"""Independent checker of an arena plan: replays the calls over a map of the arena's bytes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from microfold.plan.overlap import Overlap
 
 
 def check_plan(blocks: Sequence[Storage], plan: ArenaPlan, alignment: int = ALIGNMENT) -> None:
-    """Verify that no two live storages share bytes, but for the overlaps that kernels allow.
+    """Verify that no two live storages share bytes, except for the overlaps that kernels allow.
 
-    Shares no code with the planner.
+    The checker shares no code with the planner.
 
     Args:
-        alignment: all storages start at multiples of so many bytes, and those that live together have none of
-            these units in common.
+        alignment: required alignment of all storages, in bytes. Storages that are alive together must not
+            share a unit of this size.
 
     Raises:
-        GraphError: lists every storage that is misplaced, or shares bytes with others.
+        GraphError: lists every storage that is misplaced or shares bytes with others.
     """
     faults: list[str] = []
     for block in blocks:
         if block not in plan.offsets:
-            faults.append(f"{block.label!r} has no place")
+            faults.append(f"{block.label!r} has no offset")
         elif plan.offsets[block] % alignment or not 0 <= plan.offsets[block] <= plan.size - block.size:
             faults.append(
-                f"{block.label!r} lies at {plan.offsets[block]}, outside of {plan.size} or unaligned"
+                f"{block.label!r} is at {plan.offsets[block]}, outside of {plan.size} bytes or unaligned"
             )
     faults += _Replay(plan, alignment).conflicts([block for block in blocks if block in plan.offsets])
     if faults:
@@ -40,27 +40,27 @@ def check_plan(blocks: Sequence[Storage], plan: ArenaPlan, alignment: int = ALIG
 
 
 class _Replay:
-    """The arena from call to call."""
+    """State of the arena from call to call."""
 
     def __init__(self, plan: ArenaPlan, alignment: int):
         self.plan = plan
         self.alignment = alignment
         self.allowed = {(o.source, o.target): o for o in plan.overlaps}
         self.targets = {o.target for o in plan.overlaps}
-        # Where live storages start, in order, and which they are. They share no bytes: what does is not kept.
+        # Offsets of live storages in ascending order, and the storages. Conflicting storages are not added.
         self.starts: list[int] = []
         self.alive: list[Storage] = []
         self.dying: list[tuple[int, int, Storage]] = []
         self._count = 0
 
     def conflicts(self, blocks: Sequence[Storage]) -> list[str]:
-        """Each storage, as it comes to life, against those that live then."""
+        """Check each storage, when it becomes alive, against the other live storages."""
         faults: dict[str, None] = {}
         for now, group in itertools.groupby(sorted(blocks, key=lambda b: b.first), lambda b: b.first):
             while self.dying and self.dying[0][0] < now:
                 self._remove(heapq.heappop(self.dying)[2])
-            # An input may be overwritten only in the one call that reads it last and writes the output; for
-            # all else of that call, it is still there.
+            # An input may be overwritten only in the call that reads it last and writes the output. For all
+            # other storages of that call, the input is still alive.
             plain: list[Storage] = []
             targets: list[Storage] = []
             for block in group:
@@ -76,7 +76,7 @@ class _Replay:
         return list(faults)
 
     def _add(self, block: Storage) -> list[str]:
-        """Put a storage in its place, if that is free."""
+        """Add a storage to the map if its bytes are free, and return the conflicts."""
         faults = self._faults(block, self._sharing(block))
         if not faults:
             place = bisect.bisect_left(self.starts, self.plan.offsets[block])
@@ -92,7 +92,7 @@ class _Replay:
             del self.starts[place], self.alive[place]
 
     def _sharing(self, block: Storage) -> list[Storage]:
-        """Living storages with bytes of this one."""
+        """Return the live storages that share bytes with this one."""
         begin, end = self._extent(block)
         first = place = bisect.bisect_right(self.starts, begin)
         while first > 0 and self._extent(self.alive[first - 1])[1] > begin:

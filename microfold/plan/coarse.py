@@ -1,8 +1,8 @@
-"""Plans whose storages start at multiples of more bytes than they must: of a cache line, for DMA.
+"""Plans with a coarser alignment than `ALIGNMENT`, for example a cache line for DMA.
 
-Planners count in units of `ALIGNMENT` bytes. With a coarser unit the same arithmetic holds: sizes and
-distances are rounded up to it, so that storages which live together share no unit either, but for an output
-that lies over its dying input.
+Planners count in units of `ALIGNMENT` bytes. The same arithmetic is valid for a coarser unit: sizes and
+distances are rounded up. Storages that are alive together then do not share a unit either, except for an
+output that overlaps its dying input.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ def plan_coarsely(
     wanted: int | None,
     plan: Plan,
 ) -> ArenaPlan:
-    """Place all storages at multiples of the alignment; its bound is that of such plans.
+    """Place all storages at multiples of the alignment. The bound applies to plans with this alignment.
 
     Args:
         alignment: bytes, a multiple of `ALIGNMENT`.
         wanted: see `plan_arena`.
-        plan: a planner at multiples of `ALIGNMENT`, given storages that count in the coarser unit.
+        plan: planner for multiples of `ALIGNMENT`. It receives storages that are measured in the coarser
+            unit.
     """
     factor = alignment // ALIGNMENT
     if factor == 1:

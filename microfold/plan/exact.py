@@ -1,10 +1,10 @@
-"""The smallest arena, and bounds that no arena can go below.
+"""Exact search for the smallest arena, and for lower bounds of its size.
 
-A choice of one alternative for every pair has a least solution: each offset is the longest path to it. So the
-plans are searched by branch and bound over the alternatives of pairs that do not hold yet; the longest paths
-so far are a bound for all that follows.
+If one alternative is chosen for every pair of storages, the least offsets are the longest paths in the graph
+of constraints. The search is a branch and bound over the alternatives of pairs that are not yet satisfied.
+The current longest paths are a lower bound for all descendants of a search node.
 
-All limits are counted in steps: the same plan comes out on every machine.
+All limits count steps, so that the plan is the same on every machine.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from microfold.support.frozen import frozen
 
 @frozen
 class Solution:
-    """What a search came to, in units.
+    """Result of a search, in units.
 
     Attributes:
-        offsets: of the smallest plan below the limit that was given; None if none was found.
-        size: of the smallest known plan: the limit, if none was found.
-        bound: no plan is smaller than that.
-        steps: that were taken.
+        offsets: offsets of the smallest plan below the given limit; None if none was found.
+        size: size of the smallest known plan: the limit, if none was found.
+        bound: proved lower bound.
+        steps: number of steps used.
     """
 
     offsets: Sequence[int] | None
@@ -35,7 +35,7 @@ class Solution:
 
 @frozen(eq=False)
 class _Node:
-    """The least offsets under some choices, the last of which are `edges`."""
+    """Search node: the least offsets under some choices; the last choice is `edges`."""
 
     top: int
     offsets: Sequence[int]
@@ -46,8 +46,8 @@ class _Search:
     """Branch and bound, depth first.
 
     Attributes:
-        limit: what plans must stay below: at first the caller's, then the best one's size.
-        steps: that are left.
+        limit: size that plans must stay below: at first the caller's limit, then the size of the best plan.
+        steps: remaining steps.
     """
 
     def __init__(self, problem: Problem, limit: int, steps: int):
@@ -58,10 +58,10 @@ class _Search:
         self._after: list[list[tuple[int, int]]] = [[] for _ in problem.sizes]
 
     def run(self, enough: int) -> Solution:
-        """Search until a plan has the size `enough`, all are looked at, or no step is left."""
+        """Search until a plan has the size `enough`, all nodes are visited, or no step is left."""
         start = [0] * len(self.problem.sizes)
         unknown, given = self.limit, self.steps
-        # Of each node on the way down: what is left below it, and the edges that go with it.
+        # For each node on the current path: its unvisited children, and its edges.
         path: list[tuple[list[_Node], tuple[Edge, ...]]] = [([_Node(max(self.problem.sizes), start, ())], ())]
         while path:
             waiting, edges = path[-1]
@@ -87,7 +87,7 @@ class _Search:
         return Solution(self.best, self.limit, bound, given - self.steps)
 
     def _broken(self, offsets: Sequence[int]) -> Pair | None:
-        """The pair with the largest smaller storage of those that do not hold."""
+        """Return the unsatisfied pair whose smaller storage is largest, or None."""
         for seen, (i, j, low, high, exact) in enumerate(self.problem.apart):
             distance = offsets[i] - offsets[j]
             if low < distance < high and distance not in exact:
@@ -97,7 +97,7 @@ class _Search:
         return None
 
     def _children(self, pair: Pair, offsets: Sequence[int]) -> list[_Node]:
-        """The alternatives of a pair that stay below the limit, the most promising one last."""
+        """Return the alternatives of a pair that stay below the limit, the most promising one last."""
         found: list[_Node] = []
         for edges in self.problem.alternatives(pair):
             self._assert(edges)
@@ -108,7 +108,7 @@ class _Search:
         return sorted(found, key=lambda node: (-node.top, -sum(node.offsets)))
 
     def _raised(self, offsets: Sequence[int], edges: Iterable[Edge]) -> Sequence[int] | None:
-        """The longest paths with new edges; None if they exceed the limit, as in every cycle they do."""
+        """Return the longest paths with new edges; None if they exceed the limit, as every cycle does."""
         raised, sizes = list(offsets), self.problem.sizes
         waiting = deque(edge.before for edge in edges)
         while waiting:
@@ -133,12 +133,12 @@ class _Search:
 
 
 def solve(problem: Problem, limit: int, enough: int, steps: int) -> Solution:
-    """The smallest plan, if one is below a limit.
+    """Find the smallest plan below a limit.
 
     Args:
-        limit: units that plans must stay below.
-        enough: units that no plan can go below.
-        steps: pairs looked at and offsets raised, after which the search ends.
+        limit: size in units that plans must stay below.
+        enough: known lower bound, in units.
+        steps: step limit; visited pairs and raised offsets count as steps.
     """
     if not problem.sizes:
         return Solution([], 0, 0, 0)

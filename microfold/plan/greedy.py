@@ -1,6 +1,6 @@
-"""Greedy placement: storages one by one, each to the best place that is left; in several orders.
+"""Greedy placement: places storages one by one, each at the best free offset, in several orders.
 
-`climb` goes on from the best of these plans, by small changes of its order.
+`climb` improves the best of these plans by small changes of its order.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from microfold.plan.overlap import Overlap, align
 from microfold.plan.problem import units
 from microfold.support.frozen import frozen
 
-# Units that a storage may not begin in: the first one, and the one behind the last.
+# Range of units at which a storage must not begin: [low, high).
 _Range = tuple[int, int]
 
-# Steps of `climb`, of which each places all storages once, and what they may take: neighbours looked at.
+# Maximum rounds of `climb`, and maximum neighbour visits of all rounds. A round places all storages once.
 CLIMB_ROUNDS = 300
 CLIMB_LIMIT = 300_000
-# How often a step is kept that makes the plan larger, and one that also goes another way up or down.
+# Probability of keeping a round that makes the plan larger, and of changing the direction of growth.
 WORSE, OTHER_WAY = 0.02, 0.1
 
 
 @frozen(eq=False)
 class Placed:
-    """What became of an order of placement.
+    """Result of a placement order.
 
     Attributes:
-        offsets: bytes from the start of the arena.
-        size: bytes of the arena.
+        offsets: offset from the start of the arena, in bytes.
+        size: size of the arena, in bytes.
     """
 
     offsets: Mapping[Storage, int]
@@ -42,7 +42,7 @@ class Placed:
 
 
 class Conflicts:
-    """What lives with what, and which overlaps are allowed all the same."""
+    """Pairs of storages that are alive at the same time, and their allowed overlaps."""
 
     def __init__(self, blocks: Sequence[Storage], overlaps: Sequence[Overlap]):
         self.blocks = blocks
@@ -57,13 +57,13 @@ class Conflicts:
 
     @property
     def links(self) -> int:
-        """How many neighbours all blocks have."""
+        """Total number of neighbours of all storages."""
         return sum(map(len, self._neighbours))
 
     def forbidden(self, index: int) -> list[tuple[int, int, int]]:
-        """Neighbours of a block, with ranges [low, high) of units from theirs that it may not begin in.
+        """Return (neighbour, low, high): units relative to the neighbour at which a block must not begin.
 
-        They are the same for every order of placement, and so worked out once.
+        The ranges are the same for every placement order, and are therefore cached.
         """
         found = self._forbidden[index]
         if found is None:
@@ -75,7 +75,7 @@ class Conflicts:
 
     def _ranges(self, block: Storage, other: Storage) -> Iterator[_Range]:
         low, high = 1 - block.size, other.size
-        allowed_from, allowed_to = low, low  # bytes [from, to) are allowed although they overlap
+        allowed_from, allowed_to = low, low  # bytes [from, to) are allowed overlaps
         if (other, block) in self.overlaps:  # block is computed from other
             overlap = self.overlaps[other, block]
             allowed_to = 1 - overlap.distance
@@ -90,9 +90,10 @@ class Conflicts:
 
 
 def _smallest_growth(ranges: Sequence[_Range], bottom: int, top: int, size: int) -> int:
-    """Where an arena from bottom to top grows least by a block of this size; the lowest one of equals.
+    """Return the place for a block at which an arena [bottom, top) grows least, the lowest one of equals.
 
-    Only the ends of all gaps between the ranges, which come by where they begin, and the bottom may be best.
+    Only the ends of the gaps between the ranges and the bottom can be optimal. Ranges are sorted by their
+    begin.
     """
     if not ranges:
         return bottom
@@ -120,7 +121,7 @@ def _smallest_growth(ranges: Sequence[_Range], bottom: int, top: int, size: int)
 
 
 def _lowest(ranges: Sequence[_Range]) -> int:
-    """The lowest unit from 0 on in none of the ranges, which come by where they begin."""
+    """Return the lowest unit from 0 on that is in no range. Ranges are sorted by their begin."""
     place = 0
     for low, high in ranges:
         if place < low:
@@ -131,7 +132,7 @@ def _lowest(ranges: Sequence[_Range]) -> int:
 
 
 def _orders(blocks: Sequence[Storage]) -> list[list[Storage]]:
-    """Orders of placement worth trying; none is best for all models."""
+    """Return placement orders to try. None of them is best for all models."""
     position = {block: i for i, block in enumerate(blocks)}
     keys: list[Callable[[Storage], tuple[int, ...]]] = [
         lambda b: (-b.size, b.first),
@@ -145,7 +146,7 @@ def _orders(blocks: Sequence[Storage]) -> list[list[Storage]]:
 
 
 def _promote_peak(blocks: Sequence[Storage]) -> list[list[Storage]]:
-    """Orders that place what lives at the fullest moment first, forwards and backwards in time."""
+    """Return orders that start with the storages at the peak and continue forwards or backwards in time."""
     if not blocks:
         return [[]]
     held = alive(blocks, lambda b: b.size)
@@ -164,10 +165,10 @@ def _promote_peak(blocks: Sequence[Storage]) -> list[list[Storage]]:
 def place_in_order(
     conflicts: Conflicts, order: Sequence[Storage], *, grow_down: bool, limit: int | None = None
 ) -> Placed | None:
-    """Place storages one after the other; None if the arena reaches the limit, bytes.
+    """Place storages one after the other; None if the arena reaches the limit, in bytes.
 
-    Each comes to the lowest free place or, growing down, to where the whole grows least. Then places may be
-    below 0: an output may have to start before an input that already lies at the bottom.
+    Each storage gets the lowest free place. With `grow_down` it gets the place at which the arena grows
+    least, which may be below 0: an output may have to start before an input that is already at the bottom.
     """
     most = math.inf if limit is None else units(limit)
     places: list[int | None] = [None] * len(conflicts.blocks)
@@ -196,10 +197,10 @@ def place_in_order(
 
 
 def place_greedily(conflicts: Conflicts, enough: int = 0) -> Placed:
-    """The smallest plan of all orders worth trying, the first of equals.
+    """Return the smallest plan of all orders to try, the first one of equals.
 
     Args:
-        enough: bytes that are few enough: no smaller plan is looked for.
+        enough: size in bytes that is small enough to end the search.
     """
     best: Placed | None = None
     tried = [*_orders(conflicts.blocks), *_promote_peak(conflicts.blocks)]
@@ -213,13 +214,13 @@ def place_greedily(conflicts: Conflicts, enough: int = 0) -> Placed:
 
 
 def climb(conflicts: Conflicts, start: Placed, enough: int, rounds: int = CLIMB_ROUNDS) -> Placed:
-    """A plan that is no larger: what lies at the top is placed earlier, again and again.
+    """Return a plan that is not larger, by moving storages at the top to earlier places in the order.
 
     Args:
-        enough: bytes that no plan can go below.
-        rounds: steps at most.
+        enough: known lower bound, in bytes.
+        rounds: maximum number of rounds.
     """
-    # Of a generator, only `random` is the same in all versions of Python.
+    # Only `random` is the same in all versions of Python, not the other functions of a generator.
     draw = random.Random(0).random
     best = now = start
     for _ in range(min(rounds, CLIMB_LIMIT // max(conflicts.links, 1))):

@@ -1,7 +1,7 @@
-"""Offsets of storage in the order of time, as an allocator would give them: for very many storages.
+"""Placement of very many storages in the order of time, like a memory allocator.
 
-Holes are kept by size; each storage takes the smallest that it fits, or what a kernel lets it take of an
-input that dies. It takes n log n steps, however many storages live at once.
+Free holes are indexed by size. Each storage gets the smallest hole that fits, or a part of a dying input, if
+the kernel allows that. The placement needs O(n log n) steps, however many storages are alive at once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from microfold.plan.overlap import Overlap, align
 
 
 def place_in_time(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> tuple[dict[Storage, int], int]:
-    """Offsets, and the bytes of the arena; for arguments see `microfold.plan.arena.plan_arena`."""
+    """Return the offsets and the arena size in bytes. For arguments see `microfold.plan.arena.plan_arena`."""
     allowed: dict[Storage, list[Overlap]] = {}
     for overlap in overlaps:
         allowed.setdefault(overlap.target, []).append(overlap)
     offsets: dict[Storage, int] = {}
-    # What a storage leaves behind: less than it had where an output has taken its bytes.
+    # Bytes that a storage frees: less than its size if an output has taken a part of it.
     left: dict[Storage, list[tuple[int, int]]] = {}
     dying: list[tuple[int, int, Storage]] = []
     holes = _Holes()
@@ -49,7 +49,7 @@ def _within_input(
     offsets: dict[Storage, int],
     left: dict[Storage, list[tuple[int, int]]],
 ) -> tuple[Storage | None, int]:
-    """An input that the block may lie within, and where; None if there is none."""
+    """Return an input that the block may be placed in, and the offset; (None, 0) if there is none."""
     for overlap in overlaps:
         source = overlap.source
         if source.last != block.first or len(left.get(source, ())) != 1:
@@ -62,7 +62,7 @@ def _within_input(
 
 
 class _Holes:
-    """Free ranges of bytes below `top`; none of them touch."""
+    """Free ranges of bytes below `top`. Adjacent ranges are merged."""
 
     def __init__(self) -> None:
         self.top = 0
@@ -71,14 +71,14 @@ class _Holes:
         self._begins: dict[int, int] = {}
 
     def take(self, size: int) -> int:
-        """The smallest hole that is large enough, the lowest of equals; else from the top on."""
+        """Allocate the smallest hole that is large enough, the lowest of equals; else extend the top."""
         index = bisect.bisect_left(self._by_size, (size, 0))
         if index < len(self._by_size):
             begin = self._by_size[index][1]
             end = self._remove(begin)
             self._add(begin + size, end)
             return begin
-        # A hole at the top need only grow.
+        # A hole that ends at the top only has to grow.
         begin = self._begins.get(self.top, self.top)
         if begin < self.top:
             self._remove(begin)
@@ -86,7 +86,7 @@ class _Holes:
         return begin
 
     def free(self, begin: int, end: int) -> None:
-        """A range becomes free."""
+        """Free a range."""
         if begin == end:
             return
         if begin in self._begins:

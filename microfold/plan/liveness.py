@@ -1,4 +1,4 @@
-"""Lifetimes: which storage is alive during which calls."""
+"""Liveness analysis: lifetimes of storages, in calls."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Storage:
 
     Attributes:
         label: name of the value that is stored first.
-        size: bytes.
-        first, last: indices of the first and last call during which the bytes must hold.
+        size: size in bytes.
+        first, last: indices of the first and last call during which the bytes are alive.
     """
 
     label: str
@@ -33,27 +33,27 @@ class Storage:
         return self.first <= other.last and other.first <= self.last
 
     def dies_for(self, other: Storage) -> bool:
-        """Whether it is last read in the call that computes the other one, so that this may lie over it."""
+        """Return whether it is last read in the call that computes the other one, which may overlap it."""
         return self.last == other.first
 
 
 def computing_nodes(graph: Graph) -> list[Node]:
-    """The nodes that need a call, in order."""
+    """Return the nodes that need a call, in order."""
     return [node for node in graph.nodes if not needs_no_code(node)]
 
 
 def storages(
     graph: Graph, calls: Sequence[Node], *, include_io: bool, elsewhere: Collection[Value] = ()
 ) -> dict[Value, Storage]:
-    """Arena storage of every value that needs some, views included.
+    """Return the arena storage of every value that needs some, including views.
 
-    Constants and state have storage of their own; what states become lies there, too, where it is computed
-    over them (`updated_states`). Inputs live from before the first call, outputs and next states until after
-    the last.
+    Constants and states have separate storage. The next value of a state is also there if it is computed in
+    place (`updated_states`). Inputs are alive from before the first call, outputs and next states until after
+    the last one.
 
     Args:
-        calls: the computing nodes in scheduled order.
-        include_io: graph inputs and outputs live in the arena too.
+        calls: computing nodes in scheduled order.
+        include_io: whether the graph's inputs and outputs are also in the arena.
         elsewhere: values that own storage outside of the arena.
     """
     views = Views(graph)
@@ -81,7 +81,7 @@ def storages(
 
 
 def living_together(blocks: Sequence[Storage]) -> Iterator[tuple[int, int]]:
-    """The pairs of storages that live at the same time, as indices; what lives first comes first."""
+    """Yield the pairs of storages that are alive at the same time, as indices. The older one comes first."""
     there: list[int] = []
     for index in sorted(range(len(blocks)), key=lambda i: blocks[i].first):
         block = blocks[index]
@@ -91,7 +91,7 @@ def living_together(blocks: Sequence[Storage]) -> Iterator[tuple[int, int]]:
 
 
 def alive(blocks: Sequence[Storage], size: Callable[[Storage], int]) -> dict[int, int]:
-    """The sum of sizes that live at each moment at which a block comes, in order of time."""
+    """Return the total size alive at each moment at which a storage begins, in order of time."""
     changes = sorted([(b.first, 0, size(b)) for b in blocks] + [(b.last, 1, -size(b)) for b in blocks])
     held: dict[int, int] = {}
     total = 0
@@ -103,7 +103,7 @@ def alive(blocks: Sequence[Storage], size: Callable[[Storage], int]) -> dict[int
 
 
 def alive_during(blocks: Iterable[Storage], calls: int, size: Callable[[Storage], int]) -> list[int]:
-    """Return the sum of sizes that live during each call, from call 0 on."""
+    """Return the total size that is alive during each call, from call 0 on."""
     changes = [0] * (calls + 1)
     for block in blocks:
         changes[min(max(block.first, 0), calls)] += size(block)
@@ -112,14 +112,14 @@ def alive_during(blocks: Iterable[Storage], calls: int, size: Callable[[Storage]
 
 
 class Held(NamedTuple):
-    """Bytes of storage that live during each call, and that live both before and during it."""
+    """Bytes of storage alive during each call, and bytes alive both before and during it."""
 
     during: Sequence[int]
     before: Sequence[int]
 
 
 def alive_between(blocks: Iterable[Storage], calls: int) -> Held:
-    """What storages hold whatever overlaps."""
+    """Return the bytes that storages hold during each call and before it, without overlaps."""
     held, born = [*blocks], Counter[int]()
     for block in held:
         born[block.first] += block.size

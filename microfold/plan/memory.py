@@ -1,4 +1,4 @@
-"""Where the tensors and scratch of a graph lie, given the kernels that compute it."""
+"""Memory plan of a graph: addresses of tensors and scratch memory, given the kernels."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from microfold.support.frozen import frozen
 
 @frozen
 class Memory:
-    """What is in the arena, and where.
+    """Content of the arena, with addresses.
 
     Attributes:
-        owners: the storage of every value in the arena.
-        scratch: that of calls which need it, by index.
-        fetched: where constants of calls are copied to before, by index.
-        overlaps: that the kernels allow.
-        calls: how many there are.
+        owners: storage of every value in the arena.
+        scratch: scratch storage of the calls that need some, by call index.
+        fetched: buffers into which constants of calls are copied before the call, by call index.
+        overlaps: overlaps that the kernels allow.
+        calls: number of calls.
     """
 
     owners: Mapping[Value, Storage]
@@ -41,17 +41,17 @@ class Memory:
 
     @property
     def size(self) -> int:
-        """Bytes of the arena."""
+        """Size of the arena, in bytes."""
         return self.arena.size
 
     @property
     def blocks(self) -> list[Storage]:
-        """All storages."""
+        """All storages in the arena."""
         return [*dict.fromkeys(self.owners.values()), *self.scratch.values(), *self.fetched.values()]
 
     @property
     def needs(self) -> list[int]:
-        """Bytes of the smallest arena for what is alive during each call."""
+        """Minimum arena size for the storages alive during each call, in bytes."""
         return call_needs(self.blocks, self.overlaps, self.calls)
 
 
@@ -65,16 +65,16 @@ def plan_memory(
     alignment: int = ALIGNMENT,
     fetched: Mapping[int, int] | None = None,
 ) -> Memory:
-    """The arena.
+    """Plan the arena.
 
     Args:
-        kernels: of all computing nodes, in order.
-        calls: of the kernels.
-        include_io: whether the graph's inputs and outputs are in it.
-        elsewhere: values that own storage outside of it.
-        alignment: of all storages, bytes.
-        fetched: bytes of constants that are copied into the arena while the call before runs, by the index of
-            the call that reads them.
+        kernels: layer and kernel of all computing nodes, in order.
+        calls: kernel calls.
+        include_io: whether the graph's inputs and outputs are in the arena.
+        elsewhere: values that own storage outside of the arena.
+        alignment: alignment of all storages, in bytes.
+        fetched: bytes of constants that are copied into the arena while the previous call runs, by the index
+            of the call that reads them.
     """
     nodes = [layer.node for layer, _ in kernels]
     owners = storages(graph, nodes, include_io=include_io, elsewhere=elsewhere)
@@ -90,7 +90,7 @@ def place(
     alignment: int,
     fetched: Mapping[int, int] | None = None,
 ) -> Memory:
-    """`plan_memory` where it is known which values share storage, and what kernels let lie over what."""
+    """Plan the arena as `plan_memory` does, given the storages of all values and the allowed overlaps."""
     scratch = {
         index: Storage(f"scratch of call {index}", call.scratch, index, index)
         for index, call in enumerate(calls)
@@ -108,7 +108,7 @@ def place(
 def overlaps_of_all(
     kernels: Sequence[tuple[LayerContext, Kernel]], owners: Mapping[Value, Storage], views: Views
 ) -> list[Overlap]:
-    """What the kernels of all calls, in order, let lie over what."""
+    """Return the overlaps that the kernels of all calls allow, in the order of the calls."""
     return [
         overlap
         for index, (layer, kernel) in enumerate(kernels)
@@ -119,9 +119,9 @@ def overlaps_of_all(
 def overlaps_of(
     index: int, layer: LayerContext, kernel: Kernel, owners: Mapping[Value, Storage], views: Views
 ) -> list[Overlap]:
-    """Inputs that die in a call, and that its kernel lets the output lie over."""
+    """Return the overlaps of outputs with inputs that die in this call, as its kernel allows them."""
     target = owners.get(layer.node.outputs[0])
-    # Storage with other parts, computed before, must not lie over anything.
+    # Storage with other parts that were computed before must not overlap anything.
     if target is None or target.first != index:
         return []
     found = [
@@ -135,17 +135,17 @@ def overlaps_of(
 def leave_of(
     layer: LayerContext, kernel: Kernel, owners: Mapping[Value, Storage], views: Views
 ) -> list[Leave]:
-    """Inputs that a kernel lets the first output lie over, should they die."""
+    """Return the inputs that the first output may overlap according to a kernel, if they die in the call."""
     found: list[Leave] = []
     output = layer.node.outputs[0]
     data = kernel.data_inputs(layer)
     values = [layer.node.arguments[i] for i in data]
     sources = [owners.get(value) if value is not None else None for value in values]
     for position, value, source in zip(data, values, sources, strict=True):
-        # Storage that is read twice would have to satisfy both reads.
+        # If a storage is read twice, an overlap would have to satisfy both reads.
         if value is None or source is None or sources.count(source) > 1:
             continue
-        # Kernels speak of values, the planner of storages.
+        # Kernels state distances between values; the planner needs distances between storages.
         shift = views[output].offset - views[value].offset
         distance = overlap_of(kernel, layer, position)
         if distance is not None:
@@ -158,7 +158,7 @@ def leave_of(
 def _replaced(
     layer: LayerContext, kernel: Kernel, index: int, owners: Mapping[Value, Storage], views: Views
 ) -> Iterator[Overlap]:
-    """Outputs of a call that begin as its inputs, and may lie where these do."""
+    """Yield overlaps of outputs that start as copies of inputs, and may be at the same address."""
     node = layer.node
     read = [owners.get(value) for value in node.operands]
     for position, which in kernel.replaces(layer):

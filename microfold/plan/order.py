@@ -1,11 +1,11 @@
-"""The order of calls with the least arena: best-first search over the sets of calls that are done.
+"""Search for the order of calls with the smallest arena: best-first search over sets of completed calls.
 
-What a call needs depends on which calls are done before it, not on their order. So an order is a way through
-these sets, and the best one is that whose largest need is the least. A call is made at once where that is no
-loss: it needs no more than the way so far and leaves no more behind than there was. Where there are too many
-sets, it is the best of the given order and of one that goes through the graph depth first.
+The need of a call depends on the set of calls before it, not on their order. An order is therefore a path
+through these sets, and the best path has the least maximum need. A call is made immediately if it cannot be a
+disadvantage: it needs no more than the path so far, and leaves no more bytes alive than before. If there are
+too many sets, the result is the better one of the given order and a depth-first order.
 
-Among these orders are not all that place best: whoever uses one compares plans.
+The order with the least need does not always have the smallest plan, so callers must compare plans.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from microfold.plan.overlap import Leave, Overlap
 from microfold.plan.problem import units
 from microfold.support.frozen import frozen
 
-# Calls looked at, in all sets.
+# Maximum number of visited calls, over all sets.
 ORDER_LIMIT = 20_000
-# Calls with the largest need of which it is looked into whether it is less in any order.
+# Number of calls with the largest need that are checked for a lower need in another order.
 FULLEST = 4
 
 
 @frozen(eq=False)
 class CallNeeds:
-    """What a call needs, in whatever order.
+    """Requirements of a call, independent of the order.
 
     Attributes:
         before: indices of the calls whose results it uses.
         reads, writes: storages.
-        target: that of the first output, if it is in the arena.
-        scratch: bytes.
+        target: storage of the first output, if it is in the arena.
+        leave: overlaps that the kernel allows.
+        scratch: scratch memory in bytes.
     """
 
     before: frozenset[int]
@@ -47,13 +48,13 @@ class CallNeeds:
 
 
 class _Life(NamedTuple):
-    """A storage, as sets of calls (bits).
+    """Lifetime of a storage, as sets of calls (bit masks).
 
     Attributes:
-        parts: the calls that compute it.
-        users: these, and those that read it.
-        kept: it stays to the end.
-        given: it is there from the beginning.
+        parts: calls that compute it.
+        users: calls that compute or read it.
+        kept: whether it is alive until the end.
+        given: whether it is alive from the start.
     """
 
     size: int
@@ -64,11 +65,11 @@ class _Life(NamedTuple):
 
 
 class _Done(NamedTuple):
-    """Some calls are done.
+    """State after some calls.
 
     Attributes:
-        calls: which, as bits.
-        held: units that hold something now.
+        calls: completed calls, as a bit mask.
+        held: number of units that are alive.
     """
 
     calls: int
@@ -77,13 +78,13 @@ class _Done(NamedTuple):
 
 @frozen(order=True)
 class _Way:
-    """A way to a set: those with the least peak come first, of these those that have come farthest.
+    """Path to a set of completed calls. Paths compare by peak, then by the number of remaining calls.
 
     Attributes:
-        left: how many calls are not done.
-        number: tells equal ways apart.
-        last: the call that was made last, or -1.
-        ready: the calls that might have been.
+        left: number of remaining calls.
+        number: unique number, to order equal paths.
+        last: index of the last call, or -1.
+        ready: calls that were possible as the last call.
     """
 
     peak: int
@@ -108,7 +109,7 @@ class _Search:
             for earlier in sorted(call.before):
                 self._after[earlier].append(number)
         self._before = [sum(1 << earlier for earlier in call.before) for call in calls]
-        # The lives that may begin or end with each call, and its units of scratch.
+        # Lifetimes that may begin or end with each call, and the units of its scratch memory.
         self._begin = [self._lives_of(call.writes, lambda life: not life.given) for call in calls]
         self._end = [
             self._lives_of((*call.reads, *call.writes), lambda life: not life.kept) for call in calls
@@ -130,7 +131,7 @@ class _Search:
         return _Done(0, sum(life.size for life in self._lives if life.given))
 
     def step(self, state: _Done, number: int) -> tuple[int, _Done]:
-        """Units that a call needs, and what is done after it."""
+        """Return the units that a call needs, and the state after it."""
         self.steps -= 1
         done = state.calls | 1 << number
         held, dying = state.held, dict[int, int]()
@@ -146,12 +147,12 @@ class _Search:
     def _lives_of(
         self, storages: Iterable[Storage], wanted: Callable[[_Life], bool]
     ) -> list[tuple[int, _Life]]:
-        """Return some storages' lives, each once, with their numbers."""
+        """Return the lifetimes of some storages, without duplicates, with their numbers."""
         numbers = dict.fromkeys(self._index[storage] for storage in storages)
         return [(number, self._lives[number]) for number in numbers if wanted(self._lives[number])]
 
     def _shared(self, state: _Done, number: int, dying: Collection[int]) -> int:
-        """Units that the call's first output can share with inputs that die."""
+        """Return the units that the call's first output can share with dying inputs."""
         call = self.calls[number]
         if call.target is None or self._lives[self._index[call.target]].parts & state.calls:
             return 0
@@ -161,7 +162,7 @@ class _Search:
         return self._saved[number, used]
 
     def needs(self, order: Iterable[int]) -> list[int]:
-        """Units that each call needs in an order."""
+        """Return the units that each call needs in an order."""
         state, needs = self.start(), list[int]()
         for number in order:
             need, state = self.step(state, number)
@@ -169,10 +170,10 @@ class _Search:
         return needs
 
     def depth_first(self) -> list[int]:
-        """Each call right before the one that wants it; first what needs most beyond what it leaves.
+        """Return an order with each call right before its reader, starting with the largest excess need.
 
-        That is best for trees (Sethi and Ullman, "The generation of optimal code for arithmetic
-        expressions", 1970), and takes little time for all others.
+        This is optimal for trees (Sethi and Ullman, "The generation of optimal code for arithmetic
+        expressions", 1970), and fast for all graphs.
         """
         peaks: list[int] = []
         leaves = [sum(units(storage.size) for storage in call.writes) for call in self.calls]
@@ -199,7 +200,7 @@ class _Search:
         return [*order]
 
     def always_alive(self, number: int) -> int:
-        """Units that are alive in a call in every order: of what comes before it for what comes after it."""
+        """Return the units alive in a call in every order: from calls before it for calls after it."""
         earlier = _reached(number, [sorted(call.before) for call in self.calls])
         later = _reached(number, self._after)
         return sum(
@@ -209,13 +210,13 @@ class _Search:
         )
 
     def least_need(self, number: int) -> int:
-        """Units that a call needs in every order."""
+        """Return the units that a call needs in every order."""
         every = range(len(self._lives))
         scratch = units(self.calls[number].scratch)
         return self.always_alive(number) + scratch - self._shared(_Done(0, 0), number, every)
 
     def run(self, limit: int) -> list[int] | None:
-        """The order with the least peak below the limit; None if there is none, or it would take too long."""
+        """Return the order with the least peak below the limit; None if none exists or steps run out."""
         ready = [i for i, before in enumerate(self._before) if not before]
         waiting = [_Way(0, len(self.calls), 0, self.start(), -1, ready)]
         peaks: dict[int, int] = {0: 0}
@@ -240,7 +241,7 @@ class _Search:
         return None
 
     def _ready(self, way: _Way) -> list[int]:
-        """The calls that may come next."""
+        """Return the calls that may come next."""
         if way.last < 0:
             return [*way.ready]
         woken = [after for after in self._after[way.last] if not self._before[after] & ~way.done.calls]
@@ -248,7 +249,7 @@ class _Search:
 
 
 def _reached(number: int, ways: Sequence[Sequence[int]]) -> int:
-    """A call and all that ways lead to from it, as bits."""
+    """Return a call and all calls that are reachable from it, as a bit mask."""
     found, waiting = 1 << number, [number]
     while waiting:
         for other in ways[waiting.pop()]:
@@ -267,7 +268,7 @@ def _trace(came: Mapping[int, tuple[int, int]], done: int) -> list[int]:
 
 
 def better_order(calls: Sequence[CallNeeds]) -> list[int] | None:
-    """Another order of the calls, as indices, whose largest need is less; None if none was found."""
+    """Return another order of the calls, as indices, with a smaller maximum need; None if none was found."""
     search = _Search(calls)
     needs = search.needs(range(len(calls)))
     peak = max(needs, default=0)
@@ -282,13 +283,13 @@ def better_order(calls: Sequence[CallNeeds]) -> list[int] | None:
 
 
 def alive_in_any_order(calls: Sequence[CallNeeds]) -> list[int]:
-    """Units that are alive in each call whatever the order, scratch aside."""
+    """Return the units that are alive in each call in every order, without scratch memory."""
     search = _Search(calls)
     return [search.always_alive(number) for number in range(len(calls))]
 
 
 def shared_if_dying(target: Storage, leave: Sequence[Leave]) -> int:
-    """Units that the first output of a call can share with inputs, if all of these die."""
+    """Return the units that the first output of a call can share with inputs, if all of them die."""
     born = Storage(target.label, target.size, 0, 1)
     dying = [(Storage(each.source.label, each.source.size, -1, 0), each) for each in leave]
     return shared([Overlap(source, born, each.distance, each.exact) for source, each in dying])

@@ -1,4 +1,4 @@
-"""What planners of the arena may do besides keeping storages apart."""
+"""Allowed overlaps of storages in the arena."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from microfold.support.frozen import frozen
 
 @frozen
 class Overlap:
-    """Leave for an output to lie over an input that dies in the call that computes the output.
+    """Permission that an output overlaps an input that dies in the call that computes the output.
 
     Attributes:
-        distance: smallest allowed ``source offset - target offset``, in bytes.
-        exact: only this very distance is allowed.
+        distance: minimum of ``source offset - target offset``, in bytes.
+        exact: whether only this distance is allowed.
     """
 
     source: Storage
@@ -25,7 +25,7 @@ class Overlap:
 
 
 class Leave(NamedTuple):
-    """The same for the first output, of an input that dies or not, depending on the order of calls."""
+    """Permission that the first output overlaps an input, if the order of calls makes the input die there."""
 
     source: Storage
     distance: int
@@ -33,5 +33,5 @@ class Leave(NamedTuple):
 
 
 def align(offset: int, alignment: int = ALIGNMENT) -> int:
-    """The next multiple of the alignment."""
+    """Return the next multiple of the alignment."""
     return -(-offset // alignment) * alignment

@@ -1,16 +1,17 @@
-"""An arena in several memories: which storages lie in the fastest one, which in the next.
+"""Segmented arena: storages are distributed over several memories, the fastest first.
 
-Each part is an arena of its own, planned as any other; the whole is one plan in which a part begins where
-the one before ends. So whatever checks plans checks this one, too. Kernels' leave to overlap counts within a
+Each part is a separate arena with its own plan. The result is a single plan in which each part begins at the
+end of the one before, so that the checkers of plans also apply to it. Allowed overlaps apply only within a
 part.
 
-Storages are taken one after the other, and put into the fastest memory in which a plan with all that is there
-already has room: as storages of different times share bytes, that is more than their sum would allow. Of
-several orders, by accesses for each byte, by accesses, by size, the one is kept that leaves most accesses to
+Storages are assigned one after the other to the fastest memory in which a plan with all earlier storages
+still fits. Storages of different times share bytes, so that more fit than the sum of their sizes suggests.
+Three orders are tried: by accesses per byte, by accesses, and by size. The best one leaves most accesses to
 fast memories.
 
-Storages in different memories share no bytes, so that parts are larger than one arena would be. Under a
-limit, fast memories are filled less far until the parts fit it; in the end the whole lies in one of them.
+Storages in different memories share no bytes, so that the parts together are larger than one arena. If a
+limit applies, less of the fast memories is used until the parts meet it; as last resort all storages are in
+one memory.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from microfold.plan.liveness import Storage
 from microfold.plan.overlap import Overlap
 from microfold.support.frozen import frozen
 
-# Under a limit, fast memories are filled by so many parts of their room.
+# Number of steps in which the usable size of fast memories is reduced to meet a limit.
 STEPS = 8
 
 
 @frozen
 class PartsPlan:
-    """The whole, and the bytes of each part."""
+    """Plan of the whole arena, and the size of each part in bytes."""
 
     arena: ArenaPlan
     sizes: tuple[int, ...]
@@ -45,14 +46,14 @@ def plan_parts(
     whole: ArenaPlan,
     limit: int | None = None,
 ) -> PartsPlan:
-    """Place storages in memories.
+    """Distribute storages over memories.
 
     Args:
-        accesses: of one run, estimated.
-        rooms: bytes of the memories, the fastest first; the last one takes all that is left.
-        alignment: of all storages, bytes.
-        whole: all of them in one arena.
-        limit: bytes that the parts may have together, as many as the whole has at least; None: any.
+        accesses: estimated accesses of one run.
+        rooms: sizes of the memories in bytes, the fastest first; the last one gets all remaining storages.
+        alignment: alignment of all storages, in bytes.
+        whole: plan of all storages in one arena.
+        limit: maximum total size of the parts in bytes, at least the size of `whole`; None: no limit.
     """
 
     def plan(part: Sequence[Storage], wanted: int | None = None) -> ArenaPlan:
@@ -85,13 +86,13 @@ def plan_parts(
         fitting = [way for way in ways if limit is None or sum(part.size for part in way) <= limit]
         if fitting:
             return _one_after_the_other(max(fitting, key=served), overlaps, whole.bound)
-    # The fastest memory that holds all of it.
+    # The fastest memory that holds the whole arena.
     home = next((i for i, room in enumerate(rooms[:-1]) if whole.size <= room), len(rooms) - 1)
     return PartsPlan(whole, tuple(whole.size if i == home else 0 for i in range(len(rooms))))
 
 
 def _less_and_less(rooms: Sequence[int]) -> Iterator[list[int]]:
-    """The rooms, then less and less of the fastest memory; without it, likewise of the next one."""
+    """Yield the sizes, then less and less of the fastest memory; then the same for the next memories."""
     yield [*rooms]
     for index, room in enumerate(rooms):
         for step in reversed(range(STEPS)):
@@ -99,7 +100,7 @@ def _less_and_less(rooms: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _one_after_the_other(parts: Sequence[ArenaPlan], overlaps: Sequence[Overlap], bound: int) -> PartsPlan:
-    """The parts as one plan."""
+    """Join the parts into one plan."""
     offsets: dict[Storage, int] = {}
     start = 0
     for part in parts:
@@ -109,19 +110,19 @@ def _one_after_the_other(parts: Sequence[ArenaPlan], overlaps: Sequence[Overlap]
 
 
 def check_parts(blocks: Sequence[Storage], plan: PartsPlan) -> None:
-    """Verify that each storage lies within one part. Shares no code with the planner.
+    """Verify that each storage is within one part. The checker shares no code with the planner.
 
     Raises:
-        GraphError: lists those that do not.
+        GraphError: lists all other storages.
     """
     ends = [sum(plan.sizes[: index + 1]) for index in range(len(plan.sizes))]
     faults = [
-        f"{block.label!r} lies in two parts of the arena, across {end}"
+        f"{block.label!r} is in two parts of the arena, across {end}"
         for block in blocks
         for end in ends
         if plan.arena.offsets[block] < end < plan.arena.offsets[block] + block.size
     ]
     if ends[-1:] != [plan.arena.size]:
-        faults.append(f"parts of {list(plan.sizes)} bytes are not the arena's {plan.arena.size}")
+        faults.append(f"the parts have {list(plan.sizes)} bytes, but the arena has {plan.arena.size}")
     if faults:
         raise GraphError("the parts of the arena are wrong: " + "; ".join(faults))

@@ -1,13 +1,13 @@
-"""Placement of storages as arithmetic: sizes, and what offsets of two that live together must satisfy.
+"""Placement problem: sizes of storages, and constraints on the offsets of storages alive together.
 
-Everything is in units of `ALIGNMENT` bytes: offsets are multiples of it, so that sizes and distances may be
-rounded up without losing a plan. Of storages i and j at least one of these must hold:
+All numbers are in units of `ALIGNMENT` bytes. Offsets are multiples of it, so that sizes and distances can be
+rounded up without excluding a plan. For storages i and j at least one of these constraints must hold:
 
-- i lies above j: ``offset[i] >= offset[j] + size[j]``;
-- j lies above i;
-- j is computed from i, which dies: ``offset[i] >= offset[j] + distance``, or ``==`` where it must be exact.
+- i is above j: ``offset[i] >= offset[j] + size[j]``;
+- j is above i;
+- j is computed from i, which dies: ``offset[i] >= offset[j] + distance``, or ``==`` if it must be exact.
 
-All are differences of two offsets with a lower bound: an `Edge`.
+Each constraint is a lower bound for the difference of two offsets: an `Edge`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Pair = tuple[int, int]
 
 
 class Edge(NamedTuple):
-    """``offset[after] >= offset[before] + weight``."""
+    """Constraint ``offset[after] >= offset[before] + weight``."""
 
     before: int
     after: int
@@ -33,14 +33,14 @@ class Edge(NamedTuple):
 
 
 class Distance(NamedTuple):
-    """What `Overlap` says, in units."""
+    """Distance of an `Overlap`, in units."""
 
     least: int
     exact: bool
 
 
 class Apart(NamedTuple):
-    """``offset[i] - offset[j]`` may not lie between `low` and `high`, both excluded, but for `exact`."""
+    """Forbidden range: ``offset[i] - offset[j]`` must not be in (low, high), except for `exact`."""
 
     i: int
     j: int
@@ -54,9 +54,9 @@ class Problem:
     """Storages by index.
 
     Attributes:
-        pairs: those that live together, the ones with the largest smaller storage first: where they lie
-            decides most.
-        leave: by source and target.
+        pairs: pairs alive together. Pairs whose smaller storage is largest come first, because they matter
+            most.
+        leave: allowed overlaps, by source and target.
     """
 
     sizes: Sequence[int]
@@ -64,12 +64,13 @@ class Problem:
     leave: Mapping[Pair, Distance]
 
     def alternatives(self, pair: Pair) -> list[tuple[Edge, ...]]:
-        """What may hold of a pair: edges of which all must."""
+        """Return the alternatives of a pair, each a set of edges that must all hold."""
         i, j = pair
         found: list[tuple[Edge, ...]] = []
         for low, high in ((i, j), (j, i)):
             leave = self.leave.get((high, low))
-            # Leave for a source above its target often includes that it lies above all of it.
+            # An allowed overlap with the source above the target often includes that the source is above all
+            # of it.
             if leave is None or leave.exact or leave.least > self.sizes[low]:
                 found.append((Edge(low, high, self.sizes[low]),))
             if leave is not None:
@@ -80,7 +81,7 @@ class Problem:
 
     @cached_property
     def apart(self) -> Sequence[Apart]:
-        """The distances that no alternative allows, of each pair."""
+        """Distances that no alternative allows, for each pair."""
         found: list[Apart] = []
         for i, j in self.pairs:
             above, below = self.sizes[j], self.sizes[i]
@@ -98,17 +99,17 @@ class Problem:
         return found
 
     def height(self, offsets: Sequence[int]) -> int:
-        """Where the highest storage ends."""
+        """Return the end of the highest storage."""
         return max(map(int.__add__, offsets, self.sizes), default=0)
 
 
 def units(size: int) -> int:
-    """Rounded up."""
+    """Return a size in units, rounded up."""
     return -(-size // ALIGNMENT)
 
 
 def problem_of(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> Problem:
-    """The problem of storages; overlaps of others are left out."""
+    """Return the placement problem of storages, with the overlaps among them."""
     index = {block: i for i, block in enumerate(blocks)}
     sizes = [units(block.size) for block in blocks]
     pairs = sorted(

@@ -1,9 +1,9 @@
-"""Which memory of the target holds what: the context, and each constant.
+"""Assignment of the context and of each constant to a memory region of the target.
 
-The sum of accesses times the cycles of one is what a placement is measured by. The context goes first, into
-the fastest memory for data that holds it: each product reads of it. Constants follow, those with most
-accesses for each byte into the fastest memory; then single ones move, or two change places, as long as that
-is better.
+The cost of a placement is the sum over all items of accesses times the cycles per access. The context is
+placed first, into the fastest data memory that can hold it, because each product reads it. Constants follow:
+those with the most accesses per byte get the fastest memory. Then items are moved, or exchanged in pairs, as
+long as the cost decreases.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from microfold.target.memories import MOST_ACCESS_CYCLES, Memory
 
 @frozen(eq=False)
 class Item:
-    """What lies in one memory.
+    """Item that must be placed in one memory.
 
     Attributes:
-        size: bytes, rounded up so that neither order nor alignment of others adds any.
-        accesses: of one run, estimated.
+        size: size in bytes, rounded up so that order and alignment of other items add nothing.
+        accesses: estimated accesses of one run.
         use: ``data`` or ``constants``.
-        direct: it must be where the core reads it, not where it is prefetched from.
+        direct: whether the core reads it in place, so that it must not be in a memory that is prefetched
+            from.
     """
 
     label: str
@@ -34,12 +35,12 @@ class Item:
     direct: bool = True
 
     def may_be_in(self, memory: Memory) -> bool:
-        """Whether a memory is for such things."""
+        """Return whether a memory may hold this item."""
         return self.use in memory.use and not (self.direct and memory.prefetch)
 
 
 class NoRoomError(InputError):
-    """An item fits none of the memories that it may lie in."""
+    """An item fits into none of the memories that may hold it."""
 
     def __init__(self, item: Item, text: str):
         self.item = item
@@ -48,18 +49,18 @@ class NoRoomError(InputError):
 
 @frozen
 class RegionPlan:
-    """Where everything lies.
+    """Memory of each item.
 
     Attributes:
-        memories: those of the target.
-        places: the memory of each item.
+        memories: memories of the target.
+        places: memory of each item.
     """
 
     memories: tuple[Memory, ...]
     places: Mapping[Item, Memory]
 
     def used(self, memory: Memory, use: str) -> int:
-        """Bytes of a memory that have a use; ``load``: from which another one is filled at start-up."""
+        """Return the bytes of a memory with a use; ``load``: initial content for another memory."""
         return sum(
             item.size
             for item, home in self.places.items()
@@ -68,18 +69,18 @@ class RegionPlan:
         )
 
     def fill(self, memory: Memory) -> int:
-        """Bytes of a memory that are taken."""
+        """Return the number of used bytes of a memory."""
         return sum(self.used(memory, use) for use in ("data", "constants", "load"))
 
 
 @frozen
 class Regions:
-    """Where a program's parts lie.
+    """Memories of a program's parts.
 
     Attributes:
-        context: the memory that the firmware is to define its context in.
-        constants: by `program.constant_key`, the memory of each constant that nothing else places.
-        arenas: the memories for the parts of the arena; that of the context where it is a part of that.
+        context: memory in which the firmware must define its context.
+        constants: memory of each constant without an explicit placement, by `program.constant_key`.
+        arenas: memories of the parts of the arena; the context's memory if the arena is part of the context.
     """
 
     plan: RegionPlan
@@ -89,13 +90,13 @@ class Regions:
 
 
 def plan_regions(items: Sequence[Item], memories: Sequence[Memory]) -> RegionPlan:
-    """A memory for each item.
+    """Assign a memory to each item.
 
     Args:
-        items: in a deterministic order.
+        items: items in a deterministic order.
 
     Raises:
-        InputError: something fits nowhere.
+        InputError: an item fits nowhere.
     """
     search = _Search(memories)
     for item in sorted(items, key=lambda item: item.use != "data"):
@@ -103,7 +104,7 @@ def plan_regions(items: Sequence[Item], memories: Sequence[Memory]) -> RegionPla
     data = sorted((i for i in items if i.use == "data"), key=lambda i: -i.accesses)
     constants = [item for item in items if item.use == "constants"]
     dense = sorted(constants, key=lambda item: -item.accesses / max(item.size, 1))
-    # What is placed by its density may leave no room for the large ones.
+    # Placement by density may leave no space for large items.
     large = sorted(constants, key=lambda item: -item.size)
     for order in (dense, large):
         search.clear()
@@ -114,10 +115,12 @@ def plan_regions(items: Sequence[Item], memories: Sequence[Memory]) -> RegionPla
 
 
 def check_regions(items: Sequence[Item], plan: RegionPlan) -> None:
-    """Verify that all is somewhere it may be, and that nothing overflows. Shares no code with the planner.
+    """Verify that each item is in a permitted memory, and that none overflows.
+
+    The checker shares no code with the planner.
 
     Raises:
-        GraphError: lists what is wrong.
+        GraphError: lists all faults.
     """
     faults: list[str] = []
     taken = {memory.name: 0 for memory in plan.memories}
@@ -129,36 +132,36 @@ def check_regions(items: Sequence[Item], plan: RegionPlan) -> None:
         if item.use not in home.use:
             faults.append(f"{item.label} is in {home.name}, which is not for {item.use}")
         if item.direct and home.prefetch:
-            faults.append(f"{item.label} is in {home.name}, and nothing prefetches it")
+            faults.append(f"{item.label} is in {home.name}, but is not prefetched")
         taken[home.name] += item.size
         if home.load and item.use != "data":
             taken[home.load] += item.size
     for memory in plan.memories:
         if taken[memory.name] > memory.size:
-            faults.append(f"{memory.name} has {memory.size} bytes; {taken[memory.name]} are in it")
+            faults.append(f"{memory.name} has {memory.size} bytes, but holds {taken[memory.name]}")
     if faults:
-        raise GraphError("the placement in memories is wrong: " + "; ".join(faults))
+        raise GraphError("invalid placement in memories: " + "; ".join(faults))
 
 
 def _cycles(memory: Memory) -> int:
-    """Of one access; what is prefetched takes room in the arena, so that it comes last."""
+    """Return the cycles of one access. Prefetched memories come last: they need space in the arena."""
     return memory.cycles + MOST_ACCESS_CYCLES * memory.prefetch
 
 
 class _Search:
-    """A placement under way."""
+    """Placement that is being built."""
 
     def __init__(self, memories: Sequence[Memory]):
         self.memories = sorted(memories, key=_cycles)
         self.clear()
 
     def clear(self) -> None:
-        """Nothing is placed."""
+        """Remove all items."""
         self.places: dict[Item, Memory] = {}
         self.free = {memory.name: memory.size for memory in self.memories}
 
     def fill(self, items: Sequence[Item]) -> Item | None:
-        """Each item into the fastest memory that has room; the first that fits nowhere."""
+        """Put each item into the fastest memory that has space. Return the first item that fits nowhere."""
         for item in items:
             home = next((memory for memory in self.memories if self._fits([(item, memory)])), None)
             if home is None:
@@ -167,7 +170,7 @@ class _Search:
         return None
 
     def improve(self, items: Sequence[Item]) -> None:
-        """Moves and exchanges as long as one saves cycles."""
+        """Move and exchange items as long as that saves cycles."""
         better = True
         while better:
             saved = [self._moved(item) for item in items]
@@ -186,7 +189,7 @@ class _Search:
         return self._try([(one, second), (other, first)])
 
     def _try(self, moves: Sequence[tuple[Item, Memory]]) -> bool:
-        """Makes moves if there is room for all."""
+        """Make moves if there is space for all of them."""
         before = [(item, self.places[item]) for item, _ in moves]
         for item, _ in moves:
             self._take(item)
@@ -215,17 +218,17 @@ class _Search:
 
 
 def _names(item: Item, memory: Memory) -> list[str]:
-    """Where an item takes bytes: in its memory, then in the one that this is filled from at start-up."""
+    """Return the memory of an item, and the memory that holds its initial content at start-up, if any."""
     return [memory.name, memory.load] if memory.load and item.use != "data" else [memory.name]
 
 
 def _require_home(item: Item, memories: Sequence[Memory]) -> None:
-    """Raises InputError if no memory, empty, could hold the item."""
+    """Raise InputError if no memory, even if empty, could hold the item."""
     homes = [memory for memory in memories if item.may_be_in(memory)]
     if not homes:
         raise NoRoomError(
             item,
-            f"{item.label} must lie in a memory for {item.use}; the target has none: "
+            f"{item.label} requires a memory for {item.use}, but the target has none: "
             f"give one of {', '.join(m.name for m in memories)} this use",
         )
     largest = max(homes, key=lambda memory: memory.size)
@@ -237,8 +240,8 @@ def _require_home(item: Item, memories: Sequence[Memory]) -> None:
         )
         raise NoRoomError(
             item,
-            f"{item.label} must fit one memory for {item.use}; it has {item.size} bytes, the largest, "
-            f"{largest.name}, has {largest.size}: {hint}, or give the target a larger memory",
+            f"{item.label} must fit into one memory for {item.use}; it has {item.size} bytes, but the "
+            f"largest, {largest.name}, has {largest.size}: {hint}, or give the target a larger memory",
         )
 
 
@@ -247,6 +250,6 @@ def _does_not_fit(item: Item, search: _Search, memories: Sequence[Memory]) -> No
     free = ", ".join(f"{memory.name} {search.free[memory.name]} of {memory.size}" for memory in homes)
     return NoRoomError(
         item,
-        f"all {item.use} must fit the target's memories; {item.label} has {item.size} bytes, and free are "
+        f"all {item.use} must fit into the target's memories; {item.label} has {item.size} bytes; free: "
         f"{free}: use --optimize size, a smaller model, or larger memories",
     )

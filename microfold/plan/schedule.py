@@ -1,4 +1,4 @@
-"""The order of calls: the model's own, or another one whose arena is smaller."""
+"""Order of calls: the model's own order, or another one with a smaller arena."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from microfold.support.frozen import frozen
 
 @frozen
 class Schedule:
-    """In which order a graph is computed.
+    """Order in which a graph is computed, with its memory plan.
 
     Attributes:
-        order: the calls, as indices into those of the graph that was given.
-        graph: with its nodes in this order.
+        order: calls, as indices into the calls of the given graph.
+        graph: graph with its nodes in this order.
     """
 
     order: Sequence[int]
@@ -38,19 +38,19 @@ class Schedule:
     memory: Memory
 
 
-# What the planner has to place besides tensors: scratch of all calls; and what may lie over what.
+# Input of the planner in addition to tensors: scratch memory of all calls, and the allowed overlaps.
 _Question = tuple[tuple[int, ...], tuple[Overlap, ...]]
 
 
 @frozen(eq=False)
 class SchedulePlanner:
-    """Plans the calls of a graph for different kernels.
+    """Planner for the calls of a graph with different kernels.
 
     Attributes:
-        layers: of all computing nodes, in the order of the graph that was given.
-        order: that of `graph`, as indices of layers.
+        layers: all computing nodes, in the order of the given graph.
+        order: order of `graph`, as indices of layers.
         include_io: whether the graph's inputs and outputs are in the arena.
-        alignment: of all that is in the arena, bytes.
+        alignment: alignment of all storages in the arena, in bytes.
     """
 
     graph: Graph
@@ -60,10 +60,10 @@ class SchedulePlanner:
     alignment: int = ALIGNMENT
 
     def plan(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> Memory:
-        """Return where everything lies with the calls in this order.
+        """Return the memory plan with the calls in this order.
 
         Args:
-            kernels, calls: those of `layers`.
+            kernels, calls: kernels and calls of `layers`.
         """
         ordered = [(self.layers[index], kernels[index]) for index in self.order]
         now = [calls[index] for index in self.order]
@@ -79,7 +79,7 @@ class SchedulePlanner:
         """Return the layers of short runs of calls that need more than the known bytes."""
         memory = self.plan(kernels, calls)
         if memory.arena.bound <= known:
-            return []  # not even all calls are known to need more
+            return []  # not even all calls together provably need more
 
         def is_above(first: int, last: int) -> bool:
             inside = [block for block in memory.blocks if block.first <= last and block.last >= first]
@@ -90,11 +90,11 @@ class SchedulePlanner:
         return [self.order[run.first : run.last + 1] for run in found]
 
     def run_bound(self, run: Sequence[int], kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> int:
-        """Return the bytes that no plan for some calls that follow each other can go below.
+        """Return a lower bound of the arena in bytes for some consecutive calls.
 
         Args:
             run: their layers.
-            kernels, calls: of these.
+            kernels, calls: their kernels and calls.
         """
         positions = [self._positions[index] for index in run]
         first, last = min(positions), max(positions)
@@ -109,10 +109,10 @@ class SchedulePlanner:
     def _bound(
         self, blocks: Sequence[Storage], overlaps: Sequence[Overlap], wanted: int | None = None
     ) -> int:
-        """Return bytes that no plan goes below.
+        """Return a lower bound of the arena, in bytes.
 
         Args:
-            wanted: it is only asked whether there is a plan of so many bytes; None: the bound is the largest.
+            wanted: decide only whether a plan of this size exists; None: return the best bound.
         """
         return plan_coarsely(blocks, overlaps, self.alignment, wanted, plan_arena).bound
 
@@ -121,17 +121,17 @@ class SchedulePlanner:
         return Schedule(self.order, self.graph, self.plan(kernels, calls))
 
     def schedule(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> Schedule:
-        """The order with the least arena that was found; this one if no other is better."""
+        """Return the order with the smallest arena found; this order if no other one is better."""
         given, other = self.planned(kernels, calls), self.reordered(kernels, calls)
         if other is None:
             return given
         moved = other.planned(kernels, calls)
-        # What is alive in each call takes less, but it may be harder to place.
+        # A lower need of each call does not guarantee a smaller plan.
         return moved if moved.memory.size < given.memory.size else given
 
     def reordered(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> SchedulePlanner | None:
-        """For the order in which the largest need of a call is least, if it is less than in this one."""
-        # Bodies with a state of their own tell the first of their callers from the second.
+        """Return a planner for the order with the least maximum need, if that is less than in this order."""
+        # Stateful subgraphs depend on the order of their callers.
         if any(body.signature.stateful for body in self.graph.subgraphs.values()):
             return None
         needs = [self._needs(index, kernels[index], calls[index]) for index in self.order]
@@ -146,26 +146,26 @@ class SchedulePlanner:
         return replace(self, graph=replace(self.graph, nodes=tuple(nodes)), order=order)
 
     def need(self, index: int, kernel: Kernel, call: KernelCall) -> int:
-        """Bytes of the smallest arena for what is alive in a layer's call, in this order."""
+        """Return the minimum arena size for the storages alive in a layer's call, in this order, in bytes."""
         position = self._positions[index]
         overlaps = overlaps_of(position, self.layers[index], kernel, self._owners, self._views)
         return (self._alive[position] + units(call.scratch) - shared(overlaps)) * ALIGNMENT
 
     def need_in_any_order(self, index: int, kernel: Kernel, call: KernelCall) -> int:
-        """Bytes that a layer's call needs whatever the order."""
+        """Return the bytes that a layer's call needs in every order."""
         target = self._owners.get(self.layers[index].node.outputs[0])
         leave = leave_of(self.layers[index], kernel, self._owners, self._views)
         alive = self._always_alive[self._positions[index]] + units(call.scratch)
         return (alive - (shared_if_dying(target, leave) if target is not None else 0)) * ALIGNMENT
 
     def _needs(self, index: int, kernel: Kernel, call: KernelCall) -> CallNeeds:
-        """What a layer's call needs, in whatever order."""
+        """Return the requirements of a layer's call, independent of the order."""
         leave = leave_of(self.layers[index], kernel, self._owners, self._views)
         return replace(self._flow[self._positions[index]], leave=leave, scratch=call.scratch)
 
     @cached_property
     def _flow(self) -> list[CallNeeds]:
-        """What the calls read and write, kernels aside."""
+        """Reads and writes of the calls, without their kernels."""
         found: list[CallNeeds] = []
         for index in self.order:
             node = self.layers[index].node
@@ -177,7 +177,7 @@ class SchedulePlanner:
         return found
 
     def _computing(self, value: Value) -> Iterator[int]:
-        """Positions of the calls after which a value is there."""
+        """Yield the positions of the calls that a value depends on directly."""
         waiting, seen = [value], set[Node]()
         while waiting:
             node = self._producers.get(waiting.pop())
@@ -191,23 +191,23 @@ class SchedulePlanner:
 
     @cached_property
     def _plans(self) -> dict[_Question, Memory]:
-        """The plan for each question."""
+        """Cache of plans, by planner input."""
         return {}
 
     @cached_property
     def _orders(self) -> dict[tuple[tuple[tuple[Leave, ...], int], ...], list[int] | None]:
-        """The better order for what calls ask for; None: none was found."""
+        """Cache of better orders, by the calls' requirements; None: none was found."""
         return {}
 
     @cached_property
     def _alive(self) -> list[int]:
-        """Units that are alive in each call, scratch aside."""
+        """Units that are alive in each call, without scratch memory."""
         blocks = dict.fromkeys(self._owners.values())
         return alive_during(blocks, len(self.order), lambda block: units(block.size))
 
     @cached_property
     def _always_alive(self) -> list[int]:
-        """Units that are alive in each call whatever the order, scratch aside."""
+        """Units that are alive in each call in every order, without scratch memory."""
         return alive_in_any_order(self._flow)
 
     @cached_property
@@ -221,7 +221,7 @@ class SchedulePlanner:
 
     @cached_property
     def _positions(self) -> dict[int, int]:
-        """Where each layer's call comes."""
+        """Position of each layer's call."""
         return {index: position for position, index in enumerate(self.order)}
 
     @cached_property
@@ -235,9 +235,9 @@ class SchedulePlanner:
 
 
 def _in_order(graph: Graph, calls: Collection[Node]) -> Iterator[Node]:
-    """All nodes of a graph, those that need a call in another order, each after what it reads."""
+    """Yield all nodes of a graph with its calls in another order, each node after its operands."""
     producers, there = graph.producers(), set[Node]()
-    # Of what needs no code, what calls read comes right before them, and the rest at the end.
+    # Nodes without code come right before the calls that read them, all others at the end.
     for last in (*calls, *graph.nodes):
         waiting = [last]
         while waiting:

@@ -1,7 +1,8 @@
-"""Short runs of calls that together need more arena than a plan was thought to need.
+"""Search for short runs of calls that together need more arena than expected.
 
-A call needs what is alive in it. Calls that share tensors can need more together, since each tensor lies in
-one place. The shortest runs of calls that show it hold for most other choices of kernels, too.
+A single call needs its live storages. Several calls that share tensors can need more together, because each
+tensor has only one address. The shortest runs that show this are also valid for most other choices of
+kernels.
 """
 
 from __future__ import annotations
@@ -11,21 +12,21 @@ from typing import NamedTuple
 
 
 class Run(NamedTuple):
-    """Calls from a first to a last one."""
+    """Range of consecutive calls, first and last included."""
 
     first: int
     last: int
 
 
 def runs_above(calls: int, is_above: Callable[[int, int], bool]) -> list[Run]:
-    """Return the earliest and the latest short run of calls that need too much; empty: none was found.
+    """Return the earliest and the latest minimal run of calls that need too much; empty if none was found.
 
-    Neither stays too large without its first call, nor without its last one.
+    Neither remains too large without its first call or without its last call.
 
     Args:
-        calls: their number.
-        is_above: tells whether the calls from a first to a last one are known to need too much; where some
-            do, more calls do as well.
+        calls: number of calls.
+        is_above: returns whether the calls from `first` to `last` provably need too much; must be monotone,
+            so that longer runs also do.
     """
     if not is_above(0, calls - 1):
         return []
@@ -37,7 +38,7 @@ def runs_above(calls: int, is_above: Callable[[int, int], bool]) -> list[Run]:
 
 
 def _least(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """Return the least number for which something holds; it holds for the highest one."""
+    """Return the least number for which a monotone predicate holds; it must hold for the highest one."""
     while low < high:
         middle = (low + high) // 2
         if holds(middle):

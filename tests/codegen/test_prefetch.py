@@ -164,10 +164,10 @@ def test_what_the_core_must_read_itself_is_not_there() -> None:
         core = having(RAM, QSPI, ROM)
         assert not fetched(compile_graph(graph, core, options))
         if plain.weight_bytes:
-            with pytest.raises(InputError, match="must lie in a memory for constants"):
+            with pytest.raises(InputError, match="requires a memory for constants"):
                 compile_graph(graph, having(RAM, QSPI), options)
     item = Item("table", 8, 1, "constants")
-    with pytest.raises(GraphError, match="table is in qspi, and nothing prefetches it"):
+    with pytest.raises(GraphError, match="table is in qspi, but is not prefetched"):
         check_regions([item], RegionPlan((QSPI,), {item: QSPI}))
     check_regions([copied := replace(item, direct=False)], plan_regions([copied], (QSPI,)))
 
@@ -179,7 +179,7 @@ def test_room_that_there_is_not() -> None:
     assert digits(having(RAM, QSPI), Options(ram=needed)).arena.size <= needed
     with pytest.raises(InputError, match="with room for prefetched constants, they need"):
         digits(having(RAM, QSPI), Options(ram=plain))
-    with pytest.raises(InputError, match="the context must fit one memory"):
+    with pytest.raises(InputError, match="the context must fit into one memory"):
         digits(having(replace(RAM, size=needed - 8), QSPI))
 
 

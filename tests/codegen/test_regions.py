@@ -127,7 +127,7 @@ def test_the_context_counts_whole_with_state_and_rows() -> None:
 
 
 def test_a_context_that_fits_nowhere() -> None:
-    with pytest.raises(InputError, match=r"the context must fit one memory for data; it has \d+ bytes"):
+    with pytest.raises(InputError, match=r"the context must fit into one memory for data; it has \d+ bytes"):
         digits(on_host(replace(RAM, size=64), ROM))
 
 

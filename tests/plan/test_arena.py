@@ -140,7 +140,7 @@ def test_overlap_needs_the_input_to_die() -> None:
 
 def test_checker_finds_misplaced_storage() -> None:
     x = Storage("x", 64, 0, 1)
-    with pytest.raises(GraphError, match="has no place"):
+    with pytest.raises(GraphError, match="has no offset"):
         check_plan([x], ArenaPlan({}, 64, 64))
     with pytest.raises(GraphError, match="unaligned"):
         check_plan([x], ArenaPlan({x: 4}, 72, 64))

@@ -84,7 +84,7 @@ def test_a_limit_fills_fast_memories_less_far() -> None:
 def test_the_checker_finds_what_lies_in_two_parts() -> None:
     x = Storage("x", 40, 0, 1)
     check_parts([x], PartsPlan(ArenaPlan({x: 8}, 64, 0), (48, 16)))
-    with pytest.raises(GraphError, match="'x' lies in two parts of the arena, across 40"):
+    with pytest.raises(GraphError, match="'x' is in two parts of the arena, across 40"):
         check_parts([x], PartsPlan(ArenaPlan({x: 8}, 64, 0), (40, 24)))
-    with pytest.raises(GraphError, match="are not the arena's 64"):
+    with pytest.raises(GraphError, match="bytes, but the arena has 64"):
         check_parts([x], PartsPlan(ArenaPlan({x: 0}, 64, 0), (48, 8)))

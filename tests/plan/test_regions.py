@@ -101,18 +101,18 @@ def test_every_wrong_placement_is_found() -> None:
         (
             [Item("the context", 104, 1, "data")],
             ALL,
-            r"the context must fit one memory for data; it has 104 bytes, .*, fast, has 100: choose --ram",
+            r"the context must fit into one memory for data; it has 104 bytes, .* has 100: choose --ram",
         ),
         (
             [Item("the context", 8, 1, "data")],
             (FLASH, SLOW),
-            r"the context must lie in a memory for data; .*none: give one of flash, slow this use",
+            r"the context requires a memory for data, .*none: give one of flash, slow this use",
         ),
-        ([constant("w", 1008, 1)], ALL, r"w must fit one memory for constants; it has 1008 .* slow"),
+        ([constant("w", 1008, 1)], ALL, r"w must fit into one memory for constants; it has 1008 .* slow"),
         (
             [constant("v", 160, 2), constant("w", 120, 1)],
             (FLASH,),
-            r"all constants must fit.*; w has 120 bytes, and free are flash 40 of 200: use --optimize size",
+            r"all constants must fit.*; w has 120 bytes; free: flash 40 of 200: use --optimize size",
         ),
     ],
 )

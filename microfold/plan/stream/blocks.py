@@ -1,4 +1,4 @@
-"""Storage that is in use again and again: during events of a stream, and during calls behind it."""
+"""Blocks: storages whose lifetime has gaps, at moments of a stream and at calls after it."""
 
 from __future__ import annotations
 
@@ -20,55 +20,54 @@ from microfold.support.frozen import frozen
 
 @frozen(eq=False)
 class Block(Storage):
-    """Storage with holes in its life.
+    """Storage that is not alive all the time between its first and last moment.
 
     Attributes:
-        times: the moments at which the bytes must hold, as bits: events of the stream first, then the calls
-            behind it. `first` and `last` are the outermost ones.
+        times: moments at which the bytes are alive, as a bit mask: first the events of the stream, then the
+            calls after it. `first` and `last` are the outermost moments.
     """
 
     times: int
 
     @cached_property
     def moments(self) -> NDArray[np.intp]:
-        """The moments of `times`, in order."""
+        """Moments of `times`, in order."""
         return moments_of(self.times)
 
     def lives_with(self, other: Storage) -> bool:
         return bool(self.times & other.times) if isinstance(other, Block) else super().lives_with(other)
 
     def dies_for(self, other: Storage) -> bool:
-        """True: that there is leave says so; see `planner`."""
+        """Return True: an allowed overlap already implies it, see `planner`."""
         del other
         return True
 
 
-# Of blocks of which not all bytes hold something all the time: at each moment the first one that does, and
-# the one behind the last.
+# Bytes in use of blocks that are partly unused at times: at each moment the range [first, last).
 Occupied = Mapping[Block, NDArray[np.int64]]
 
 
 def block(label: str, size: int, times: int) -> Block:
-    """Storage with these moments, of which there is at least one."""
+    """Return a block with this nonempty set of moments."""
     return Block(label, size, (times & -times).bit_length() - 1, times.bit_length() - 1, times)
 
 
 def moments_of(times: int) -> NDArray[np.intp]:
-    """The bits that are set, in order."""
+    """Return the indices of the bits that are set, in order."""
     packed = np.frombuffer(times.to_bytes(times.bit_length() // 8 + 1, "little"), np.uint8)
     return np.flatnonzero(np.unpackbits(packed, bitorder="little"))
 
 
 def span(first: int, last: int) -> int:
-    """The moments from the first to the last, both included."""
+    """Return the moments from the first to the last, both included, as a bit mask."""
     return (1 << (last + 1)) - (1 << first)
 
 
 def shared_in_call(overlaps: Sequence[Overlap]) -> int:
-    """Units that the result of a call and what it is computed from can share at most.
+    """Return the maximum number of units that the result of a call and its operands can share.
 
     Args:
-        overlaps: all with the same target.
+        overlaps: allowed overlaps with the same target.
     """
     if not overlaps:
         return 0
@@ -79,14 +78,14 @@ def shared_in_call(overlaps: Sequence[Overlap]) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def _shared(sizes: tuple[int, ...], pairs: tuple[Pair, ...], leave: tuple[tuple[Pair, Distance], ...]) -> int:
-    """The same of a problem; calls of a layer mostly pose equal ones."""
+    """Solve the problem of `shared_in_call`, with a cache: calls of a layer mostly pose equal problems."""
     total = sum(sizes)
     problem = Problem(sizes, pairs, dict(leave))
     return total - solve(problem, total + 1, max(sizes), CALL_LIMIT).bound
 
 
 def held_at(blocks: Sequence[Block], occupied: Occupied, end: int) -> NDArray[np.int64]:
-    """Units that hold something at each moment before `end`."""
+    """Return the number of units in use at each moment before `end`."""
     whole, exact = np.zeros(end, np.int64), np.zeros(end, np.int64)
     parted = np.zeros(end, np.bool_)
     for each in blocks:
@@ -98,18 +97,18 @@ def held_at(blocks: Sequence[Block], occupied: Occupied, end: int) -> NDArray[np
         first, last = occupied[each][:, at]
         exact[at] += last - first
         parted[at] |= last - first < each.size
-    # Parts of blocks may meet within a unit.
+    # The used parts of two blocks may be in one unit.
     return np.where(parted, -(-exact // ALIGNMENT), whole)
 
 
 def busiest(blocks: Sequence[Block], occupied: Occupied, overlaps: Sequence[Overlap], end: int) -> int:
-    """Bytes that no arena can go below: the largest need of one moment, overlaps included."""
+    """Return a lower bound of the arena in bytes: the largest need of one moment, with overlaps."""
     by_target: dict[Storage, list[Overlap]] = {}
     for overlap in overlaps:
         by_target.setdefault(overlap.target, []).append(overlap)
     saved = {target: shared_in_call(found) for target, found in by_target.items()}
     held = held_at(blocks, occupied, end)
-    # What a result may share with its operands counts in all moments in which it comes to life.
+    # The overlap of a result with its operands counts in all moments in which the result becomes alive.
     for target, units_saved in saved.items():
         assert isinstance(target, Block)
         read = 0

@@ -1,8 +1,9 @@
-"""Carried rows: those that stay lie at home, and come to a stage when calls read them with new ones.
+"""Staged line buffers: older rows stay in a home buffer, and are copied to a stage when calls read them.
 
-On the stage the new row is written behind those that stay, and calls read all of them as one piece, as in a
-window. When they are read, what is needed further goes home, and the stage is free for other values. New
-rows that others follow before a call reads them are written behind those at home.
+On the stage, the new row is written after the copied rows, so that calls read all rows as one contiguous
+block, as in a window. Then the rows that are still needed are copied back, and the stage is free for other
+values. A new row that is followed by other rows before a call reads it is written directly after the rows in
+the home buffer.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from microfold.plan.stream.operations import Slide, Spot
 
 @dataclass
 class Carried(Keeper):
-    """The rows of a value as they come and go. All lie at home, or all on the stage: the newest rows' place.
+    """Staged line buffer of a value. All rows are in the home buffer, or all on the stage (`newest`).
 
     Attributes:
-        home: rows that lie at home, or did: from the one at its beginning to before the last.
-        empty: nothing of that is needed.
+        home: range of rows in the home buffer, possibly outdated.
+        empty: whether none of these rows is needed.
     """
 
     home: Rows = (0, 0)
@@ -29,7 +30,7 @@ class Carried(Keeper):
 
     def _room(self, first: int, last: int, needed: int, read_next: bool) -> tuple[list[Slide], Spot]:
         if self.is_apart:
-            raise AssertionError(f"rows of {self.value!r} come while others are on its stage")
+            raise AssertionError(f"rows of {self.value!r} arrive while others are on its stage")
         start = first if self.empty else max(self.home[0], min(needed, first))
         stay = (first - start) * self.pitch
         begin = Spot(self.value, 0, newest=read_next)
@@ -45,11 +46,11 @@ class Carried(Keeper):
         return moves, Spot(self.value, stay, newest=read_next)
 
     def padding(self, first: int, last: int) -> Iterator[Rows]:
-        """All of it at once."""
+        """Yield all rows of padding at once."""
         return iter([(first, last)])
 
     def keep(self, needed: int) -> list[Slide]:
-        """What is needed of the rows on the stage goes home."""
+        """Copy the rows on the stage that are still needed back to the home buffer."""
         first, last = self.newest
         start = max(first, min(needed, last))
         self.newest = last, last
@@ -61,7 +62,7 @@ class Carried(Keeper):
         return [Slide(source, Spot(self.value, 0), (last - start) * self.pitch)]
 
     def _come_home(self, first: int, last: int) -> None:
-        """These are the rows at home."""
+        """Record the rows that are now in the home buffer."""
         self.home, self.empty = (first, last), False
         self.most = max(self.most, last - first)
 
@@ -74,7 +75,7 @@ class Carried(Keeper):
         if self.newest[0] <= first < last <= self.newest[1]:
             return Spot(self.value, (first - self.newest[0]) * self.pitch, newest=True)
         if self.empty or not self.home[0] <= first < last <= self.home[1]:
-            raise AssertionError(f"rows {first} to {last} of {self.value!r} are not there")
+            raise AssertionError(f"rows {first} to {last} of {self.value!r} are not in a buffer")
         return self._at_home(first)
 
     def _at_home(self, row: int) -> Spot:

@@ -1,7 +1,7 @@
-"""Independent check of a streamed model: replays its operations over the arena, byte by byte.
+"""Independent checker of a streamed model: replays its operations over the arena, byte by byte.
 
-It knows operators' rows (`microfold.ops.rows`), and nothing of windows, of who needs a row how long, or of
-how places were found.
+It knows the operators' rows (`microfold.ops.rows`). It knows nothing of windows, of the readers of rows, or
+of how addresses were chosen.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from microfold.ops.rows import ROWS, Band, Rows, band, row_pitch
 from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
 from microfold.support.frozen import frozen
 
-# What a byte is part of where nothing is known of it.
+# Owner of bytes with undefined content.
 _RUBBISH = 0
 
 
 @frozen
 class Computing:
-    """What computes a row.
+    """Kernel and layer that compute a row.
 
     Attributes:
-        layer: what the kernel sees of the band.
-        scratch: its address and bytes.
+        layer: layer of the band, as the kernel sees it.
+        scratch: address and size of the scratch memory, in bytes.
     """
 
     layer: LayerContext
@@ -49,20 +49,21 @@ def check_stream(
 ) -> None:
     """Verify a stream.
 
-    Every row of a value is written once, in order, and padding only where there are no rows. A call finds
-    exactly the rows that its operator reads, and lies over them only as its kernel allows. Its scratch is
-    apart, and rubbish afterwards. All is inside of the arena, and what must be whole at the end is.
+    Every row of a value is written once, in order, and padding only outside of its rows. A call finds exactly
+    the rows that its operator reads, and its result overlaps them only as its kernel allows. Its scratch
+    memory does not overlap them, and is undefined afterwards. All addresses are inside of the arena, and all
+    resident results are complete at the end.
 
     Args:
-        bases: where the windows lie.
-        size: bytes of the arena.
-        fronts: addresses of the values that must be whole at the end.
-        sources: those of the values that are whole at the beginning.
-        kept: what must be left alone: names, addresses and bytes.
-        newest: where the newest rows of rings lie.
+        bases: addresses of the windows.
+        size: size of the arena, in bytes.
+        fronts: addresses of the values that must be complete at the end.
+        sources: addresses of the values that are complete at the beginning.
+        kept: memory that must not be written: names, addresses and bytes.
+        newest: addresses of the buffers for the newest rows.
 
     Raises:
-        GraphError: the first fault.
+        GraphError: describes the first fault.
     """
     replay = _Replay(bases, newest or {}, size)
     for value, address in (sources or {}).items():
@@ -87,7 +88,7 @@ def check_stream(
 
 
 class _Replay:
-    """The arena from step to step: of each byte, the value that it is of, and which of its bytes it is."""
+    """Content of the arena: for each byte its value, and its position within the value."""
 
     def __init__(self, bases: Mapping[Value, int], newest: Mapping[Value, int], size: int):
         self.bases = bases
@@ -100,7 +101,7 @@ class _Replay:
         self.added: dict[Value, int] = {}
 
     def at(self, spot: Spot) -> int:
-        """The address of a spot."""
+        """Return the address of a spot."""
         return (self.newest if spot.newest else self.bases)[spot.value] + spot.offset
 
     def arrive(self, value: Value, row: int, address: int) -> None:
@@ -113,8 +114,8 @@ class _Replay:
         self._put(value, first, last, address)
 
     def move(self, source: int, target: int, count: int) -> None:
-        self._inside(source, count, "what is moved")
-        self._inside(target, count, "where it is moved")
+        self._inside(source, count, "the source of a move")
+        self._inside(target, count, "the target of a move")
         for tags in (self.owner, self.place):
             tags[target : target + count] = tags[source : source + count].copy()
 
@@ -128,16 +129,14 @@ class _Replay:
         if size:
             self._inside(scratch, size, "scratch")
             if scratch < end and begin < scratch + size:
-                raise _fault(f"scratch lies over row {first} of %{out.name}")
+                raise _fault(f"scratch memory overlaps row {first} of %{out.name}")
         reads = _reads(call, by.layer)
         if len(call.inputs) != len(reads):
-            raise _fault(
-                f"row {first} of %{out.name} is computed of {len(reads)} inputs, not {len(call.inputs)}"
-            )
+            raise _fault(f"row {first} of %{out.name} needs {len(reads)} inputs, not {len(call.inputs)}")
         for (index, rows), spot in zip(reads.items(), call.inputs, strict=True):
             count = rows[1] - rows[0]
             if isinstance(spot, Table) and len(spot.spots) != count:
-                raise _fault(f"row {first} of %{out.name} is computed of {count} rows, not {len(spot.spots)}")
+                raise _fault(f"row {first} of %{out.name} needs {count} rows, not {len(spot.spots)}")
             value = node.inputs[index]
             assert value is not None
             single = isinstance(spot, Table)
@@ -150,14 +149,12 @@ class _Replay:
                 address, length = self.at(each), (part[1] - part[0]) * row_pitch(value.type)
                 self._expect(value, part, address)
                 if address % alignment or begin % alignment:
-                    raise _fault(
-                        f"rows of %{value.name} or %{out.name} do not lie at multiples of {alignment}"
-                    )
+                    raise _fault(f"rows of %{value.name} or %{out.name} are not at multiples of {alignment}")
                 if size and scratch < address + length and address < scratch + size:
-                    raise _fault(f"scratch lies over rows of %{value.name}, of which %{out.name} is computed")
+                    raise _fault(f"scratch memory overlaps rows of %{value.name}, which %{out.name} reads")
                 if begin < address + length and address < end:
                     if single:
-                        raise _fault(f"row {first} of %{out.name} lies over row {part[0]} of %{value.name}")
+                        raise _fault(f"row {first} of %{out.name} overlaps row {part[0]} of %{value.name}")
                     self._allowed(call, by, index, address - begin)
         if size:
             self.owner[scratch : scratch + size] = _RUBBISH
@@ -168,16 +165,16 @@ class _Replay:
             self._put(out, first, last, begin)
 
     def begin_whole(self, value: Value, address: int) -> None:
-        """All rows of a value are there."""
+        """Begin with all rows of a value."""
         height = value.type.shape[ROWS]
         self._put(value, 0, height, address)
         self.there[value] = height
 
     def keep(self, tag: int, name: str, address: int, length: int) -> None:
-        """Bytes that nothing may write."""
+        """Mark bytes that must not be written."""
         self._inside(address, length, name)
         if self.owner[address : address + length].any():
-            raise _fault(f"{name} lies over what is there before")
+            raise _fault(f"{name} overlaps other content")
         self.owner[address : address + length] = tag
 
     def expect_kept(self, tag: int, name: str, address: int, length: int) -> None:
@@ -190,20 +187,20 @@ class _Replay:
             return
         height = value.type.shape[ROWS]
         if self.there.get(value, 0) != height:
-            raise _fault(f"%{value.name} has {height} rows; {self.there.get(value, 0)} are there at the end")
+            raise _fault(f"%{value.name} has {height} rows; {self.there.get(value, 0)} exist at the end")
         self._expect(value, (0, height), address)
 
     def _add(self, out: Value, row: int, address: int) -> None:
-        """A row more in sums, which must be those of all rows before it."""
+        """Add a row to sums, which must contain all rows before it."""
         if row != self.added.get(out, 0):
-            raise _fault(f"row {row} is added to %{out.name} behind {self.added.get(out, 0)} rows")
+            raise _fault(f"row {row} is added to %{out.name} after {self.added.get(out, 0)} rows")
         if row:
             self._expect(out, (0, 1), address)
         self._put(out, 0, 1, address)
         self.added[out] = row + 1
 
     def _allowed(self, call: RowsCall, by: Computing, index: int, distance: int) -> None:
-        """A result that lies over what it is computed from."""
+        """Verify that the kernel allows the overlap of a result with its operand."""
         node, kernel = call.node.node, by.kernel
         least = kernel.overlap(by.layer, index)
         value = node.inputs[index]
@@ -213,13 +210,13 @@ class _Replay:
         if alone and least is None and distance == 0 and kernel.in_place(by.layer, index):
             return
         raise _fault(
-            f"row {call.rows[0]} of %{node.output.name} lies {-distance} bytes behind the beginning of what "
-            f"it is computed from; {kernel.name} allows {least}"
+            f"row {call.rows[0]} of %{node.output.name} begins {-distance} bytes after the beginning of its "
+            f"operand; {kernel.name} allows {least}"
         )
 
     def _in_order(self, value: Value, first: int, last: int) -> None:
         if first != self.there.get(value, 0):
-            raise _fault(f"row {first} of %{value.name} is written behind row {self.there.get(value, 0) - 1}")
+            raise _fault(f"row {first} of %{value.name} is written after row {self.there.get(value, 0) - 1}")
         self.there[value] = last
 
     def _put(self, value: Value, first: int, last: int, address: int) -> None:
@@ -236,18 +233,18 @@ class _Replay:
         owner = self.owner[address : address + end - first]
         place = self.place[address : address + end - first]
         if not ((owner == self._number(value)).all() and (place == np.arange(first, end)).all()):
-            raise _fault(f"rows {rows[0]} to {rows[1]} of %{value.name} do not lie at {address}")
+            raise _fault(f"rows {rows[0]} to {rows[1]} of %{value.name} are not at {address}")
 
     def _inside(self, address: int, size: int, what: str) -> None:
         if not 0 <= address <= address + size <= self.size:
-            raise _fault(f"{what}, {size} bytes at {address}, must lie in an arena of {self.size}")
+            raise _fault(f"{what}, {size} bytes at {address}, must be inside of the arena of {self.size}")
 
     def _number(self, value: Value) -> int:
         return self.numbers.setdefault(value, len(self.numbers) + 1)
 
 
 def _reads(call: RowsCall, layer: LayerContext) -> dict[int, Rows]:
-    """The rows of each operand that an operator reads for rows of its result; padding has rows, too."""
+    """Return the rows of each operand that an operator reads for these result rows, including padding."""
     node = call.node.node
     if call.node.accumulates:
         return {0: call.rows}

@@ -1,4 +1,4 @@
-"""Whether a streamed model's plan is right: its streams, and all calls between them."""
+"""Verification of a streamed model's plan: its streams, and all calls between them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from microfold.plan.stream.operations import RowsCall
 
 
 def computing_of(memory: StreamMemory, kernels: Sequence[Kernel]) -> Callable[[RowsCall], Computing]:
-    """What the checker has to know of calls, with kernels for all layers."""
+    """Return a function from calls to the kernel, layer and scratch memory that the checker needs."""
 
     def of(call: RowsCall) -> Computing:
         index = memory.layer_of(call)
@@ -27,7 +27,7 @@ def computing_of(memory: StreamMemory, kernels: Sequence[Kernel]) -> Callable[[R
 
 
 def check_memory(memory: StreamMemory, kernels: Sequence[Kernel]) -> None:
-    """Verify the streams, and all calls between them, with checkers that know nothing of the planner.
+    """Verify the streams, and all calls between them, with checkers that are independent of the planner.
 
     Raises:
         GraphError: the plan is wrong.
@@ -56,7 +56,7 @@ def check_memory(memory: StreamMemory, kernels: Sequence[Kernel]) -> None:
 
 
 def _check_calls(memory: StreamMemory) -> None:
-    """Verify what is computed whole; streams, which replays have verified, happen in no time."""
+    """Verify the calls on whole tensors. Streams have been verified by replay, and take no time here."""
     timeline = memory.timeline
     plain: dict[Storage, Storage] = {}
     scratch = [b for index, b in memory.scratch.items() if timeline.planned[index].call is not None]

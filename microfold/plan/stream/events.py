@@ -1,6 +1,6 @@
-"""In which order rows are computed: on demand, from what is wanted behind a region to what it begins with.
+"""Order in which rows are computed: on demand, from the results of a region back to its inputs.
 
-No row is computed twice, and none before another one needs it.
+No row is computed twice, and none before another row needs it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from microfold.support.frozen import frozen
 
 @frozen
 class Arrival:
-    """A row of an input is handed in."""
+    """Event: a row of an input arrives from the caller."""
 
     value: Value
     row: int
@@ -25,7 +25,7 @@ class Arrival:
 
 @frozen
 class Padding:
-    """Rows of padding are written, from `first` to before `last`."""
+    """Event: rows of padding [first, last) are written."""
 
     value: Value
     first: int
@@ -34,7 +34,7 @@ class Padding:
 
 @frozen
 class Compute:
-    """A part of a node's result is computed."""
+    """Event: a part of a node's result is computed."""
 
     node: RowNode
     part: int
@@ -44,17 +44,17 @@ Event = Arrival | Padding | Compute
 
 
 def events_of(region: Region) -> list[Event]:
-    """All events, in order. The rows of each value come in their order, with its padding around them."""
+    """Return all events, in order. The rows of each value are in order, with its padding around them."""
     return [*_Demand(region).events()]
 
 
 class _Demand:
-    """What is there so far.
+    """Progress of the region.
 
     Attributes:
-        begun: values whose padding above is there.
-        there: how many rows of each value are, from the first one; padding below them counts.
-        done: how many parts of each node's result are.
+        begun: values whose top padding is complete.
+        there: number of available rows of each value, from the first one; bottom padding counts.
+        done: number of computed parts of each node's result.
     """
 
     def __init__(self, region: Region):
@@ -65,7 +65,8 @@ class _Demand:
         self.done: dict[RowNode, int] = dict.fromkeys(region.nodes, 0)
 
     def events(self) -> Iterator[Event]:
-        # All fronts keep the same pace: the one with the smallest part done is next; of equals, the first.
+        # All results advance at the same pace: the one with the smallest completed part is next; of equals,
+        # the first.
         wanted = [self.region.producers[value] for value in self.region.fronts]
         queue = [(0.0, index) for index in range(len(wanted))]
         while queue:
@@ -74,13 +75,13 @@ class _Demand:
             share = self.done[node] / len(node.parts)
             if share == 1.0:
                 heapq.heappop(queue)
-            elif share > known:  # others have needed some of it since
+            elif share > known:  # other results have needed some of it since
                 heapq.heapreplace(queue, (share, index))
             else:
                 yield from self._compute(node)
 
     def _compute(self, wanted: RowNode) -> Iterator[Event]:
-        """The next part of a node's result, with all that it needs."""
+        """Compute the next part of a node's result, with everything that it needs."""
         waiting = [wanted]
         while waiting:
             node = waiting[-1]
@@ -109,7 +110,7 @@ class _Demand:
                 self.there[missing] += 1
 
     def _begin(self, value: Value) -> Iterator[Event]:
-        """The padding above a value, before its first row, and before anything reads it."""
+        """Write the top padding of a value, before its first row and before any reader."""
         above = self.region.above(value)
         if above and value not in self.begun:
             yield Padding(value, -above, 0)

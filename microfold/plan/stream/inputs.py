@@ -1,4 +1,4 @@
-"""What regions take of the rows of an input that is handed in: all of them, or some columns."""
+"""Rows of a streamed input that a region reads: complete rows, or some columns."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from microfold.support.frozen import frozen
 
 @frozen
 class InputRows:
-    """Rows that are taken of an image.
+    """Rows that a region reads from an image.
 
     Attributes:
-        image: an input of the graph, or another shape of it.
-        skipped: elements at the beginning of each row of the image that are not taken.
-        columns: there are others, which other regions take: they read the image again.
+        image: an input of the graph, or a reshape of it.
+        skipped: number of elements at the beginning of each row of the image that are not read.
+        columns: whether the rows are some columns of the image; other regions then read the image again.
     """
 
     image: Value
@@ -28,9 +28,9 @@ class InputRows:
 
 
 def taken_rows(graph: Graph, value: Value, views: Views, pushed: Collection[Value]) -> InputRows | None:
-    """What rows of a value are of an image that is handed in; None if they are none.
+    """Return the rows of a streamed image that a value consists of; None if it does not.
 
-    Columns of an image are rows of it, too, where a slice makes them and nothing else.
+    Columns of an image are also rows of it, if a single slice makes them.
     """
     root = views[value].root
     if root in pushed:
@@ -47,7 +47,7 @@ def taken_rows(graph: Graph, value: Value, views: Views, pushed: Collection[Valu
 
 
 def slices_columns(node: Node) -> bool:
-    """Whether it takes columns of an image, one after the other, all their rows and channels."""
+    """Return whether a node selects adjacent columns of an image, with all rows and channels."""
     op = node.op
     if not isinstance(op, StridedSlice) or node.epilogue or len(op.size) != COLUMNS + 2:
         return False

@@ -1,6 +1,4 @@
-"""Ways to keep rows that stay, other than in windows: the newest rows lie apart, where other values may lie
-between.
-"""
+"""Row buffers other than windows: the newest rows have a separate buffer, which other values can reuse."""
 
 from __future__ import annotations
 
@@ -15,17 +13,17 @@ from microfold.plan.stream.operations import Slide, Spot, Table
 
 @dataclass
 class Keeper(ABC):
-    """The rows of a value as they come and go.
+    """Row buffer of a value.
 
     Attributes:
-        top: the first row that is not there yet.
-        newest: rows that lie apart: from the first to before the last.
-        width: rows that lie apart at most.
-        most: rows that were kept at most, apart from these.
-        times: moments at which the place of kept rows is in use, as bits.
-        newest_times: the same of the rows that lie apart.
-        read: a call has read the last one of these.
-        carries: rows have just moved between the two places, and need both for a moment of its own.
+        top: first row that has not been written yet.
+        newest: range of rows in the separate buffer.
+        width: maximum number of rows in the separate buffer.
+        most: maximum number of older rows that are kept.
+        times: moments at which the buffer of older rows is in use, as a bit mask.
+        newest_times: moments at which the separate buffer is in use.
+        read: whether a call has read the last row of the separate buffer.
+        carries: whether rows have just been copied between the two buffers, which needs a separate moment.
     """
 
     value: Value
@@ -40,55 +38,58 @@ class Keeper(ABC):
     carries: bool = False
 
     def write(self, first: int, last: int, needed: int, read_next: bool) -> tuple[list[Slide], Spot]:
-        """Room for new rows, and where they come to.
+        """Make room for new rows.
 
         Args:
-            needed: the first row that is still needed.
-            read_next: rows are read before others are written.
+            needed: first row that is still needed.
+            read_next: whether rows are read before others are written.
+
+        Returns:
+            Copies of older rows that must come first, and the address of the new rows.
         """
         if first != self.top:
-            raise AssertionError(f"row {first} of {self.value!r} comes behind row {self.top}")
+            raise AssertionError(f"row {first} of {self.value!r} comes after row {self.top}")
         moves, spot = self._room(first, last, needed, read_next)
         self.top, self.read = last, False
         return moves, spot
 
     @abstractmethod
     def _room(self, first: int, last: int, needed: int, read_next: bool) -> tuple[list[Slide], Spot]:
-        """See `write`."""
+        """Implement `write`."""
 
     @abstractmethod
     def padding(self, first: int, last: int) -> Iterator[Rows]:
-        """Rows of padding as they are written."""
+        """Yield ranges of padding rows to write."""
 
     @abstractmethod
     def keep(self, needed: int) -> list[Slide]:
-        """What is needed of the newest rows moves to where rows are kept."""
+        """Copy newest rows that are still needed to the buffer of older rows."""
 
     @abstractmethod
     def forget(self, needed: int) -> None:
-        """Rows that nothing needs any more leave."""
+        """Release rows that are not needed any more."""
 
     @abstractmethod
     def spots(self, first: int, last: int) -> Spot | Table:
-        """Where rows lie that are read at once."""
+        """Return the addresses of rows that are read by one call."""
 
     @property
     @abstractmethod
     def keeps(self) -> bool:
-        """Whether rows are kept now, apart from the newest ones."""
+        """Whether older rows are kept now."""
 
     @property
     def is_apart(self) -> bool:
-        """Whether rows lie apart now."""
+        """Whether the separate buffer holds rows now."""
         return self.newest[0] < self.newest[1]
 
     @property
     def size(self) -> int:
-        """Bytes of the kept rows."""
+        """Size of the buffer of older rows, in bytes."""
         return max(self.most, 1) * self.pitch
 
     def mark(self, time: int) -> None:
-        """What is there now is in use at this moment."""
+        """Record that the buffers are in use at this moment."""
         if self.keeps or self.carries:
             self.times |= 1 << time
         if self.is_apart or self.carries:

@@ -1,4 +1,4 @@
-"""The layers of a streamed model: those that compute rows, and those that compute whole tensors."""
+"""Layers of a streamed model: layers that compute rows, and layers that compute whole tensors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from microfold.support.frozen import frozen
 
 @frozen(eq=False)
 class BandLayer:
-    """A layer that computes rows of a node.
+    """Layer that computes rows of a node.
 
     Attributes:
         band: the first of these parts.
-        events: of its region: those in which it computes them.
+        events: events of its region in which it runs.
     """
 
     node: RowNode
@@ -30,13 +30,13 @@ class BandLayer:
 
 @frozen(eq=False)
 class PlannedLayer:
-    """A layer of a streamed model.
+    """Layer of a streamed model.
 
     Attributes:
-        moments: when it runs.
-        call: the number of the call among those that compute whole tensors; None: it computes rows.
-        band: what it computes rows of; None: it computes whole tensors.
-        region: the index of the region that it belongs to, or that is in front of it; -1: none.
+        moments: moments at which it runs.
+        call: number of the call among all calls on whole tensors; None: it computes rows.
+        band: description of the rows that it computes; None: it computes whole tensors.
+        region: index of the region that it belongs to, or of the region before it; -1: none.
     """
 
     layer: LayerContext
@@ -48,12 +48,12 @@ class PlannedLayer:
 
 @frozen
 class ComputedRows:
-    """Rows of a value when a call has computed them.
+    """Rows of a value after a call has computed them.
 
     Attributes:
         layer: index of the layer.
-        address: in the arena.
-        size: bytes.
+        address: address in the arena.
+        size: size in bytes.
     """
 
     layer: int
@@ -64,7 +64,7 @@ class ComputedRows:
 
 
 def band_layers(windows: Windows) -> list[BandLayer]:
-    """A layer for each form of each node's bands, in the order in which they first run."""
+    """Return a layer for each form of each node's bands, in the order in which they first run."""
     found: dict[tuple[RowNode, Form], list[int]] = {}
     for node, events in windows.events.items():
         for form, event in zip(node.forms, events, strict=False):

@@ -1,4 +1,4 @@
-"""Where everything of a streamed model lies."""
+"""Memory plan of a streamed model."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from microfold.support.frozen import frozen
 
 @frozen(eq=False)
 class StreamMemory:
-    """What is in the arena, and where.
+    """Content of the arena, with addresses.
 
     Attributes:
-        scratch: by the index of the layer.
+        scratch: scratch memory by layer index.
     """
 
     timeline: Timeline
@@ -35,30 +35,30 @@ class StreamMemory:
 
     @property
     def size(self) -> int:
-        """Bytes of the arena."""
+        """Size of the arena, in bytes."""
         return self.arena.size
 
     @property
     def needs(self) -> list[int]:
-        """Bytes of an arena for what is alive during each layer's calls, with its scratch."""
+        """Bytes alive during each layer's calls, with its scratch memory."""
         scratch = {index: units(block.size) for index, block in self.scratch.items()}
         layers = range(len(self.timeline.planned))
         return [(self.timeline.alive(index) + scratch.get(index, 0)) * ALIGNMENT for index in layers]
 
     @cached_property
     def windows(self) -> Mapping[Value, int]:
-        """Where the windows of streamed values lie, those of what is held whole among them."""
+        """Addresses of the windows of streamed values, including resident values."""
         timeline, offsets = self.timeline, self.arena.offsets
         return {v: offsets[b] + timeline.window_offset(v) for v, b in timeline.window_blocks.items()}
 
     @cached_property
     def newest(self) -> Mapping[Value, int]:
-        """Where the newest rows of rings lie, and stages."""
+        """Addresses of the buffers for newest rows: of rings, and stages."""
         return {value: self.arena.offsets[b] for value, b in self.timeline.newest_blocks.items()}
 
     @property
     def moved(self) -> int:
-        """Bytes that move within windows, into rings, and between homes and stages elsewhere, in one run."""
+        """Bytes copied per run: within windows, into rings, and between home buffers and stages."""
         return sum(slide.size for slide in self._slides if self.way_of(slide) is not None)
 
     @property
@@ -67,11 +67,11 @@ class StreamMemory:
 
     @property
     def copies_within(self) -> bool:
-        """Whether rows move to lower addresses that may be among their own."""
+        """Whether rows are copied to lower addresses that may overlap the source."""
         return any(self.way_of(slide) == "up" for slide in self._slides)
 
     def way_of(self, slide: Slide) -> str | None:
-        """How rows move: `apart` from where they were, `up` or `down` over that; None: they are there."""
+        """Return the kind of a copy: `apart` (disjoint), `up` or `down` (overlapping); None: no copy."""
         distance = self.at(slide.source) - self.at(slide.target)
         if not distance:
             return None
@@ -80,16 +80,16 @@ class StreamMemory:
         return "up" if distance > 0 else "down"
 
     def at(self, spot: Spot) -> int:
-        """The address of a spot."""
+        """Return the address of a spot."""
         return (self.newest if spot.newest else self.windows)[spot.value] + spot.offset
 
     def address(self, value: Value) -> int:
-        """Where row 0 of a value lies that is held whole."""
+        """Return the address of row 0 of a resident value."""
         return self.arena.offsets[self.timeline.window_blocks[value]] + self.timeline.place(value).offset
 
     @property
     def computed(self) -> Iterator[ComputedRows | int]:
-        """All results in the order in which they are computed: rows, or those of layers on whole tensors."""
+        """All results in the order of computation: rows, or indices of layers on whole tensors."""
         for part in self.timeline.parts:
             if not isinstance(part, Windows):
                 yield from part
@@ -102,11 +102,11 @@ class StreamMemory:
                     yield ComputedRows(self.layer_of(call), value, rows, address, size)
 
     def layers_of(self, storage: Storage) -> tuple[int, int]:
-        """The first and the last layer that run while storage is in use."""
+        """Return the first and the last layer that run while a storage is in use."""
         assert isinstance(storage, Block)
         running = [self.timeline.running[moment] for moment in storage.moments]
         return min(running), max(running)
 
     def layer_of(self, call: RowsCall) -> int:
-        """Index of the layer that a call runs."""
+        """Return the index of the layer that a call runs."""
         return self.timeline.layer_by_form[call.node, call.node.forms[call.part]]

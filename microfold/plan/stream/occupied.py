@@ -1,4 +1,4 @@
-"""Storage of which not all bytes hold something all the time: what is held whole comes and goes by rows."""
+"""Partial liveness: resident values become alive, or are released, row by row."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from microfold.plan.stream.window import Held
 
 
 def occupied_bytes(block: Block, found: Iterable[Held], end: int) -> NDArray[np.int64]:
-    """What of a block holds something at each moment before `end`, see `Occupied`.
+    """Return the bytes of a block in use at each moment before `end`, see `Occupied`.
 
     Args:
-        found: what does, one after the other; at other moments: all.
+        found: bytes in use, in order of time; at all other moments the complete block is in use.
     """
     held = np.empty((2, end), np.int64)
     held[0], held[1] = 0, block.size
@@ -26,10 +26,10 @@ def occupied_bytes(block: Block, found: Iterable[Held], end: int) -> NDArray[np.
 
 
 def overlaps_in_time(blocks: Sequence[Block], occupied: Occupied, given: Sequence[Overlap]) -> list[Overlap]:
-    """Leave for one block to lie below another one, over bytes that hold nothing while both are in use.
+    """Return overlaps of blocks over bytes that are unused while both blocks are alive.
 
     Args:
-        given: leave that kernels give; pairs that have more of it keep it.
+        given: overlaps that kernels allow; pairs that have one keep it.
     """
     known = {(each.source, each.target) for each in given}
     changing = [b for b in blocks if b in occupied and _changes(b, occupied[b])]
@@ -53,6 +53,6 @@ def overlaps_in_time(blocks: Sequence[Block], occupied: Occupied, given: Sequenc
 
 
 def _changes(block: Block, held: NDArray[np.int64]) -> bool:
-    """Whether some bytes hold nothing for some time."""
+    """Return whether some bytes are unused for some time."""
     first, last = held[:, block.moments]
     return bool((first > 0).any() or (last < block.size).any())

@@ -1,4 +1,4 @@
-"""What a stream consists of: operations on bytes of the arena, in order."""
+"""Operations of a stream: actions on bytes of the arena, in order."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from microfold.support.frozen import frozen
 
 
 class Spot(NamedTuple):
-    """A place in a window: bytes from its start.
+    """Address within a window, in bytes from its start.
 
     Attributes:
-        newest: of rings and carried rows: among the newest rows, which lie apart.
+        newest: whether it is in the separate buffer for the newest rows of a ring or staged line buffer.
     """
 
     value: Value
@@ -24,7 +24,7 @@ class Spot(NamedTuple):
 
 @frozen
 class Table:
-    """Where rows of a value lie, one by one."""
+    """Indirection buffer: addresses of rows of a value, one by one."""
 
     spots: tuple[Spot, ...]
 
@@ -35,7 +35,7 @@ class Table:
 
 @frozen
 class Arrive:
-    """The next row of an input is copied from the caller's."""
+    """Operation: the next row of an input is copied from the caller's memory."""
 
     value: Value
     row: int
@@ -44,7 +44,7 @@ class Arrive:
 
 @frozen
 class Fill:
-    """Rows of padding, from `first` to before `last`, get the value's fill."""
+    """Operation: rows of padding [first, last) are filled."""
 
     value: Value
     first: int
@@ -54,7 +54,7 @@ class Fill:
 
 @frozen
 class Slide:
-    """Rows that are still needed move: to the start of their window, into their ring, home, or to a stage."""
+    """Operation: rows are copied to the start of their window, into a ring, to a home buffer or a stage."""
 
     source: Spot
     target: Spot
@@ -62,18 +62,17 @@ class Slide:
 
     @property
     def is_within(self) -> bool:
-        """Whether they move within one place."""
+        """Whether the copy is within one buffer."""
         return self.source.newest == self.target.newest
 
 
 @frozen
 class RowsCall:
-    """A node computes rows that lie behind each other.
+    """Operation: a node computes contiguous rows.
 
     Attributes:
-        part: of its result, an index.
-        inputs: where the first of the rows that it reads lies, operand by operand; the others lie behind it,
-            or all have places of their own.
+        part: index of the computed part of the result.
+        inputs: for each operand the address of its first row, if the rows are contiguous, else all addresses.
     """
 
     node: RowNode
@@ -83,7 +82,7 @@ class RowsCall:
 
     @property
     def rows(self) -> Rows:
-        """Those that it computes, or adds."""
+        """Rows that it computes, or adds."""
         return self.node.parts[self.part]
 
 

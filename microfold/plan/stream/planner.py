@@ -1,4 +1,4 @@
-"""Plans of streamed models, given the kernels that compute them."""
+"""Planner of streamed models, given the kernels that compute them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from microfold.support.memo import Remembered
 
 
 class StreamPlanner(Timeline):
-    """Places all that a timeline keeps, for different kernels.
+    """Planner of all blocks of a timeline, for different kernels.
 
-    Searches come back to the same problems again and again: what is found is kept.
+    Searches pose the same problems many times, so that results are cached.
     """
 
     @cached_property
@@ -39,7 +39,7 @@ class StreamPlanner(Timeline):
         return {}
 
     def overlaps(self, index: int, kernel: Kernel) -> Sequence[Overlap]:
-        """Leave for what a layer computes to lie over what it reads last."""
+        """Return the allowed overlaps of a layer's result with operands that it reads last."""
         return self._remembered(("overlaps", index, kernel), lambda: self._overlaps_of(index, kernel))
 
     def _overlaps_of(self, index: int, kernel: Kernel) -> Sequence[Overlap]:
@@ -54,18 +54,18 @@ class StreamPlanner(Timeline):
             source, target = self.blocks[each.source], self.blocks[each.target]
             if source.last != self.moments_of(index)[0] or target.first != source.last:
                 continue
-            # From the first row, which lies behind padding.
+            # Distances are relative to the first row, which comes after the padding.
             distance = each.distance + shifts.get(each.target, 0) - shifts.get(each.source, 0)
             made.append(Overlap(source, target, distance, each.exact))
         return made
 
     @cached_property
     def _shifts(self) -> Mapping[Storage, int]:
-        """Bytes of padding in front of storages that hold whole images, see `shift`."""
+        """Bytes of padding in front of storages of resident images, see `shift`."""
         return {self._storages[root]: self.shift(root) for root in self._held_in}
 
     def _overlaps_of_band(self, layer: BandLayer, region: int, kernel: Kernel) -> list[Overlap]:
-        """Those that hold in every event in which the two windows meet, if this kernel is in all of them."""
+        """Return the overlaps that this kernel allows in every event in which both windows are alive."""
         node = layer.node
         windows, start, _ = self.streams[region]
         target = self.newest_blocks.get(node.output) or self.window_blocks[node.output]
@@ -81,12 +81,12 @@ class StreamPlanner(Timeline):
             events = (start + event for event in windows.events[node])
             reaches = dict(zip(events, windows.reaches[node], strict=True))
             met = moments_of(common).tolist()
-            # As in models without rows, storage that is read twice is left alone.
+            # As in models without streaming, storage that is read twice is not overlapped.
             if read.count(source) > 1 or any(
                 moment not in reaches or not reaches[moment][index].free for moment in met
             ):
                 continue
-            # Windows of what is held whole need not begin where their blocks do.
+            # Windows of resident values do not always begin where their blocks begin.
             places = {self.window_offset(value) + reaches[moment][index].offset for moment in met}
             if not places or index not in kernel.data_inputs(layer.band.layer):
                 continue
@@ -95,13 +95,13 @@ class StreamPlanner(Timeline):
                 found.append(Overlap(source, target, distance - min(places)))
             elif len(places) == 1 and kernel.in_place(layer.band.layer, index):
                 place = min(places)
-                # Leave that alignment rules out would only stand in the way of other leave.
+                # Drop overlaps that alignment makes impossible; they would only exclude others.
                 if place % self.alignment == 0:
                     found.append(Overlap(source, target, -place, exact=True))
         return found
 
     def _all_overlaps(self, kernels: Sequence[Kernel]) -> Iterator[Overlap]:
-        """Those of all layers; of layers that compute rows of the same node, those that all of them leave."""
+        """Yield the overlaps of all layers; all layers that compute rows of one node must allow them."""
         by_node: dict[Hashable, list[Sequence[Overlap]]] = {}
         for index, kernel in enumerate(kernels):
             band = self.planned[index].band
@@ -111,7 +111,7 @@ class StreamPlanner(Timeline):
 
     @cached_property
     def _homes_and_stages(self) -> Sequence[Overlap]:
-        """Leave for carried rows to lie anywhere over where they go: they move all at once."""
+        """Overlaps of home buffers with stages: all are allowed, because all rows are copied at once."""
         found: list[Overlap] = []
         for region in self.regions:
             for value in region.carried:
@@ -126,11 +126,11 @@ class StreamPlanner(Timeline):
         *,
         thorough: bool = False,
     ) -> StreamMemory:
-        """Where everything lies.
+        """Plan the addresses of all blocks.
 
         Args:
-            kernels, calls: those of all layers.
-            thorough: how long to search, see `plan_within`.
+            kernels, calls: kernels and calls of all layers.
+            thorough: whether to search longer, see `plan_within`.
         """
         scratch = {i: self._scratch_of(i, call.scratch) for i, call in enumerate(calls) if call.scratch}
         overlaps = [*self._all_overlaps(kernels), *self._homes_and_stages]
@@ -140,7 +140,7 @@ class StreamPlanner(Timeline):
         return StreamMemory(self, scratch, self._placed[problem])
 
     def _scratch_of(self, index: int, size: int) -> Block:
-        """The scratch of a layer's calls."""
+        """Return the scratch memory of a layer's calls."""
 
         def find() -> Block:
             times = sum(1 << moment for moment in self.moments_of(index))
@@ -160,12 +160,12 @@ class StreamPlanner(Timeline):
         return plan_coarsely(blocks, allowed, self.alignment, None, place)
 
     def least_need(self, kernels: Sequence[Kernel]) -> int:
-        """Bytes that no arena for these kernels can go below, scratch aside."""
+        """Return a lower bound of the arena in bytes for these kernels, without scratch memory."""
         needs = (self.alive(index) - self._shared_by(index, kernel) for index, kernel in enumerate(kernels))
         return max(needs, default=0) * ALIGNMENT
 
     def least_need_before(self, kernels: Sequence[Kernel], fronts: Collection[Value]) -> int:
-        """The same for what computes rows for fronts of a region: they, and what computes these, aside."""
+        """Return `least_need` of the layers before `fronts`, without `fronts` and their producers."""
         held = self.held_apart(fronts)
         needs = (
             int(held[[*each.moments]].max()) - self._shared_by(index, kernel)
@@ -175,27 +175,27 @@ class StreamPlanner(Timeline):
         return max(needs, default=0) * ALIGNMENT
 
     def _shared_by(self, index: int, kernel: Kernel) -> int:
-        """Units that what a layer computes may share with what it reads."""
+        """Return the units that a layer's result can share with its operands."""
         return self._remembered(
             ("shared", index, kernel), lambda: shared_in_call(self.overlaps(index, kernel))
         )
 
     def need(self, index: int, kernel: Kernel, call: KernelCall) -> int:
-        """Bytes of the smallest arena for what is alive in a layer's calls."""
+        """Return the minimum arena size for the blocks alive in a layer's calls, in bytes."""
         shared = self._shared_by(index, kernel)
         return (self.alive(index) + units(call.scratch) - shared) * ALIGNMENT
 
     def need_in_any_order(self, index: int, kernel: Kernel, call: KernelCall) -> int:
-        """The same: the order of a stream is given."""
+        """Return `need`, because the order of a stream is fixed."""
         return self.need(index, kernel, call)
 
     def reordered(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> None:
-        """There is no other order."""
+        """Return None, because the order of a stream is fixed."""
         del kernels, calls
 
 
 def _common(found: Sequence[Sequence[Overlap]]) -> Iterator[Overlap]:
-    """What all of some layers leave."""
+    """Yield the overlaps that all layers allow."""
     pairs = dict.fromkeys((each.source, each.target) for own in found for each in own)
     for source, target in pairs:
         each = [o for own in found for o in own if (o.source, o.target) == (source, target)]

@@ -1,4 +1,4 @@
-"""Regions: nodes that follow each other in a graph, and are computed row by row."""
+"""Regions: consecutive nodes of a graph that are computed row by row."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Region:
     """Nodes that are computed row by row.
 
     Attributes:
-        nodes: ones of the graph that follow each other.
-        start: how many nodes come before them.
-        inputs: those of the graph whose rows are handed in, or other shapes of these, or columns.
-        sources: what `nodes` read and is there whole before they begin: other inputs, or results of nodes
-            before.
-        fronts: results of `nodes` that the nodes behind read, or the caller: held whole.
-        readers: of each streamed value: the node and the index of the operand.
-        outlives: sources that are still read when the region is computed.
-        taken: of `inputs`, which rows these are.
-        rings: values of which rows that stay lie in rings.
-        carried: those of which they lie at home, and come to a stage to be read.
+        nodes: consecutive nodes of the graph.
+        start: number of nodes before them.
+        inputs: graph inputs that are streamed, or reshapes or columns of them.
+        sources: operands that are complete before the region begins: other inputs, or results of earlier
+            nodes.
+        fronts: results that later nodes or the caller read. They are resident.
+        readers: for each streamed value, the nodes that read it and the index of the operand.
+        outlives: sources that are still read after the region.
+        taken: rows of each of `inputs`.
+        rings: values whose older rows are in a ring buffer.
+        carried: values whose older rows are in a staged line buffer.
     """
 
     graph: Graph
@@ -47,16 +47,19 @@ class Region:
 
     @property
     def key(self) -> Hashable:
-        """Equal for regions of the same rows, kept in the same way."""
+        """Key that is equal for regions with the same rows in the same kinds of buffers."""
         return self.graph, self.nodes, self.start, self.rings, self.carried
 
     @property
     def end(self) -> int:
-        """How many nodes of the graph come before those behind the region."""
+        """Index of the first node after the region."""
         return self.start + len(self.nodes)
 
     def with_rings(self, values: Collection[Value], carried: Collection[Value] = ()) -> Region:
-        """The same with rings for those of the values that may be rings, and rows of some others carried."""
+        """Return the region with ring buffers for some values, and staged line buffers for some others.
+
+        Only values that may have them get them.
+        """
         rings = [value for value in self.may_be_rings if value in values]
         plain: dict[RowNode, RowNode] = {}
         for each in self.nodes:
@@ -74,7 +77,7 @@ class Region:
 
     @cached_property
     def may_be_carried(self) -> tuple[Value, ...]:
-        """What is never whole, and keeps rows from call to call."""
+        """Values that are not resident, and keep rows between calls."""
         values = (*self.inputs, *(each.output for each in self.nodes if not each.accumulates))
         return tuple(
             value
@@ -85,7 +88,7 @@ class Region:
 
     @cached_property
     def may_be_rings(self) -> tuple[Value, ...]:
-        """What of this may be rings: readers of several rows read it first."""
+        """Values of `may_be_carried` that may be rings: they are the first operand of multi-row readers."""
         return tuple(
             value
             for value in self.may_be_carried
@@ -97,19 +100,19 @@ class Region:
 
     @property
     def held(self) -> tuple[Value, ...]:
-        """What has room for all its rows."""
+        """Resident values, which have room for all rows."""
         return (*self.sources, *self.fronts)
 
     def above(self, value: Value) -> int:
-        """Rows of padding that are written above a value."""
+        """Return the number of padding rows that are written above a value."""
         return max((n.readings[i].above for n, i in self.readers.get(value, ())), default=0)
 
     def below(self, value: Value) -> int:
-        """Rows of padding that are written below a value."""
+        """Return the number of padding rows that are written below a value."""
         return max((n.readings[i].below for n, i in self.readers.get(value, ())), default=0)
 
     def fill(self, value: Value) -> float:
-        """What the padding of a value holds."""
+        """Return the fill of a value's padding."""
         fills = (n.readings[i].fill for n, i in self.readers.get(value, ()))
         return next((fill for fill in fills if fill is not None), 0.0)
 
@@ -117,15 +120,15 @@ class Region:
 def region_of(
     graph: Graph, nodes: Sequence[RowNode], start: int = 0, pushed: Collection[Value] | None = None
 ) -> Region | str:
-    """Nodes of a graph that follow each other as a region, or the reason why they are none.
+    """Return consecutive nodes of a graph as a region, or the reason why they are none.
 
     Args:
-        nodes: those of ``graph.nodes[start:start + len(nodes)]``.
-        pushed: inputs that are handed in row by row; all others are there whole. Default: all inputs.
+        nodes: row nodes of ``graph.nodes[start:start + len(nodes)]``.
+        pushed: inputs that are streamed; all others are complete before. Default: all inputs are streamed.
     """
     inside = graph.nodes[start : start + len(nodes)]
     if tuple(each.node for each in nodes) != tuple(inside):
-        raise ValueError("a region is nodes of a graph that follow each other")
+        raise ValueError("a region must consist of consecutive nodes of a graph")
     pushed = graph.inputs if pushed is None else pushed
     readers: dict[Value, list[tuple[RowNode, int]]] = {}
     for each in nodes:
@@ -148,13 +151,10 @@ def region_of(
     first = (node for node in graph.nodes[:start] if not needs_no_code(node))
     before = {views[v].root for node in first for v in node.operands}
     if len(inputs) > 1:
-        return f"rows are those of one image; %{inputs[0].brief} and %{inputs[1].brief} would be handed in"
+        return f"only one image can be streamed; the region needs %{inputs[0].brief} and %{inputs[1].brief}"
     for value in inputs:
         if not taken[value].columns and views[value].root in behind | before:
-            return (
-                f"the input %{value.brief} is also read outside of the region: it would have to be there "
-                "whole"
-            )
+            return f"the input %{value.brief} is also read outside of the region, which needs all of it"
     fronts = tuple(each.output for each in nodes if each.output in behind)
     outlives = frozenset(value for value in sources if views[value].root in behind)
     return Region(
@@ -178,26 +178,26 @@ def _why_none(
     views: Views,
     sources: Sequence[Value],
 ) -> str | None:
-    """Why values cannot be read or computed by rows."""
+    """Return why values cannot be read or computed row by row, or None if they can."""
     state = {state.value for state in graph.state}
     for value, found in readers.items():
         fills = {node.readings[index].fill for node, index in found} - {None}
         if len(fills) > 1:
-            return f"%{value.brief} is padded in {len(fills)} different ways"
+            return f"%{value.brief} is padded with {len(fills)} different fills"
         if views[value].root in state:
-            return f"%{value.brief} is kept from run to run: it is there whole"
+            return f"%{value.brief} is kept between runs as a complete tensor"
     for value in sources:
         padded = any(node.readings[index].fill is not None for node, index in readers[value])
         if padded and not _is_all(value, views):
             whole = views[value].root
-            return f"%{value.brief} is a part of %{whole.brief}, and its rows have no room around them"
+            return f"%{value.brief} is a part of %{whole.brief}, which has no room for padding"
     for each in nodes:
         whole = views[each.output].root
         if whole is not each.output:
-            return f"%{each.output.brief} is computed into %{whole.brief}, which is there whole"
+            return f"%{each.output.brief} is computed into %{whole.brief}, a complete tensor"
     return None
 
 
 def _is_all(value: Value, views: Views) -> bool:
-    """Whether it is all of the storage that it is in."""
+    """Return whether a value occupies all of its storage."""
     return value.type.nbytes == views[value].root.type.nbytes

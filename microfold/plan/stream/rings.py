@@ -1,8 +1,8 @@
-"""Rings: rows that stay lie in slots, one after the other and round again; the newest ones lie apart.
+"""Ring buffers: older rows are in the slots of a ring, and the newest rows in a separate buffer.
 
-What is computed comes to the newest rows' place, which is used only until a call has read it: other values
-may use the same bytes between. What is needed further moves into the next slot, once. Calls that read several
-rows are given their addresses.
+A call writes its rows into the buffer for newest rows. It is used only until a call has read them; other
+values can use the same bytes in between. Rows that are still needed are then copied into the next slot, once.
+Calls that read several rows get an indirection buffer with their addresses.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from microfold.plan.stream.operations import Operation, RowsCall, Slide, Spot, T
 
 @dataclass
 class Ring(Keeper):
-    """The rows of a value as they come and go.
+    """Ring buffer of a value.
 
     Attributes:
-        kept: rows in slots that may still be needed, the oldest first, with their slots' numbers, as if there
-            were a slot for each row; see `in_slots`.
-        count: rows that were moved into slots so far.
+        kept: rows in slots that may still be needed, the oldest first, with their slot numbers. Numbers are
+            counted as if each row had its own slot; see `in_slots`.
+        count: number of rows that have been copied into slots so far.
     """
 
     kept: deque[tuple[int, int]] = field(default_factory=deque[tuple[int, int]])
@@ -38,11 +38,11 @@ class Ring(Keeper):
         return moves, Spot(self.value, 0, newest=True)
 
     def padding(self, first: int, last: int) -> Iterator[Rows]:
-        """Row by row: there is room for as many as a call computes."""
+        """Yield single rows: the buffer only has room for the rows that one call computes."""
         return ((row, row + 1) for row in range(first, last))
 
     def keep(self, needed: int) -> list[Slide]:
-        """What is needed of the newest rows moves into slots."""
+        """Copy newest rows that are still needed into slots."""
         self._forget_kept(needed)
         moves: list[Slide] = []
         first, last = self.newest
@@ -65,13 +65,13 @@ class Ring(Keeper):
             self.kept.popleft()
 
     def spot(self, row: int) -> Spot:
-        """Where a row lies."""
+        """Return the address of a row."""
         first, last = self.newest
         if first <= row < last:
             return Spot(self.value, (row - first) * self.pitch, newest=True)
         slots = dict(self.kept)
         if row not in slots:
-            raise AssertionError(f"row {row} of {self.value!r} is not there")
+            raise AssertionError(f"row {row} of {self.value!r} is in no buffer")
         return Spot(self.value, slots[row] * self.pitch)
 
     def spots(self, first: int, last: int) -> Spot | Table:
@@ -85,10 +85,10 @@ class Ring(Keeper):
 
 
 def in_slots(operation: Operation, rings: Mapping[Value, int]) -> Operation:
-    """An operation with the slots that there are, which are used again and again.
+    """Reduce the slot numbers of an operation modulo the number of slots.
 
     Args:
-        rings: bytes of the slots of each ring.
+        rings: size of the slots of each ring, in bytes.
     """
 
     def spot(given: Spot) -> Spot:

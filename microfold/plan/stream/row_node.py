@@ -1,4 +1,4 @@
-"""Nodes of a graph that are computed row by row, with the rows that each row needs."""
+"""Row nodes: nodes of a graph that are computed row by row, with the operand rows for each result row."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from microfold.ops.reduce.pixel_sums import PixelSums
 from microfold.ops.rows import REFUSED, ROWS, Band, OperandRows, Rows, band, row_pitch
 from microfold.support.frozen import frozen
 
-# Which band of a node a row is: bands with equal forms are the same layer, on other rows.
+# Band kind of a row: bands of equal kinds are the same layer, on other rows.
 Form = tuple[Op, tuple[int | None, ...]]
-# Forms that a node may have: kernels are chosen for each of them.
+# Maximum number of forms of a node: kernels are chosen for each form.
 MOST_FORMS = 512
-# A row behind all others.
+# Row number after all others.
 NEVER = 1 << 30
 
 
 @frozen
 class Reading:
-    """The rows of one operand that a node reads for each part of its result.
+    """Rows of one operand that a node reads for each part of its result.
 
     Attributes:
-        spans: for each part of the result; rows below 0 and from `height` on are padding.
-        height: rows of the operand.
-        fill: each element of the padding; None: there is none.
+        spans: range of rows for each part of the result; rows below 0 and from `height` on are padding.
+        height: number of rows of the operand.
+        fill: value of all padding elements; None: no padding.
     """
 
     spans: tuple[Rows, ...]
@@ -39,39 +39,39 @@ class Reading:
 
     @cached_property
     def held(self) -> tuple[int, ...]:
-        """The first row that a part of the result, or one behind it, still needs; at the end: `NEVER`."""
+        """First row that each part of the result or a later one still needs; `NEVER` at the end."""
         rows = [NEVER]
         for first, _ in reversed(self.spans):
             rows.append(min(first, rows[-1]))
         return tuple(reversed(rows))
 
     def pads(self, part: int) -> bool:
-        """Whether a part of the result reads padding."""
+        """Return whether a part of the result reads padding."""
         first, last = self.spans[part]
         return first < 0 or last > self.height
 
     @property
     def above(self) -> int:
-        """Rows of padding above the operand."""
+        """Number of padding rows above the operand."""
         return max(0, -min(first for first, _ in self.spans))
 
     @property
     def below(self) -> int:
-        """Rows of padding below it."""
+        """Number of padding rows below the operand."""
         return max(0, max(last for _, last in self.spans) - self.height)
 
 
 @frozen(eq=False)
 class RowNode:
-    """A node that works by rows.
+    """Node that is computed row by row.
 
     Attributes:
-        parts: of its result: the rows that each call computes, in order.
-        forms: of the band of each part.
-        readings: of the operands of which it reads rows, by their indices.
-        accumulates: it adds rows of its operand to its result, the only row of that; `parts`, `forms` and
-            `readings` are those of the rows that it adds.
-        by_address: it is given the address of each row of its first operand.
+        parts: rows of the result that each call computes, in order.
+        forms: band kind of each part.
+        readings: rows that it reads, by the index of the operand.
+        accumulates: whether it adds rows of its operand to its result, which has a single row. `parts`,
+            `forms` and `readings` then refer to the rows that it adds.
+        by_address: whether it gets an indirection buffer for its first operand.
     """
 
     layer: LayerContext
@@ -91,20 +91,20 @@ class RowNode:
 
     @property
     def width(self) -> int:
-        """How many rows a call computes at most."""
+        """Maximum number of rows that a call computes."""
         return max(last - first for first, last in self.parts)
 
     def reads_several(self, index: int) -> bool:
-        """Whether it reads several rows of an operand at once."""
+        """Return whether a call reads several rows of an operand."""
         return index in self.readings and any(last - first > 1 for first, last in self.readings[index].spans)
 
     def written(self, part: int) -> Rows:
-        """The rows of its result that it writes."""
+        """Return the rows of the result that a part writes."""
         return (0, 1) if self.accumulates else self.parts[part]
 
     @cached_property
     def bands(self) -> Mapping[Form, LayerBand]:
-        """A band of each form: if any reads padding one that does, which its ranges include."""
+        """Band of each form, preferably one that reads padding, because its ranges include the others."""
         chosen: dict[Form, int] = {}
         for part, form in enumerate(self.forms):
             if form not in chosen or self._is_padded(part) > self._is_padded(chosen[form]):
@@ -118,7 +118,7 @@ class RowNode:
         return found
 
     def addressed(self, by_address: bool) -> RowNode:
-        """The same node, given the addresses of its rows or not: the same object whenever it is asked for."""
+        """Return the node with or without indirection buffer, always the same object."""
         if by_address == self.by_address:
             return self
         key = RowNode, self.parts, by_address
@@ -128,7 +128,7 @@ class RowNode:
         return any(reading.pads(part) for reading in self.readings.values())
 
     def _sums(self, row: int) -> LayerBand:
-        """What adds a row."""
+        """Return the band that adds a row."""
         op, _ = self.forms[row]
         rows = OperandRows(row, row + 1)
         value = self.node.operands[0]
@@ -136,7 +136,7 @@ class RowNode:
         return LayerBand(replace(self.layer, node=node, band_of=self.node), (row, row + 1), (rows,))
 
     def reads(self, part: int) -> Sequence[tuple[Value, Rows]]:
-        """What the band of a part reads, operand by operand."""
+        """Return the operands and rows that the band of a part reads."""
         return self._reads[part]
 
     @cached_property
@@ -147,11 +147,11 @@ class RowNode:
 
 
 def by_rows(layer: LayerContext, width: int = 1, parts: Sequence[Rows] | None = None) -> RowNode | str:
-    """Return a layer row by row, or the reason why that cannot be.
+    """Return a layer as row node, or the reason why it cannot be computed row by row.
 
     Args:
-        width: rows of each call; the last one may compute fewer.
-        parts: the rows of each call, in their order, if they are not of equal height.
+        width: number of rows per call; the last call may compute fewer.
+        parts: rows of each call, in order, if the calls do not have equal heights.
     """
     node = layer.node
     if any(value in layer.constants for value in node.outputs):
@@ -161,9 +161,9 @@ def by_rows(layer: LayerContext, width: int = 1, parts: Sequence[Rows] | None = 
         return reason
     images = [v.type for v in (*node.operands, node.output) if v not in layer.constants and v.type.rank == 4]
     if max(image.shape[ROWS] for image in images) > limits.STREAMED_ROWS:
-        return f"its images may have {limits.STREAMED_ROWS} rows"
+        return f"its images are limited to {limits.STREAMED_ROWS} rows"
     if max(image.nbytes for image in images) > limits.STREAMED_BYTES:
-        return f"its images may have {limits.STREAMED_BYTES} bytes"
+        return f"its images are limited to {limits.STREAMED_BYTES} bytes"
     height = node.output.type.shape[ROWS]
     rows = (*(parts or ((row, min(row + width, height)) for row in range(0, height, width))),)
     return layer.remembered((RowNode, rows, False), lambda: _in_parts(layer, rows))
@@ -184,37 +184,39 @@ def _in_parts(layer: LayerContext, parts: Sequence[Rows]) -> RowNode | str:
             continue
         if value in layer.constants:
             if len(bands) > 1 and bands[0].operands[index] is not None:
-                return f"for each row it reads other rows of the constant %{value.brief}"
+                return f"it reads different rows of the constant %{value.brief} for each row"
             continue
         rows = [part for found in bands if (part := found.operands[index]) is not None]
         if len(rows) != len(bands):
-            return f"it reads all of %{value.brief}, which is computed, for every row"
+            return f"it reads all of the computed value %{value.brief} for every row"
         height = value.type.shape[value.type.rank - 3]
         fills = {part.fill for part in rows if part.padded}
         if value.type.rank != 4 or len(fills) > 1:
-            return f"rows are those of images [1, H, W, C]; it reads %{value.brief} as {value.type}"
+            return f"only images [1, H, W, C] have rows; it reads %{value.brief} as {value.type}"
         spans = tuple((p.start - p.above, p.stop + p.below) for p in rows)
-        # Without rows of its own above or below padding, these would not follow each other.
+        # Rows between padding rows and the first or last row would be missing, so that rows would not be
+        # contiguous.
         if any((p.above and p.start) or (p.below and p.stop != height) for p in rows):
-            return f"it reads padding apart from the rows of %{value.brief}"
+            return f"it reads padding that is not adjacent to the rows of %{value.brief}"
         readings[index] = Reading(spans, height, fills.pop() if fills else None)
     if not readings:
-        return "it reads nothing that is computed or handed in"
+        return "none of its operands is computed or streamed"
     forms = [(b.op, tuple(p.count if p is not None else None for p in b.operands)) for b in bands]
     if len({*forms}) > MOST_FORMS:
-        return f"its rows are of {len({*forms})} kinds, each a layer of its own; there may be {MOST_FORMS}"
+        return f"its rows have {len({*forms})} forms, each a separate layer; the limit is {MOST_FORMS}"
     return RowNode(layer, tuple(parts), tuple(forms), readings)
 
 
 def following(node: RowNode, read: RowNode, width: int) -> RowNode | str:
-    """A layer whose calls compute what can be computed whenever one before it has computed rows.
+    """Return a layer that computes all possible rows whenever the layer before it has computed rows.
 
-    So no rows of that wait for the next ones, which they would if both began with as many.
+    Therefore no rows of the layer before have to wait for the next ones. They would if both layers simply
+    computed the same number of rows per call.
 
     Args:
-        node: with a call for each row.
-        read: what it reads, with the calls that there are.
-        width: most rows of each call.
+        node: layer with one call per row.
+        read: layer before it, with its calls.
+        width: maximum number of rows per call.
     """
     readings = [each for index, each in node.readings.items() if node.node.inputs[index] is read.output]
     ends = [max(each.spans[row][1] for each in readings) for row in range(len(node.parts))]
@@ -225,7 +227,7 @@ def following(node: RowNode, read: RowNode, width: int) -> RowNode | str:
     for _, there in read.parts:
         while done < len(needs) and needs[done] <= there:
             last = min(done + width, len(needs))
-            # Room for padding below is made when rows above are not needed any more.
+            # Bottom padding reuses the slots of released top rows.
             while needs[last - 1] > there or ends[last - 1] > max(ends[done], height):
                 last -= 1
             parts.append((done, last))
@@ -234,7 +236,7 @@ def following(node: RowNode, read: RowNode, width: int) -> RowNode | str:
 
 
 def sums_by_rows(layer: LayerContext) -> RowNode:
-    """A layer of `PixelSums` row by row."""
+    """Return a layer of `PixelSums` as row node."""
     value = layer.node.operands[0]
     height = value.type.shape[ROWS]
     forms: tuple[Form, ...] = tuple((PixelSums(adds=row > 0), (1,)) for row in range(height))
@@ -243,7 +245,7 @@ def sums_by_rows(layer: LayerContext) -> RowNode:
 
 
 def layer_band_reason(layer: LayerContext) -> str | None:
-    """Why a layer has no bands."""
+    """Return why a layer has no bands, or None if it has."""
     if (refused := REFUSED.get(type(layer.node.op))) is not None:
         return refused
     if len(layer.node.outputs) != 1:
@@ -255,5 +257,5 @@ def layer_band_reason(layer: LayerContext) -> str | None:
 
 
 def pitch(value: Value) -> int:
-    """Bytes of a row."""
+    """Return the size of a row, in bytes."""
     return row_pitch(value.type)

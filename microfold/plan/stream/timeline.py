@@ -1,4 +1,4 @@
-"""What a model computes when of which some parts are streamed, and what it keeps for how long."""
+"""Timeline of a partly streamed model: the order of its computations, and the lifetimes of its blocks."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ from microfold.plan.stream.windows import Windows, windows_of
 
 
 class Timeline:
-    """What a model of which some parts are streamed computes when, and what it keeps for how long.
+    """Timeline of a model whose regions are streamed.
 
-    The nodes between regions are computed whole, as in models without rows. Layers are in the order in which
-    they first run.
+    Nodes between regions compute whole tensors, as in models without streaming. Layers are in the order in
+    which they first run.
 
     Args:
-        regions: of one graph, in its order.
-        layers: of nodes that are computed whole.
+        regions: regions of one graph, in its order.
+        layers: layers of the nodes that compute whole tensors.
         elsewhere: values that own storage outside of the arena.
-        alignment: of all that is in the arena, bytes.
-        windows: what happens in a region, as `windows_of` says; it may be remembered from other cuts.
+        alignment: alignment of all blocks in the arena, in bytes.
+        windows: returns the schedule of a region, as `windows_of` does; may be cached across other
+            partitions.
     """
 
     def __init__(
@@ -60,10 +61,10 @@ class Timeline:
         pushed = {views[rows.image].root for rows in taken.values()}
         fronts = {value: None for region in regions for value in region.fronts}
         streamed = {each.node for region in regions for each in region.nodes}
-        # Columns of an input come with its rows: nothing computes them.
+        # Columns of an input arrive with its rows: no node computes them.
         streamed |= {node for node in self.whole.nodes if not taken.keys().isdisjoint(node.outputs)}
         self._streamed = streamed
-        # The model as those see it that compute whole tensors.
+        # The model without its streamed nodes, for planning of whole tensors.
         self.graph: Graph = replace(
             self.whole,
             inputs=(*(value for value in self.whole.inputs if value not in pushed), *fronts),
@@ -106,48 +107,48 @@ class Timeline:
 
     @property
     def layers(self) -> list[LayerContext]:
-        """What the kernels see of all layers."""
+        """All layers, as kernels see them."""
         return [each.layer for each in self.planned]
 
     @cached_property
     def layer_by_form(self) -> Mapping[tuple[RowNode, Form], int]:
-        """Indices of the layers that compute rows."""
+        """Index of the layer of each row node and form."""
         bands = ((index, each.band) for index, each in enumerate(self.planned))
         return {(band.node, band.form): index for index, band in bands if band is not None}
 
     def shift(self, value: Value) -> int:
-        """Bytes in front of what is held whole, in the storage that a value is in: its padding."""
+        """Return the bytes of padding in front of resident values, in the storage of a value."""
         held = self._held_in.get(self._views[value].root, ())
-        # What computes whole tensors finds them at multiples of the alignment.
+        # Whole-tensor layers require the alignment for their tensors.
         return align(max((self._margins[each][0] * pitch(each) for each in held), default=0), self.alignment)
 
     @cached_property
     def _held_in(self) -> Mapping[Value, Sequence[Value]]:
-        """What regions read and compute whole, by what owns its storage."""
+        """Resident values of the regions, by the owner of their storage."""
         found: dict[Value, list[Value]] = {}
         for value in self._margins:
             found.setdefault(self._views[value].root, []).append(value)
         return found
 
     def place(self, value: Value) -> StoragePlace:
-        """The place of a value that is held whole: what owns its storage, and the bytes before it."""
+        """Return the storage owner of a resident value, and its offset, including padding."""
         place = self._views[value]
         return StoragePlace(place.root, place.offset + self.shift(value))
 
     def window_offset(self, value: Value) -> int:
-        """Where the window of a value begins in its block: in front of row 0 there may be padding."""
+        """Return the offset of a value's window in its block: padding may come before row 0."""
         if value not in self._margins:
             return 0
         return self.place(value).offset - self._margins[value][0] * pitch(value)
 
     def block_of(self, root: Value) -> Block | None:
-        """The storage of a value that owns some in the arena, and is held whole."""
+        """Return the block of a value that owns storage in the arena and is resident, or None."""
         storage = self._storages.get(root)
         return self.blocks[storage] if storage is not None else None
 
     @cached_property
     def blocks(self) -> Mapping[Storage, Block]:
-        """The blocks of the storages that are held whole."""
+        """Blocks of resident storages."""
         held: dict[Value, list[tuple[Value, Block, int]]] = {}
         for windows, start, _ in self.streams:
             for value in windows.region.held:
@@ -168,7 +169,7 @@ class Timeline:
 
     @cached_property
     def window_blocks(self) -> Mapping[Value, Block]:
-        """The blocks of all windows, those of what is held whole with all their time."""
+        """Blocks of all windows; blocks of resident values with their complete lifetime."""
         found: dict[Value, Block] = {}
         for windows, start, _ in self.streams:
             for value, window in windows.blocks.items():
@@ -180,7 +181,7 @@ class Timeline:
 
     @cached_property
     def newest_blocks(self) -> Mapping[Value, Block]:
-        """Where the newest rows of rings lie, and stages."""
+        """Blocks for the newest rows: of rings, and stages."""
         return {
             value: block(each.label, each.size, each.times << start)
             for windows, start, _ in self.streams
@@ -189,50 +190,50 @@ class Timeline:
 
     @cached_property
     def _tensors(self) -> list[Block]:
-        """All blocks but scratch."""
+        """All blocks except scratch memory."""
         found = (*self.window_blocks.values(), *self.newest_blocks.values(), *self.blocks.values())
         return [*dict.fromkeys(found)]
 
     @cached_property
     def _occupied(self) -> Occupied:
-        """What of the blocks holds something, where that is less than all."""
+        """Bytes in use of blocks that are not always in use completely."""
         found: dict[Block, list[Held]] = {}
         for windows, start, _ in self.streams:
             for value, held in windows.occupied.items():
                 if value in self._margins and not self._is_alone(value):
-                    continue  # what else is in its storage may hold something
+                    continue  # other values in its storage may be in use
                 own = found.setdefault(self.window_blocks[value], [])
                 own.append(Held(held.moments + start, held.bytes + self.window_offset(value)))
         return {each: occupied_bytes(each, own, self.end + 1) for each, own in found.items()}
 
     def _is_alone(self, value: Value) -> bool:
-        """Whether a value that is held whole is all of its storage, and nothing else in it is held."""
+        """Return whether a resident value occupies all of its storage alone."""
         root = self._views[value].root
         return root.type.nbytes == value.type.nbytes and len(self._held_in[root]) == 1
 
     @cached_property
     def _alive(self) -> NDArray[np.int64]:
-        """Units in use at each moment, scratch aside."""
+        """Units in use at each moment, without scratch memory."""
         return held_at(self._tensors, self._occupied, self.end + 1)
 
     def held_apart(self, values: Collection[Value]) -> NDArray[np.int64]:
-        """Units in use at each moment, scratch and what some values are in, which are held whole, aside."""
+        """Return the units in use at each moment, without scratch memory and some resident values."""
         left = {self.window_blocks[value] for value in values}
         return held_at([each for each in self._tensors if each not in left], self._occupied, self.end + 1)
 
     def held_in_last_region(self, apart: Collection[Value]) -> int:
-        """The most of them in events of the last region."""
+        """Return the maximum of `held_apart` over the events of the last region."""
         _, start, end = self.streams[-1]
         return int(self.held_apart(apart)[start:end].max())
 
     @cached_property
     def _alive_in(self) -> Sequence[int]:
-        """The most of them while each layer runs."""
+        """Maximum number of units in use while each layer runs."""
         return [int(self._alive[[*each.moments]].max()) for each in self.planned]
 
     @cached_property
     def running(self) -> Sequence[int]:
-        """The layer of each moment: of those in which none runs, the next one."""
+        """Layer of each moment; if none runs, the next one."""
         layers = {moment: index for index, each in enumerate(self.planned) for moment in each.moments}
         found = [len(self.planned)]
         for moment in reversed(range(self.end)):
@@ -241,27 +242,27 @@ class Timeline:
 
     @cached_property
     def least_moved(self) -> int:
-        """Bytes that move wherever everything lies: within windows."""
+        """Bytes that are copied independent of the addresses: within windows."""
         return sum(op.size for windows, _, _ in self.streams for op in windows.slides if op.is_within)
 
     def moments_of(self, index: int) -> Sequence[int]:
-        """When a layer runs."""
+        """Return the moments at which a layer runs."""
         return self.planned[index].moments
 
     def alive(self, index: int) -> int:
-        """Units in use while a layer runs, scratch aside."""
+        """Return the units in use while a layer runs, without scratch memory."""
         return self._alive_in[index]
 
     @property
     def needs_most_behind(self) -> bool:
-        """Most is alive in a call behind the last region, on whole tensors."""
+        """Whether the peak is in a call on whole tensors after the last region."""
         most = max(range(len(self.planned)), key=self.alive, default=0)
         planned = self.planned[most : most + 1]
         return any(each.call is not None and each.region == len(self.regions) - 1 for each in planned)
 
 
 def _margins(regions: Sequence[Region]) -> dict[Value, tuple[int, int]]:
-    """Rows above and below what is held whole: the most that a region needs."""
+    """Return the rows above and below each resident value: the maximum over the regions."""
     found: dict[Value, tuple[int, int]] = {}
     for region in regions:
         for value in region.held:

@@ -1,4 +1,4 @@
-"""The window of a streamed value: its rows as they come and go, and which bytes hold something when."""
+"""Window: contiguous line buffer of a streamed value, and the bytes of it that are in use over time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from microfold.plan.stream.blocks import span
 
 
 class Held(NamedTuple):
-    """The bytes of a window that hold something.
+    """Bytes of a window that are in use.
 
     Attributes:
-        moments: in which any do, in order.
-        bytes: [2, moments]: the first one that does, and the one behind the last.
+        moments: moments at which any bytes are in use, in order.
+        bytes: [2, moments]: first and end of the used range.
     """
 
     moments: NDArray[np.intp]
@@ -25,16 +25,15 @@ class Held(NamedTuple):
 
 @dataclass
 class Window:
-    """The rows of a value as they come and go.
+    """Line buffer of a value during the simulation of a region.
 
     Attributes:
-        start: the row at the beginning of the window.
-        low: the first row that is written.
-        top: the first row that is not there yet.
-        whole: nothing leaves it.
-        capacity: rows that there are at most.
-        changes: from which moments on which bytes hold something, from the first to before the last; None:
-            none do.
+        start: row at the beginning of the window.
+        low: first row that is written.
+        top: first row that has not been written yet.
+        whole: whether rows are never released (resident value).
+        capacity: maximum number of rows.
+        changes: moments at which the range [first, last) of used bytes changes; None: no bytes are used.
     """
 
     pitch: int
@@ -48,37 +47,37 @@ class Window:
     )
 
     def offset(self, row: int) -> int:
-        """Where a row lies, bytes from the start of the window."""
+        """Return the offset of a row from the start of the window, in bytes."""
         return (row - self.start) * self.pitch
 
     def hold(self, moment: int, held: tuple[int, int] | None) -> None:
-        """These bytes hold something from a moment on, which comes behind all earlier ones."""
+        """Record the used bytes from a moment on, which must come after all earlier ones."""
         if held != (self.changes[-1][1] if self.changes else None):
             self.changes.append((moment, held))
 
     @property
     def first(self) -> int:
-        """The first moment in which it holds something; there is one."""
+        """First moment at which it is in use; it must have one."""
         return self.changes[0][0]
 
     def behind(self, end: int) -> int:
-        """The moment behind the last one before `end` in which it holds something."""
+        """Return the moment after the last use, at most `end`."""
         moment, held = self.changes[-1] if self.changes else (0, None)
         return moment if held is None else end
 
     def keep(self, first: int, behind: int) -> None:
-        """It is in use from a moment to before another one: bytes hold what they last held, at first all."""
+        """Extend the use to [first, behind). Gaps keep the bytes used before them, at the start all bytes."""
         kept = [(moment, held) for moment, held in self.changes if held is not None and moment < behind]
         if not kept or kept[0][0] > first:
             kept.insert(0, (first, (0, self.capacity * self.pitch)))
         self.changes = [*kept, (behind, None)]
 
     def times(self, end: int) -> int:
-        """The moments before `end` in which it holds something, as bits."""
+        """Return the moments before `end` at which it is in use, as a bit mask."""
         return sum(span(first, behind - 1) for first, behind, _ in self._spans(end))
 
     def held(self, end: int) -> Held:
-        """What holds something before `end`."""
+        """Return the bytes in use before `end`."""
         spans = self._spans(end)
         lengths = [behind - first for first, behind, _ in spans]
         moments = np.concatenate([np.arange(first, behind) for first, behind, _ in spans])
@@ -86,7 +85,7 @@ class Window:
         return Held(moments, np.repeat(found, lengths, axis=0).T)
 
     def _spans(self, end: int) -> list[tuple[int, int, tuple[int, int]]]:
-        """First moments, those behind the last, and bytes."""
+        """Return the periods of use as (first moment, end, used bytes)."""
         behind = [moment for moment, _ in self.changes[1:]] + [end]
         return [
             (first, last, held)

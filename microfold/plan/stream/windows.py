@@ -1,9 +1,26 @@
-"""Windows: each streamed value keeps the rows that are still needed, and these only, in one place.
+"""Line-buffer schedule of a region: its row operations in order, and the buffer of every value.
 
-Before a row is written, rows that nothing needs any more leave the window: those behind them move up. So the
-rows of a band lie behind each other, rows of padding included, and every band of a layer is the same call.
-What is held whole, since something outside of the region reads or has computed it, has a window for all of
-it, in which nothing moves. There are other ways to keep rows (`microfold.plan.stream.keepers`).
+A region is a run of consecutive nodes that are computed row by row. Each value that is produced or read
+inside it lives in a *window*, a buffer that holds the rows some node still needs, and no others. Before a new
+row is written, rows that are no longer needed are dropped, and the remaining rows move to the start of the
+window::
+
+    3x3 convolution, stride 1, reads rows r-1 .. r+1 of its operand
+
+    before row 4 is written    | row 1 | row 2 | row 3 |
+    Slide: older rows move     | row 2 | row 3 |   .   |
+    row 4 is written           | row 2 | row 3 | row 4 |  -> the convolution computes output row 3
+
+The rows of a window are therefore contiguous, rows of padding included. That makes every band of a layer the
+same call of the same kernel, only with other addresses.
+
+A value that is also produced or read outside of the region is *resident*: its window has room for the whole
+tensor, and its rows never move. `microfold.plan.stream.keepers` has two other kinds of buffers.
+
+The schedule does not fix addresses. It lists for every *moment* the operations and the bytes in use, from
+which `timeline` derives lifetimes, and the arena planner offsets. A moment is the execution of one event (an
+input row arrives, padding is written, a node computes one part of its result), or of copies before or after
+one.
 """
 
 from __future__ import annotations
@@ -28,11 +45,12 @@ from microfold.support.frozen import frozen
 
 @frozen
 class Reach:
-    """What decides how the result of a node may lie over what one of its operands was: one event.
+    """How one call reads an operand, to decide whether its result may overlap the operand's window.
 
     Attributes:
-        offset: where the first row that is read lies in the operand's window, bytes.
-        free: the window holds nothing behind the event, and that of the result nothing before it.
+        offset: offset of the first row that is read from the start of the operand's window, in bytes.
+        free: whether the operand's window is empty after the call, and the result's window before it. Only
+            then may the two overlap.
     """
 
     offset: int
@@ -41,16 +59,17 @@ class Reach:
 
 @frozen(eq=False)
 class Windows:
-    """A region with all that happens in it; where the windows lie is not known yet.
+    """Operations and buffers of a region, without addresses.
 
     Attributes:
-        operations: those of each moment: of an event, or of carried rows before or behind one.
-        blocks: the windows.
-        occupied: of each window.
-        events: of each node, the moments at which it computes.
-        reaches: of each node, by operand and event.
-        margins: rows above row 0 of what is held whole.
-        newest: of rings and carried rows, where the newest rows lie; their `blocks` are what is kept.
+        region: region that is scheduled.
+        operations: operations of each moment, in order.
+        blocks: window of each value; of rings and staged line buffers, the part that keeps older rows.
+        events: moments at which each node computes.
+        reaches: for each call of a node, how it reads its operands, by operand index.
+        occupied: bytes of each window that are in use, moment by moment.
+        margins: rows of padding above row 0 of each resident value.
+        newest: buffer for the newest rows of each ring and each staged line buffer.
     """
 
     region: Region
@@ -64,39 +83,43 @@ class Windows:
 
     @property
     def slides(self) -> Iterator[Slide]:
-        """Rows that move."""
+        """All moves of rows."""
         return (op for op in self.all_operations if isinstance(op, Slide))
 
     @property
     def all_operations(self) -> Iterator[Operation]:
-        """Those of all moments, in order."""
+        """Operations of all moments, in order."""
         return (operation for moment in self.operations for operation in moment)
 
     def shift(self, value: Value) -> int:
-        """Where row 0 of what is held whole lies in its window, bytes."""
+        """Return the offset of row 0 of a resident value in its window, in bytes."""
         return self.margins[value] * pitch(value)
 
 
 def windows_of(region: Region, margins: Mapping[Value, tuple[int, int]] | None = None) -> Windows:
-    """What happens in a region, event by event.
+    """Simulate the events of a region, and record the operations and the bytes in use.
 
     Args:
-        margins: rows above and below what is held whole, if other regions need more than this one.
+        margins: rows of padding above and below each resident value, if other regions need more of them than
+            this one.
     """
     return _Recorder(region, margins or {}, events_of(region)).record()
 
 
 @dataclass
 class _Recorder:
-    """What has happened so far.
+    """Simulation of a region, event by event.
 
     Attributes:
-        touches: see `_touches`.
-        done: parts that are computed.
-        held: what reads a value, with the first row that each of its parts still needs.
-        needed: the first row that is still needed.
-        used: whose windows operations of the next moment read or write.
-        changed: those of the last moment, which may hold less now.
+        given: rows of padding above and below resident values, see `windows_of`.
+        touches: events that read or write rings and staged line buffers, see `_touches`.
+        keepers: rings and staged line buffers, by value.
+        windows: windows of all other values.
+        done: number of parts that each node has computed.
+        held: readers of each value, each with the first row that it needs from its n-th part on.
+        needed: first row of each value that some node still needs.
+        used: values whose windows are read or written in the next moment.
+        changed: values whose windows were used in the last moment, and may hold fewer rows now.
     """
 
     region: Region
@@ -150,10 +173,10 @@ class _Recorder:
             self._event(number, event)
         end = len(self.operations)
         for value in region.fronts:
-            # From the first row to the end.
+            # Results are in use from their first row to the end of the region, for the nodes after it.
             self.windows[value].keep(self.windows[value].first, end)
         for value in region.sources:
-            # From the beginning to the last row that is read.
+            # Sources are in use from the start of the region until their last row is read.
             window = self.windows[value]
             window.keep(0, end if value in region.outlives else window.behind(end))
         used = {value: window for value, window in self.windows.items() if window.changes}
@@ -166,7 +189,7 @@ class _Recorder:
             times = keeper.newest_times or keeper.times
             blocks[value] = block(value.name, keeper.size, keeper.times or times)
             newest[value] = block(f"{value.name}, newest", max(keeper.width, 1) * keeper.pitch, times)
-        # How many rows stay is known now that all has happened.
+        # Only now the number of slots of each ring is known: reduce the slot numbers modulo that number.
         rings = {value: self.keepers[value].size for value in region.rings}
         return Windows(
             region,
@@ -183,7 +206,7 @@ class _Recorder:
 
     def _event(self, number: int, event: Event) -> None:
         made: list[Operation] = []
-        # What it reads is there until it is over.
+        # Taken before the event: rows that it reads for the last time are in use until it has ended.
         begun = self._begun()
         match event:
             case Arrival(value, row):
@@ -203,20 +226,21 @@ class _Recorder:
         self._keep_newest(number)
 
     def _begun(self) -> dict[Value, int]:
-        """The first row of each source that is needed now."""
+        """Return the first row of each source that is still needed."""
         return {value: min(self.needed[value], self.windows[value].top) for value in self.region.sources}
 
     def _moment(self, made: list[Operation], begun: Mapping[Value, int]) -> None:
-        """Operations during which all that there is must hold.
+        """Append a moment, and record the bytes that are in use during it.
 
         Args:
-            begun: the first row of each source that is needed when they begin.
+            made: operations of the moment.
+            begun: first row of each source that is still needed when the moment begins.
         """
         time = len(self.operations)
         self.operations.append(made)
         for keeper in self.keepers.values():
             keeper.mark(time)
-        # Of all others, the same bytes hold something.
+        # The bytes in use of all other windows are the same as in the moment before.
         for value in self.changed | self.used:
             window = self.windows[value]
             holds = value in self.used or self.needed[value] < window.top
@@ -224,7 +248,10 @@ class _Recorder:
         self.changed, self.used = self.used, {}
 
     def _keep_newest(self, number: int) -> None:
-        """Newest rows that a call has read, or will not read soon, move to where they are kept."""
+        """Move newest rows to the buffer of older rows once a call has read them, or if none will soon.
+
+        This frees their own buffer for other values.
+        """
         for value, keeper in self.keepers.items():
             needed = self.needed[value]
             keeper.forget(needed)
@@ -237,12 +264,16 @@ class _Recorder:
                     keeper.mark(len(self.operations) - 1)
 
     def _is_written_next(self, value: Value, number: int) -> bool:
-        """Whether new rows come before others are read, behind an event."""
+        """Return whether the next access to a value after an event is a write."""
         touched = self.touches[value]
         return touched[bisect.bisect_right(touched, (number, True))][1] if touched[-1][0] > number else False
 
     def _occupied(self, value: Value, needed: int) -> tuple[int, int]:
-        """The bytes that hold something in an event."""
+        """Return the range of bytes of a window that are in use during a moment, as [first, last).
+
+        Args:
+            needed: first row of the value that is needed during the moment.
+        """
         window = self.windows[value]
         if value not in self.region.sources:
             return 0, window.offset(window.top)
@@ -268,13 +299,14 @@ class _Recorder:
                 continue
             window = self.windows[operand]
             if not window.start <= first < last <= window.top:
-                raise AssertionError(f"rows {first} to {last} of {operand!r} are not there")
+                raise AssertionError(f"rows {first} to {last} of {operand!r} are not in the window")
             self.used[operand] = None
             spots.append(self._spot(operand, first))
         self.done[node] = part + 1
         for operand, _ in reads:
             self._find_needed(operand)
         alone = output.offset == 0 and not (value in self.windows and self.windows[value].whole)
+        # The result's window held nothing before the call.
         for index, spot in zip(node.readings, spots, strict=True):
             if isinstance(spot, Spot) and spot.value not in self.keepers:
                 reaches[index] = Reach(spot.offset, alone and self._is_done(spot.value))
@@ -283,7 +315,15 @@ class _Recorder:
         return [*moves, RowsCall(node, part, tuple(spots), output)]
 
     def _room(self, value: Value, first: int, last: int, number: int) -> tuple[Sequence[Operation], Spot]:
-        """Make room for the new rows of an event, and where they come to."""
+        """Make room for new rows of a value.
+
+        Args:
+            first, last: the new rows, up to but not including `last`.
+            number: index of the event that writes them.
+
+        Returns:
+            Moves of older rows that must come first, and the address of the new rows.
+        """
         if value in self.keepers:
             keeper = self.keepers[value]
             read_next = not self._is_written_next(value, number)
@@ -294,9 +334,9 @@ class _Recorder:
             return moves, spot
         window = self.windows[value]
         if value in self.region.sources and first < 0:
-            return [], self._spot(value, first)  # what lies above a source comes behind it
+            return [], self._spot(value, first)  # a source is complete before its top padding is written
         if first != window.top:
-            raise AssertionError(f"row {first} of {value!r} comes behind row {window.top}")
+            raise AssertionError(f"row {first} of {value!r} comes after row {window.top}")
         made: list[Operation] = []
         start = window.start if window.whole else min(self.needed[value], window.top)
         if start > window.start:
@@ -309,7 +349,7 @@ class _Recorder:
         return made, self._spot(value, first)
 
     def _find_needed(self, value: Value) -> None:
-        """The first row of a value that is still needed; it changes when what reads it is computed."""
+        """Update the first row of a value that is still needed. It changes only when a reader computes."""
         if value in self.windows and self.windows[value].whole and not self._dies(value):
             self.needed[value] = self.windows[value].low
             return
@@ -317,11 +357,11 @@ class _Recorder:
         self.needed[value] = min(rows, default=NEVER)
 
     def _dies(self, value: Value) -> bool:
-        """Rows of something that is there whole are given up one after the other."""
+        """Return whether a value is a source whose rows are released one after the other."""
         return value in self.region.sources and value not in self.region.outlives
 
     def _is_done(self, value: Value) -> bool:
-        """Nothing in a window is needed."""
+        """Return whether no row of a window is needed any more."""
         return self.needed[value] >= self.windows[value].top
 
     def _spot(self, value: Value, row: int) -> Spot:
@@ -329,7 +369,11 @@ class _Recorder:
 
 
 def _touches(region: Region, events: Sequence[Event]) -> dict[Value, list[tuple[int, bool]]]:
-    """When rows that lie apart are read and written, by events in order; true: written."""
+    """List for each ring and each staged line buffer the events that access it, in order.
+
+    Returns:
+        Pairs (index of the event, whether it writes).
+    """
     found: dict[Value, list[tuple[int, bool]]] = {value: [] for value in (*region.rings, *region.carried)}
     for time, event in enumerate(events):
         if isinstance(event, Compute):

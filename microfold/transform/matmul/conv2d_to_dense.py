@@ -7,10 +7,10 @@
     %y: int8[1,1,1,64] = reshape(%d) {shape=(1, 1, 1, 64)}
 
 These convolutions end networks that were saved without a flatten, and are common in streaming models. Kernels
-of convolutions share loads between adjacent pixels, of which there are none here. Kernels of fully connected
-layers share them between outputs. Integers keep their bits: the references of both operators sum the same
-products exactly, and requantise in the same way. Floats are summed in the same order, the order of the
-image's bytes.
+of convolutions share loads between adjacent pixels, but these images have only one. Kernels of fully
+connected layers share them between outputs. Integers keep their bits: the references of both operators sum
+the same products exactly, and requantise in the same way. Floats are summed in the same order, the order of
+the image's bytes.
 """
 
 from __future__ import annotations

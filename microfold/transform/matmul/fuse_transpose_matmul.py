@@ -8,8 +8,7 @@
 A transpose of an operand's last two axes is a flag of the product. A transpose of the result becomes a
 product of the transposed operands in reverse order. A fully connected layer with computed weights has no
 flags: with transposed weights it becomes a `batch_matmul`. Every sum keeps its products and their order, and
-    scales are multiplied in
-double in either order, so that the bits stay the same.
+scales are multiplied in double in either order, so that the bits stay the same.
 
 A transposed value with other readers is computed anyway and stays.
 """

@@ -9,8 +9,7 @@
 
 The number of moved elements stays the same, in one call. Constant parts are transposed at compile time. A
 transpose with other readers is computed anyway and therefore stays. The name is from TVM.
-`optimize_layout_transform` also does this and propagates the transpose further, but it makes other changes,
-too.
+`optimize_layout_transform` also does this and propagates the transpose further, but it makes other changes.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from microfold.passes.decorators import function_pass
 def concat_as_view(graph: Graph, context: PassContext) -> Graph:
     """Replace concatenations by views of their parts if that saves a copy."""
     views = Views(graph)
-    # Outputs and next states are no parts; they stay unchanged while views are added.
+    # No output or next state becomes a part, so that this set stays valid while views are added.
     ends = {views[value].root for value in (*graph.outputs, *(state.next for state in graph.state))}
     nodes: list[Node] = []
     for node in graph.nodes:

@@ -7,7 +7,7 @@
 
 The intermediate value must have no other reader. A table over `Pattern` and the given rule decide which pairs
 may be fused. If the kernels of the target are known (`PassContext.node_cost`), one of them must also compute
-the fused node, in at most as many cycles as separate kernels for the two nodes.
+the fused node. It must need at most as many cycles as separate kernels for the two nodes.
 
 Only some kernels compute a byte function after a product sum, with a table. The pass fuses these functions
 only if the target's kernels are known, and if the fused kernel is faster and needs no more scratch memory. If

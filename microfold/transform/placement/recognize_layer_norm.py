@@ -14,7 +14,7 @@
     %y: float32[1,8,16] = standardize(%x, %gamma, %beta) {epsilon=…}
 
 The result must be ``gamma (x - m) r + beta`` as a polynomial in the value x, its mean m and the reciprocal
-root r, with sums and products in any order. The pass changes float32 only, and the sums are rounded in
+root r. The order of sums and products is free. The pass changes float32 only, and the sums are rounded in
 another order. The steps of a quantised graph round in between, which no single operator reproduces. The pass
 runs after all passes that fold scales and shifts into weights; remaining ones stay with the operator. If
 kernels are known, the operator must be profitable.

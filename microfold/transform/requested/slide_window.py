@@ -10,9 +10,9 @@
 The outputs of each run equal the outputs of the original network for the last frames of the window. Frames
 before the first run count as zeros: states start with the values that the network computes from zeros.
 
-The result is exact if every row depends on frames only, always in the same way. The pass rejects a graph, and
-lists all places, if padding along the axis reaches the outputs, or if an operator combines all rows into a
-result that still has rows.
+The result is exact if every row depends on frames only, always in the same way. In two cases the pass rejects
+a graph, and lists all places: padding along the axis reaches the outputs, or an operator combines all rows
+into a result that still has rows.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
     %y: int8[1,8,8,4] q(0.06, 3) = depthwise_conv2d(%x, %w, %b) {...}      // 1x1
 
 `fold_quantized_scale_axis` cannot fold these chains, for example a batch normalisation in front of an
-activation. A factor and a summand per channel are what a 1x1 depthwise convolution computes. One
-requantisation then replaces two or more, and clips after the chain are fused into it.
+activation. A 1x1 depthwise convolution computes a factor and a summand per channel. One requantisation then
+replaces two or more, and clips after the chain are fused into it.
 
 The pass needs relaxed numerics, because the intermediate values are neither rounded nor clamped.
 """

@@ -8,7 +8,7 @@
     %y: int8[1,16] q(0.2, 5) = quantize(%b)             ->    %y: int8[1,16] q(0.2, 5) = concatenate(%c, %d)
 
 Dequantize moves after an operator of this kind if that is exact and does not increase the number of
-dequantised elements. Quantize moves before an operator that has at least as many outputs as inputs.
+dequantised elements. Quantize moves before an operator whose result is not smaller than its operands.
 `fold_quantize` removes the pairs that meet. (TVM's pass of this name also changes arithmetic, which changes
 bits.)
 

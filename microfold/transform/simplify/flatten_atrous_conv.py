@@ -14,9 +14,8 @@ Frameworks write dilations in this form: space_to_batch makes separate images, f
 pixel, and batch_to_space interleaves the results. The pass accepts any sequence of reshapes and transposes,
 for one axis or two: only the final positions of the elements count. Cropping by batch_to_space becomes less
 padding: a slice that removes edges after a convolution with strides of 1 reduces the padding. Steps that
-    change
-each channel separately, such as a clip or a bias, may be in between. Each result has the same products in the
-same order, so that all bits stay the same.
+change each channel separately, such as a clip or a bias, may be in between. Each result has the same products
+in the same order, so that all bits stay the same.
 """
 
 from __future__ import annotations

@@ -7,9 +7,8 @@
 
 The padding must be of height and width only. Its fill must be the one that the operator's own padding
 implies: the real zero (the zero point) for a convolution, the lowest value for a maximum pool. An average
-    pool counts
-only elements inside the image, therefore its padding is different. A Fourier transform of real samples
-appends zeros to them itself, up to its length.
+pool counts only elements inside the image, therefore its padding is different. A Fourier transform of real
+samples appends zeros to them itself, up to its length.
 
 The padding moves only if every reader of the padded image can take it. Otherwise the padded image has to be
 computed anyway, and the other readers would only become slower and keep the unpadded image alive.

@@ -8,8 +8,8 @@
     %h: float32[8] = mul(%x, %0.5)
     %y: float32[8] = mul(%h, %o)    ->    %y: float32[8] = unary(%x) {function="gelu_tanh", out=float32}
 
-The argument of tanh must be ``sqrt(2/pi) (x + 0.044715 x^3)`` as a polynomial in one value x, and the product
-of the factors after it must be ``x / 2``, with sums and products in any order. PyTorch and Keras models have
+The argument of tanh must be ``sqrt(2/pi) (x + 0.044715 x^3)`` as a polynomial in one value x. The product of
+the factors after it must be ``x / 2``. The order of sums and products is free. PyTorch and Keras models have
 this form if the converter has not made one operator of it. The pass changes float32 only: the steps of a
 quantised graph round in between, which no single operator reproduces. `fold_quantize` makes tables of int8
 chains.

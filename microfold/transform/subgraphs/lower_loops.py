@@ -139,7 +139,7 @@ class _Narrowed:
         self.same_bytes = _same_bytes(body, needed) if surely_runs else {}
         needed -= self.same_bytes.keys()
         same = {i for i in needed if body.outputs[i] is body.inputs[i]}
-        if same == needed:  # a loop must carry a value: keep one invariant as such
+        if same == needed:  # a loop must carry a value: carry one invariant
             same.discard(min(needed))
         constants = constant_operands(graph, node.inputs, same)
         read = used | {self.same_bytes[i] for i in used & self.same_bytes.keys()}

@@ -58,13 +58,13 @@ def test_rows_that_are_not_needed_leave_before_others_come_behind_them() -> None
 
 def test_rows_that_are_not_there_are_refused() -> None:
     rows = Carried(VALUE, PITCH, -1)
-    with pytest.raises(AssertionError, match="behind row -1"):
+    with pytest.raises(AssertionError, match="after row -1"):
         rows.write(0, 1, 0, read_next=True)
     rows.write(-1, 0, -1, read_next=True)
-    with pytest.raises(AssertionError, match="not there"):
+    with pytest.raises(AssertionError, match="not in a buffer"):
         rows.spots(-1, 1)
     with pytest.raises(AssertionError, match="on its stage"):
         rows.write(0, 1, -1, read_next=True)
     rows.keep(0)
-    with pytest.raises(AssertionError, match="not there"):
+    with pytest.raises(AssertionError, match="not in a buffer"):
         rows.spots(-1, 0)

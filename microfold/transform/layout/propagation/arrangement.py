@@ -133,8 +133,7 @@ def inverse_permutation(order: tuple[int, ...]) -> tuple[int, ...]:
 def refine(sizes: Sequence[int], shape: Sequence[int]) -> list[list[int]] | None:
     """Split each size into factors, outermost first, that do not cross the bounds of `shape`.
 
-    Both describe the same elements. None if a bound of one is inside an axis of the other in an incompatible
-    way.
+    Both describe the same elements. None if their bounds have no common refinement.
     """
     pieces: list[list[int]] = [[] for _ in sizes]
     axes = iter([extent for extent in shape if extent != 1])
