@@ -211,7 +211,7 @@ _M33 = ["cortex-m33-nodsp", "cortex-m33-nofp"]
         (["build", CNN, "--flash", "10"], "by estimate, which is proved: allow "),
         (["build", CNN, "-o", CNN], "it is not a folder; check the path"),
         (["build", CNN, "-t", "cortex-m99"], "a path to a .toml gives your own"),
-        (["build", CNN, "--external", "foo"], "known are cmsis-nn"),
+        (["build", CNN, "--external", "foo"], "available: cmsis-nn"),
         (["build", CNN, "--input-shape", "y=1"], "the inputs are"),
         (["build", CNN, "--bogus"], "microfold build --help"),
         (["build"], "microfold build --help"),
