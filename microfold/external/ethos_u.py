@@ -2,9 +2,9 @@
 
 The interface between the driver and a Vela-compiled model is that of TensorFlow Lite for Microcontrollers
 (https://github.com/tensorflow/tflite-micro/blob/main/tensorflow/lite/micro/kernels/ethos_u/ethosu.cc). Base
-address 0 is the address of the weights, 1 of the arena, 2 of the fast scratch; those of inputs and outputs
-follow. The maximum is 8 base addresses. The command stream accesses inputs and outputs through base address
-1, at the offsets of Vela's memory plan.
+address 0 is the address of the weights, 1 of the arena, 2 of the fast scratch; the addresses of inputs and
+outputs follow. The maximum is 8 base addresses. The command stream accesses inputs and outputs through base
+address 1, at the offsets of Vela's memory plan.
 
 The driver requires command stream and base addresses at multiples of 16
 (https://gitlab.arm.com/artificial-intelligence/ethos-u/ethos-u-core-driver, ``ethosu_driver.h``). It cleans

@@ -47,7 +47,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
 
     Instructions and cycles are estimates of the cost model. They are null for external code, or if the target
     has no cycle model. The report is deterministic for one compiler: it has no dates, and no paths except
-    those in the options.
+    paths in the options.
     """
     cycles, model = program.estimated_cycles, program.target.cycle_model
     ranges = _with_inner_sums(program)

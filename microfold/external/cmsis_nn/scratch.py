@@ -1,7 +1,7 @@
 """Scratch memory of CMSIS-NN's functions in bytes, for every target and compiler.
 
 The library returns these sizes at run time (``…_get_buffer_size``), but the planner needs them earlier.
-The rules are those of release 7.0.0 for the same architecture feature
+The rules are from release 7.0.0, for the same architecture feature
 (https://github.com/ARM-software/CMSIS-NN/tree/v7.0.0/Source/ConvolutionFunctions). If a size depends on the C
 compiler, the larger one is used. The generated code also asks the library, and does not call a function that
 needs more.

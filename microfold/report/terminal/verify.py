@@ -58,7 +58,7 @@ def print_verification(program: Program, result: Verification, *, every_layer: b
             limit = program.options.max_iterations
             console.print(
                 f"stopped: for {result.cut_short} of {result.inputs} input sets a loop was stopped after "
-                f"{limit} iterations (--max-iterations); its outputs are those of an unfinished loop"
+                f"{limit} iterations (--max-iterations), so its outputs are unfinished"
             )
         print_deviations([deviation_report(d) for d in result.deviations], result.inputs)
         return
