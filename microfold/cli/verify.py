@@ -45,7 +45,8 @@ def verify(
 ) -> None:
     """Run the generated C and compare all tensors with the reference.
 
-    Exit code 1 if any bit differs. With --suite, unsupported models are listed but are not errors; any other failure causes exit code 1.
+    Exit code 1 if any bit differs. With --suite, unsupported models are listed but are not errors; any other
+    failure causes exit code 1.
     """
     target = choose_target(target, PORTABLE, as_json)
     if suite.suite is not None:
