@@ -115,10 +115,10 @@ def npy(shape: str, descr: str = "'|i1'", fortran: bool = False, data: bytes = b
 
 
 ARRAYS = [
-    (npy("(1099511627776, 1, 8, 8, 1)"), "70,368,744,177,664 bytes; 64 follow"),
-    (npy(f"({'9' * 30}, 1, 8, 8, 1)"), "64 follow"),
-    (npy("(1, 8, 8, 1)", data=bytes(63)), "64 bytes; 63 follow"),
-    (npy("(1, 8, 8, 1)", data=bytes(65)), "64 bytes; 65 follow"),
+    (npy("(1099511627776, 1, 8, 8, 1)"), "70,368,744,177,664 bytes; got 64"),
+    (npy(f"({'9' * 30}, 1, 8, 8, 1)"), "got 64"),
+    (npy("(1, 8, 8, 1)", data=bytes(63)), "64 bytes; got 63"),
+    (npy("(1, 8, 8, 1)", data=bytes(65)), "64 bytes; got 65"),
     (npy("(0, 1, 8, 8, 1)", data=b""), "must hold int8[1,8,8,1], or several stacked"),
     (npy("(8, 8)"), "must hold int8[1,8,8,1]"),
     (npy("()"), "must hold int8[1,8,8,1]"),
