@@ -1,14 +1,14 @@
-# make setup            the packages and the Python environment for all of the following; .ci/setup says more
-# make browser          the browser in which the pages of reports are tested, some 400 MB: without it that is skipped
-# make lint             formatting, lint and types
-# make test             all tests but the exhaustive ones
-# make test-fast        the quick ones; no tools are needed but a C compiler
-# make test-exhaustive  sweeps over what the other tests sample; PART=2/3: of every three tests the second
-# make analyze          static analysers over generated C; PART=2/3: of every three programs the second
-# make audit            known vulnerabilities of what is locked
-# make docs             the documentation as a site in site/; make docs-serve shows it while you write
-# make lock             .ci/requirements/*.lock anew, with the latest versions that pyproject.toml allows
-# make release          dist/: wheel, source distribution and bill of materials
+# make setup            install packages and the Python environment for all other targets; see .ci/setup
+# make browser          install the browser for the tests of report pages (400 MB); without it they are skipped
+# make lint             check formatting, lint and types
+# make test             run all tests except exhaustive ones
+# make test-fast        run the fast tests, which require only a C compiler
+# make test-exhaustive  run full sweeps that other tests sample; PART=2/3: the second of every three tests
+# make analyze          run static analysers on generated C; PART=2/3: the second of every three programs
+# make audit            check the locked packages for known vulnerabilities
+# make docs             build the documentation site in site/; make docs-serve shows it while you write
+# make lock             update .ci/requirements/*.lock to the latest versions that pyproject.toml allows
+# make release          build dist/: wheel, source distribution and bill of materials
 
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -62,7 +62,7 @@ docs: $(DOCS)/.installed
 docs-serve: $(DOCS)/.installed
 	$(DOCS)/bin/mkdocs serve
 
-# An environment of its own: tests need nothing of it. Written last, the stamp says that all is installed.
+# Separate environment, which tests do not need. The stamp is written last, when everything is installed.
 $(DOCS)/.installed: .ci/requirements/docs.lock
 	$(PYTHON) -m venv --clear $(DOCS)
 	$(DOCS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<

@@ -2,15 +2,15 @@
 #
 #   cmake -DCMAKE_TOOLCHAIN_FILE=targets/arm-none-eabi.cmake -DMICROFOLD_CPU=cortex-m4 ...
 #
-# MICROFOLD_CPU is the name of a target beside this file; its compiler flags are read from there.
+# MICROFOLD_CPU is the name of a target next to this file, whose compiler flags are used.
 set(CMAKE_SYSTEM_NAME Generic)
 set(CMAKE_SYSTEM_PROCESSOR arm)
 set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
 list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES MICROFOLD_CPU)
 
-set(MICROFOLD_CPU cortex-m4 CACHE STRING "microfold target that everything is compiled for")
+set(MICROFOLD_CPU cortex-m4 CACHE STRING "microfold target of the whole build")
 if(NOT EXISTS "${CMAKE_CURRENT_LIST_DIR}/${MICROFOLD_CPU}.toml")
-  message(FATAL_ERROR "MICROFOLD_CPU must name a target in ${CMAKE_CURRENT_LIST_DIR}; it is '${MICROFOLD_CPU}'")
+  message(FATAL_ERROR "MICROFOLD_CPU must name a target in ${CMAKE_CURRENT_LIST_DIR}; got '${MICROFOLD_CPU}'")
 endif()
 
 file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/${MICROFOLD_CPU}.toml" microfold_flags REGEX "^cpu_flags")

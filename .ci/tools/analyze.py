@@ -1,9 +1,9 @@
-"""Static analysers over generated C, which must find nothing: clang --analyze, gcc -fanalyzer, cppcheck.
+"""Static analysis of generated C, which must have no findings: clang --analyze, gcc -fanalyzer, cppcheck.
 
     python -m tools.analyze [--part 1/1] [--keep DIR]
 
-The models between them reach every template of a function that any bundled model reaches, on three targets.
-Of all programs, part 2/4 has the second of every four.
+On three targets, the models together use every function template that any bundled model uses. Part 2/4 is the
+second of every four programs.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ MODELS = (
     "ops/l2norm_int8", "ops/layernorm_int8", "ops/log_softmax_f32", "ops/log_softmax_int8",
     "ops/maxpool3same_int16x8", "ops/min_int8", "ops/quant_dq_f32", "ops/resize_nn_int8", "ops/select_int8",
 )  # fmt: skip
-# Other kernels are chosen for speed and for size.
+# Additional levels for some models, because they select other kernels.
 GOALS = {"digits/digits": ("speed", "size"), "dscnn_bn_int8": ("speed", "size")}
 
-# What cppcheck may say.
+# Accepted findings of cppcheck.
 ACCEPTED = (
-    "duplicateAssignExpression",  # several sums begin with the same bias
-    "invalidFunctionArg",  # logf(0) of an empty row: there are none
-    "missingIncludeSystem",  # it knows the C library itself
-    "shiftNegativeLHS",  # as the next one: to the right
-    "shiftTooManyBitsSigned",  # GCC and Clang, and all compilers for Arm, shift arithmetically
+    "duplicateAssignExpression",  # several sums start with the same bias
+    "invalidFunctionArg",  # logf(0) of an empty row, which does not occur
+    "missingIncludeSystem",  # cppcheck has its own model of the C library
+    "shiftNegativeLHS",  # right shift, as in the next one
+    "shiftTooManyBitsSigned",  # GCC, Clang and all compilers for Arm shift arithmetically
 )
-# Analysers do not follow assembly: results that it writes would seem uninitialised. It has a twin in C.
+# Use the C versions of assembly, because analysers would report results of assembly as uninitialised.
 NO_ASSEMBLY = "-DMF_NO_ASM"
 
 
 @dataclass(frozen=True)
 class Build:
-    """The C files of one program in a folder of their own."""
+    """C files of one program, in a separate folder."""
 
     folder: Path
     target: target.Target
@@ -62,7 +62,7 @@ class Build:
 
 
 def programs() -> Iterator[tuple[Path, target.Target, str]]:
-    """Every model for every target, and what it is optimised for."""
+    """Yield every model with every target and optimisation level."""
     paths = {name: ROOT / "examples" / f"{name}.tflite" for name in EXAMPLES}
     paths |= {name: ROOT / "tests" / "models" / "made" / f"{name}.tflite" for name in MODELS}
     for name, path in paths.items():
@@ -72,11 +72,11 @@ def programs() -> Iterator[tuple[Path, target.Target, str]]:
 
 
 def builds(folder: Path, part: int, parts: int) -> Iterator[Build]:
-    """Those of one part that their targets can run."""
+    """Yield the builds of one part; models that a target does not support are skipped."""
     for path, core, goal in islice(programs(), part - 1, None, parts):
         try:
             files = emit(compile_file(path, core, Options(optimize=goal)))
-        except UnsupportedModelError:  # a model of another target's
+        except UnsupportedModelError:  # a model for another target
             continue
         place = folder / f"{path.stem}-{core.name}-{goal}"
         place.mkdir()
@@ -86,7 +86,7 @@ def builds(folder: Path, part: int, parts: int) -> Iterator[Build]:
 
 
 def arm_headers() -> list[str]:
-    """Options by which clang and cppcheck find newlib's headers where Arm's gcc does."""
+    """Return the folders in which Arm's gcc finds newlib's headers, for clang and cppcheck."""
     command = ["arm-none-eabi-gcc", "-xc", "-E", "-v", os.devnull]
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     folders = listing.partition("search starts here:\n")[2].partition("End of search")[0].split()
@@ -94,10 +94,10 @@ def arm_headers() -> list[str]:
 
 
 def commands(build: Build, newlib: Sequence[str]) -> list[list[str]]:
-    """One command per analyser; each must say nothing and succeed."""
+    """Return one command per analyser; each must succeed without output."""
     flags, simulated = list(build.target.cpu_flags), bool(build.target.board)
     clang = ["clang", "--analyze", "--analyzer-output", "text", "-std=c99", NO_ASSEMBLY]
-    # A pointer that walks over weights is moved on behind the last ones, too.
+    # A pointer that walks over weights is also advanced after the last ones.
     clang += ["-Xclang", "-analyzer-disable-checker", "-Xclang", "deadcode.DeadStores"]
     gcc = ["gcc", "-fanalyzer", "-std=c99", "-O1", NO_ASSEMBLY, "-c"]
     cppcheck = ["cppcheck", "--quiet", "--std=c99", NO_ASSEMBLY, "--enable=warning,performance,portability"]
@@ -106,7 +106,7 @@ def commands(build: Build, newlib: Sequence[str]) -> list[list[str]]:
         clang += ["--target=arm-none-eabi", *flags, *(f"-isystem{folder}" for folder in newlib)]
         gcc = ["arm-none-eabi-gcc", *flags, *gcc[1:]]
         if build.target.has("mve"):
-            # It does not see what stores of vectors write; clang does.
+            # gcc does not see the effect of vector stores; clang does.
             gcc.append("-Wno-analyzer-use-of-uninitialized-value")
         cppcheck += ["--platform=arm32-wchar_t4", *macro_options(["arm-none-eabi-gcc", *flags])]
     else:
@@ -125,8 +125,8 @@ def findings(build: Build, newlib: Sequence[str]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--keep", type=Path, help="an empty folder for the C files, which stay there")
-    parser.add_argument("--part", default="1/1", help="which programs of all, as 2/4")
+    parser.add_argument("--keep", type=Path, help="empty folder in which to keep the C files")
+    parser.add_argument("--part", default="1/1", help="part of all programs, e.g. 2/4")
     arguments = parser.parse_args()
     keep, (part, parts) = arguments.keep, map(int, arguments.part.split("/"))
     newlib = arm_headers()

@@ -1,4 +1,4 @@
-"""Known vulnerabilities of the locked packages, by pip-audit: one fails, an unreachable database does not.
+"""Check of the locked packages by pip-audit: fails on a vulnerability, but not on an unreachable database.
 
 python -m tools.audit
 """
@@ -16,10 +16,10 @@ SERVICES = ("pypi", "osv")
 
 
 def judge(dependencies: list[dict[str, Any]]) -> tuple[list[str], int]:
-    """What pip-audit's report says.
+    """Evaluate a report of pip-audit.
 
     Returns:
-        One line per vulnerability, and how many packages the database knew.
+        One line per vulnerability, and the number of packages that the database knows.
     """
     known = [item for item in dependencies if "skip_reason" not in item]
     findings = [
@@ -32,7 +32,7 @@ def judge(dependencies: list[dict[str, Any]]) -> tuple[list[str], int]:
 
 
 def audit(service: str) -> list[dict[str, Any]] | None:
-    """pip-audit's report about all that is locked; None if the service cannot be asked."""
+    """Return pip-audit's report about all locked packages, or None if the service is unreachable."""
     command = [sys.executable, "-m", "pip_audit", "--format", "json", "--progress-spinner", "off"]
     command += ["--vulnerability-service", service, "--require-hashes", "--disable-pip", "--timeout", "15"]
     for lock in ("dev", "docs"):
@@ -56,7 +56,7 @@ def main() -> int:
         print(f"{service} knows {known} of {len(report)} packages: {len(findings)} vulnerabilities")
         if known:
             return int(bool(findings))
-    print("NOT AUDITED: no database of vulnerabilities could be asked")
+    print("NOT AUDITED: no vulnerability database could be reached")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""An extension of griffe, for the documentation: what `frozen` makes has the signature of a dataclass."""
+"""Extension of griffe for the documentation: classes made by `frozen` get the signature of a dataclass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FROZEN = "microfold.support.frozen.frozen"
 
 
 class FrozenSignatures(griffe.Extension):
-    """Shows griffe's own extension for dataclasses the decorator that it knows."""
+    """Extension that replaces `frozen` by the `dataclass` decorator, which griffe supports."""
 
     def on_class_instance(self, *, cls: griffe.Class, **_: Any) -> None:
         for decorator in cls.decorators:

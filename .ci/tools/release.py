@@ -1,6 +1,6 @@
-"""Builds a release into `dist/`: source distribution, wheel, bill of materials, checksums.
+"""Release build in `dist/`: source distribution, wheel, bill of materials, checksums.
 
-The bytes depend on the commit alone: not on folder, clock or umask, nor on what else lies in the checkout.
+The bytes depend only on the commit, and not on folder, clock, umask or uncommitted files in the checkout.
 
     python -m tools.release
 """
@@ -22,23 +22,23 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def build(source: Path, dist: Path, epoch: int | None = None) -> tuple[Path, Path]:
-    """Source distribution, and the wheel from it; the build tools are those of this environment.
+    """Build a source distribution and a wheel from it, with the build tools of this environment.
 
     Args:
-        epoch: date of the files in both, in seconds since 1970; None: the one that hatchling always takes.
+        epoch: date of the files in both, in seconds since 1970; None: hatchling's fixed date.
     """
     environment = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
     if epoch is not None:
         environment["SOURCE_DATE_EPOCH"] = str(epoch)
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, source]
-    # From elsewhere: a folder `build` in the checkout would hide the module.
+    # Run in another folder, because a folder `build` in the checkout would hide the module.
     subprocess.run(command, check=True, cwd=source.parent, env=environment, stdout=subprocess.DEVNULL)
     (sdist,), (wheel,) = dist.glob("*.tar.gz"), dist.glob("*.whl")
     return sdist, wheel
 
 
 def install(wheel: Path, folder: Path) -> Path:
-    """A new environment with the wheel and the locked versions of what it depends on; its Python."""
+    """Create an environment with the wheel and its locked dependencies, and return its Python."""
     venv.create(folder)
     python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
@@ -48,7 +48,7 @@ def install(wheel: Path, folder: Path) -> Path:
 
 
 def bill_of_materials(python: Path, path: Path) -> None:
-    """CycloneDX, as JSON: what is installed beside this Python, and what depends on what."""
+    """Write a bill of materials, as CycloneDX JSON: installed packages and their dependencies."""
     command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible"]
     command += ["--pyproject", str(ROOT / "pyproject.toml"), "--output-file", str(path), str(python)]
     subprocess.run(command, check=True)
@@ -63,7 +63,7 @@ def main() -> None:
     shutil.rmtree(dist, ignore_errors=True)
     dist.mkdir()
     if _git("status", "--porcelain"):
-        print("the checkout has changes that are not committed; they are not in the release")
+        print("the checkout has uncommitted changes, which are not in the release")
     with tempfile.TemporaryDirectory(prefix="microfold-") as temporary:
         folder = Path(temporary)
         with tarfile.open(fileobj=io.BytesIO(_git("archive", "HEAD"))) as archive:

@@ -1,7 +1,7 @@
-"""Hook of mkdocs: links of the pages that leave docs/ for the repository.
+"""Hook of mkdocs for links from pages to repository files outside docs/.
 
-On a code host they work as they are. On the site they lead to the repository's address, which is `Source` in
-`[project.urls]` of pyproject.toml; as long as there is none, they are shown as the names of files.
+On a code host these links work unchanged. On the site they lead to the repository's address, `Source` in
+`[project.urls]` of pyproject.toml. Without this entry, the site shows names of files instead of links.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ else:
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
-# Pages lie in one folder, so that what leaves it begins like this.
+# All pages are in one folder, so links that leave the folder start with ``../``.
 LEAVING = re.compile(r"\[([^\]]+)\]\(\.\./([^)\s#]+)\)")
 
 
 def source_url(project: Path = ROOT / "pyproject.toml") -> str | None:
-    """The repository's address, if the project states it."""
+    """Return the repository's address, or None if the project states none."""
     urls = tomllib.loads(project.read_text(encoding="utf-8"))["project"].get("urls", {})
     return urls["Source"].rstrip("/") if "Source" in urls else None
 
 
 def rewrite(markdown: str, url: str | None) -> str:
-    """The page with its links into the repository as the site needs them; fenced blocks stay as they are."""
+    """Return the page with its repository links rewritten for the site; fenced blocks do not change."""
 
     def target(link: re.Match[str]) -> str:
         text, path = link.groups()
@@ -43,5 +43,5 @@ def rewrite(markdown: str, url: str | None) -> str:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Called by mkdocs for each page."""
+    """Rewrite a page; mkdocs calls this function for each page."""
     return rewrite(markdown, source_url())

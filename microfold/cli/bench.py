@@ -33,10 +33,11 @@ def bench(
     target: TargetName = None,
     as_json: Json = False,
 ) -> None:
-    """Count instructions per layer on a simulated core, and measure flash, RAM and stack.
+    """Count instructions per layer, and measure flash, RAM and stack.
 
-    Several models are shown in one table, one row per model. With --suite, the table includes known figures
-    of other runtimes. Default target: cortex-m4; with --suite: all targets that have such figures.
+    Instructions are counted on a simulated core. Several models are shown in one table, one row per model.
+    With --suite, the table includes known figures of other runtimes. Default target: cortex-m4; with --suite:
+    all targets that have such figures.
     """
     if suite.suite is not None:
         if models:

@@ -25,7 +25,7 @@ def build(
     html: Html = False,
     as_json: Json = False,
 ) -> None:
-    """Compile a model to C and write a report; several models share kernels and one arena."""
+    """Compile a model to C and write a report. Several models share kernels and one arena."""
     target = choose_target(target, PORTABLE, as_json)
     if len(models) > 1:
         from microfold.cli.build_group import build_group

@@ -54,9 +54,10 @@ def diff(
     show_profile: Annotated[bool, typer.Option("--profile", help="Show the ticks of each layer.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare a tensor trace from a device (build --taps) with the reference.
+    """Compare a tensor trace from a device with the reference.
 
-    Exit code 1 if a tensor is wrong. The options of the build are optional: the trace contains them.
+    The trace comes from a build with --taps, whose options are optional here, because the trace contains
+    them. Exit code 1 if a tensor is wrong.
     """
     from microfold.support.files import read_file, write_file
     from microfold.verification.taps.dump import Dump

@@ -57,7 +57,10 @@ def export(
     html: Html = False,
     as_json: Json = False,
 ) -> None:
-    """Compile a model to a package for PlatformIO, Arduino, Zephyr, ESP-IDF, CMSIS, CMake or Make."""
+    """Compile a model to a package for a firmware project.
+
+    Formats: PlatformIO, Arduino, Zephyr, ESP-IDF, CMSIS, CMake and Make.
+    """
     from microfold.export.formats import find
     from microfold.export.names import package_name
     from microfold.export.package import About, check_exportable, make_package

@@ -9,7 +9,7 @@ from microfold.cli.options import Custom, Json, Signature, TfliteModel
 def inspect(
     model: TfliteModel, custom: Custom = None, signature: Signature = None, as_json: Json = False
 ) -> None:
-    """List operators, tensors, quantisation, MACs and everything unsupported."""
+    """List operators, tensors, quantisation, MACs and problems."""
     with working(f"reading {model.name}", as_json):
         from microfold.report.inspection import inspect_model
         from microfold.report.terminal.lists import print_inspection

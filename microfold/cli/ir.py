@@ -28,7 +28,7 @@ def ir(
     constants: Constants = False,
     as_json: Json = False,
 ) -> None:
-    """Print the graph as text: as imported, or after a pass of the default pipeline."""
+    """Print the graph as text, as imported or after a pass."""
     with working(f"compiling {model.name}", as_json):
         from microfold.cli.passes_text import check_pass, explained_by
         from microfold.external.registry import resolve

@@ -29,7 +29,7 @@ def kernels(
         ),
     ] = None,
 ) -> None:
-    """List all candidate kernels of every layer with their cost, or the reason for rejection."""
+    """List all candidate kernels of every layer with their cost. Rejected kernels have a reason."""
     target = choose_target(target, CORE, as_json)
     explained = explain_model(model, target, code, passes, as_json, dump_model)
     from microfold.compiler import layer_names

@@ -53,10 +53,10 @@ def opt(
     custom: Custom = None,
     as_json: Json = False,
 ) -> None:
-    """Run passes on a model or a graph in text form, and print the result.
+    """Run passes on a model or a graph in text form. Print the result.
 
-    Listed passes run at any --opt-level. Passes that need kernel costs use those of the target. Default
-    target: host.
+    Listed passes run at any --opt-level. Passes that need kernel costs use the kernels of the target.
+    Default target: host.
     """
     check_one_text(output, {"--json": as_json, "--explain": explain})
     with working(f"compiling {model.name}", as_json):

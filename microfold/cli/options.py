@@ -101,8 +101,8 @@ Objective = Annotated[
     typer.Option(
         "--objective",
         metavar="PRICES",
-        help="Prices of one percent of the time, the flash and the RAM, instead of those of --optimize, e.g. "
-        "cycles=3,flash=1,ram=1. Percentages are relative to the minimum possible for the model.",
+        help="Prices of one percent of the time, the flash and the RAM, instead of the --optimize prices, "
+        "e.g. cycles=3,flash=1,ram=1. Percentages are relative to the minimum possible for the model.",
         show_default=False,
     ),
 ]

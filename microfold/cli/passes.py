@@ -7,7 +7,7 @@ from microfold.cli.options import Json
 
 
 def passes(as_json: Json = False) -> None:
-    """List all passes with level, position in the default pipeline, options and purpose."""
+    """List all passes with level, position, options and purpose."""
     from microfold.cli.passes_text import describe_options
     from microfold.passes.kinds import Sequential
     from microfold.pipeline import default_pipeline

@@ -65,9 +65,9 @@ def report(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write an HTML page about a build: memory over time, layers, graph, proofs, kernel selection.
+    """Write an HTML page about a build.
 
-    The page is one self-contained HTML file.
+    The page is one self-contained file: memory over time, layers, graph, proofs, kernel selection.
     """
     check_one_text(output, {"--json": as_json})
     stored = model.suffix == ".json"

@@ -30,7 +30,7 @@ def run(
     custom: Custom = None,
     as_json: Json = False,
 ) -> None:
-    """Run a model on this machine, once per input set, and print the outputs."""
+    """Run a model on this machine and print its outputs. Each input set is one run."""
     program = compile_model(model, "host", CodeOptions(custom=custom), PassOptions(), as_json)
     import numpy as np
 

@@ -23,7 +23,7 @@ def tradeoffs(
     target: TargetName = None,
     as_json: Json = False,
 ) -> None:
-    """List the Pareto-optimal builds: RAM, flash, cycles, and the options for each."""
+    """List the Pareto-optimal builds: RAM, flash, cycles and options."""
     free = CodeOptions()
     given = (code.optimize, code.flash, code.ram, code.objective)
     if given != (free.optimize, free.flash, free.ram, free.objective):

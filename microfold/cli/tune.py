@@ -108,10 +108,10 @@ def tune(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure candidate kernels on a simulated core or a board, and store the results for later builds.
+    """Measure candidate kernels and store the results for builds.
 
-    A simulated core uses its cycle model. Results in the database are not measured again, so an interrupted
-    command continues where it stopped.
+    Kernels run on a simulated core, which uses its cycle model, or on a board. Results in the database are
+    not measured again, so an interrupted command continues where it stopped.
     """
     from microfold.tune.database import Database
 

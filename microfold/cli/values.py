@@ -17,7 +17,7 @@ class PlainCommand(TyperCommand):
     """Command that converts simple values itself.
 
     Newer versions of typer validate every value with pydantic, even if no value is given. Importing and
-    preparing pydantic takes longer than many commands. It still validates all other values, with its own
+    preparing pydantic needs more time than many commands. It still validates all other values, with its own
     messages.
     """
 

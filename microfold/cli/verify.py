@@ -43,9 +43,10 @@ def verify(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run the generated C and compare every tensor with the reference. Exit code 1 if any bit differs.
+    """Run the generated C and compare all tensors with the reference.
 
-    With --suite, unsupported models are listed but are not errors; any other failure gives exit code 1.
+    Exit code 1 if any bit differs. With --suite, unsupported models are listed but are not errors; any other
+    failure causes exit code 1.
     """
     target = choose_target(target, PORTABLE, as_json)
     if suite.suite is not None:

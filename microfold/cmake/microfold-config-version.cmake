@@ -1,4 +1,4 @@
-# Before version 1, minor versions are not compatible (semver.org, 4); find_package(microfold 0.1) takes any 0.1.x.
+# Before version 1, minor versions are not compatible (semver.org, 4); find_package(microfold 0.1) accepts any 0.1.x.
 file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/../__init__.py" PACKAGE_VERSION REGEX "^__version__ = ")
 string(REGEX REPLACE "^.*\"(.*)\".*$" "\\1" PACKAGE_VERSION "${PACKAGE_VERSION}")
 

@@ -1,21 +1,20 @@
-# microfold_add_model: models as libraries of a CMake project. Included by the checkout's CMakeLists.txt and, for
-# find_package(microfold), by microfold-config.cmake beside this file. docs/cmake.md has all of it with examples.
+# microfold_add_model: adds models as libraries of a CMake project. The checkout's CMakeLists.txt includes this file,
+# and so does microfold-config.cmake, for find_package(microfold). docs/cmake.md describes it with examples.
 #
 #   microfold_add_model(<name> MODEL <file.tflite>... [TARGET <target or .toml>] [<option> <value>]...
 #                       [LIBRARIES <target or library>...])
 #
-# <name> is the library target, the header's name and the prefix of all C names; it must be a lower-case C
-# identifier. Of several models, which share kernels and an arena, it is the name of what they share, and each model
-# is called like its file. TARGET's default is the target that is compiled for. The options are those of
-# `microfold build`, below.
-# LIBRARIES are linked: what external code generators call, with its headers.
+# <name> is the library target, the name of the header and the prefix of all C names; it must be a lower-case C
+# identifier. Several models share kernels and one arena: <name> is then the name of the shared files, and each model
+# has the name of its file. The default of TARGET is the target of the project, if known, else host. The options of
+# `microfold build` are listed below. LIBRARIES are linked to the model: libraries for external code generators.
 #
-# Cache variables: MICROFOLD_COMMAND, a command that runs another microfold than the one beside this file;
+# Cache variables: MICROFOLD_COMMAND, a command that runs another microfold than the one next to this file;
 # Python3_EXECUTABLE, the Python that runs this one.
 cmake_minimum_required(VERSION 3.21)
 include_guard(GLOBAL)
 
-# The options of `microfold build`, in capitals and with underscores: without a value, with one, with several.
+# Options of `microfold build`, in capitals and with underscores: without value, with one value, with several values.
 set(MICROFOLD_SWITCHES
     HTML
     SINGLE_FILE
@@ -56,14 +55,13 @@ set(MICROFOLD_LISTS
     PLACE_CODE
     REQUIRE_PASS
     CACHE INTERNAL "")
-# Those whose values are files: they are found from the folder of the caller, and ask for another build if they change.
+# Options whose values are files, relative to the folder of the caller. A change of a file triggers a new build.
 set(MICROFOLD_FILES CUSTOM DATABASE LABELS CACHE INTERNAL "")
 
-set(MICROFOLD_COMMAND "" CACHE STRING "command that runs microfold; default: the one beside microfold.cmake")
+set(MICROFOLD_COMMAND "" CACHE STRING "command that runs microfold; default: the one next to microfold.cmake")
 
-# Sets `result` to a command that runs microfold. The Python is the one that the project names, that of the active
-# environment, the one that microfold was set up with or installed into, or the system's: the first that has all
-# packages.
+# Sets `result` to a command that runs microfold. It uses the first of these Pythons that has all packages: the one
+# that the project names, the active environment's, the one in which microfold is installed, the system's.
 function(_microfold_find_command result)
   if(MICROFOLD_COMMAND)
     set(${result} ${MICROFOLD_COMMAND} PARENT_SCOPE)
@@ -73,7 +71,7 @@ function(_microfold_find_command result)
   set(named "${Python3_EXECUTABLE}")
   if(NOT EXISTS "${MICROFOLD_PYTHON}" OR NOT named STREQUAL MICROFOLD_PYTHON_NAMED)
     unset(MICROFOLD_PYTHON CACHE)
-    # Of a checkout; of an environment whose lib/python3.x/site-packages this is (on Windows: Lib/site-packages).
+    # In a checkout; in an environment with this file in lib/python3.x/site-packages (on Windows: Lib/site-packages).
     get_filename_component(parent "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../.." ABSOLUTE)
     set(candidates "${named}")
     foreach(folder $ENV{VIRTUAL_ENV} "${parent}/.venv" "${parent}/../../.." "${parent}/../..")
@@ -91,7 +89,7 @@ function(_microfold_find_command result)
       execute_process(COMMAND "${python}" "${script}" --check RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE error)
       if(status EQUAL 0)
         set(MICROFOLD_PYTHON "${python}" CACHE INTERNAL "the Python that runs microfold")
-        set(MICROFOLD_PYTHON_NAMED "${named}" CACHE INTERNAL "the one that was named then")
+        set(MICROFOLD_PYTHON_NAMED "${named}" CACHE INTERNAL "the Python that the project named then")
         break()
       endif()
       string(REGEX REPLACE "^.*\n(.)" "\\1" reason "\n${error}")
@@ -109,14 +107,14 @@ function(_microfold_find_command result)
       set(source "${parent}")
     endif()
     message(FATAL_ERROR
-      "microfold is a Python program; it needs a Python 3.10 or later with its packages. Tried:${reasons}\n"
+      "microfold requires Python 3.10 or later with its packages. Tried:${reasons}\n"
       "Run .ci/setup in the checkout of microfold, or install it, e.g. python3 -m venv .venv && .venv/bin/pip "
-      "install ${source}, and name that Python with -DPython3_EXECUTABLE=.venv/bin/python.")
+      "install ${source}, and pass that Python with -DPython3_EXECUTABLE=.venv/bin/python.")
   endif()
   set(${result} "${MICROFOLD_PYTHON}" "${script}" PARENT_SCOPE)
 endfunction()
 
-# Sets `result` to the files that microfold is made of.
+# Sets `result` to the source files of microfold.
 function(_microfold_find_sources result)
   get_filename_component(package "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.." ABSOLUTE)
   set(data "${package}/_data") # of a wheel
@@ -124,17 +122,17 @@ function(_microfold_find_sources result)
     get_filename_component(data "${package}/.." ABSOLUTE)
   endif()
   file(GLOB_RECURSE files CONFIGURE_DEPENDS "${package}/*.py" "${data}/templates/*" "${data}/targets/*.toml")
-  list(FILTER files EXCLUDE REGEX "/__pycache__/") # what a build keeps there does not ask for another one
+  list(FILTER files EXCLUDE REGEX "/__pycache__/") # a build writes there; that must not trigger another build
   set(${result} ${files} PARENT_SCOPE)
 endfunction()
 
-# Stops unless what is called `name` can be a header, a prefix of C names and a library.
+# Stops unless `name` is valid as a header, a prefix of C names and a library.
 function(_microfold_check_name what name)
   if(NOT name MATCHES "^[a-z][a-z0-9_]*$")
-    message(FATAL_ERROR "microfold_add_model: ${what} must be a lower-case C identifier; it is '${name}'")
+    message(FATAL_ERROR "microfold_add_model: ${what} must be a lower-case C identifier; got '${name}'")
   endif()
   if(name MATCHES "__|_$|^mf|^simulate|^main$|_weights$|_helpers$")
-    message(FATAL_ERROR "microfold_add_model: '${name}' would hide names of C or of the generated code")
+    message(FATAL_ERROR "microfold_add_model: '${name}' would hide names of C or of the generated code; choose another")
   endif()
 endfunction()
 
@@ -150,7 +148,7 @@ function(microfold_add_model name)
   endif()
   get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
   if(NOT "C" IN_LIST languages)
-    message(FATAL_ERROR "microfold_add_model(${name}): the project must have the language C: project(... LANGUAGES C)")
+    message(FATAL_ERROR "microfold_add_model(${name}): the project must enable the language C: project(... LANGUAGES C)")
   endif()
   if(NOT arg_TARGET)
     if(CMAKE_CROSSCOMPILING AND MICROFOLD_CPU)
@@ -229,13 +227,13 @@ function(microfold_add_model name)
     OUTPUT ${sources} ${others}
     COMMAND ${command} build ${models} ${options}
     DEPENDS ${depends}
-    WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" # of paths in EXTERNAL_FLAGS
+    WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" # for relative paths in EXTERNAL_FLAGS
     COMMENT "Compiling ${arg_MODEL} for ${arg_TARGET}"
     VERBATIM)
   add_library(${name} STATIC ${sources})
   target_include_directories(${name} PUBLIC "${folder}")
   set_target_properties(${name} PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
-  if(arg_WEIGHTS STREQUAL "blob") # where the firmware's rules find the file
+  if(arg_WEIGHTS STREQUAL "blob") # for rules of the firmware that use the file
     set_target_properties(${name} PROPERTIES MICROFOLD_WEIGHTS "${folder}/${name}_weights.bin")
   endif()
   set(level -O2)

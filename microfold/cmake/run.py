@@ -1,11 +1,11 @@
-"""Runs the microfold that this file is part of, ``run.py build ...``; ``--check`` tries whether it can."""
+"""Script that runs the microfold it belongs to, ``run.py build ...``; ``--check`` checks that it can."""
 
 import sys
 from importlib import import_module
 from pathlib import Path
 
-if sys.version_info < (3, 10):  # noqa: UP036  # whichever Python CMake has found
-    sys.exit("Python 3.10 or later is needed; it is " + sys.version.split()[0])
+if sys.version_info < (3, 10):  # noqa: UP036  # CMake may have found any Python
+    sys.exit("Python 3.10 or later is required; this is " + sys.version.split()[0])
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 if sys.argv[1:] == ["--check"]:

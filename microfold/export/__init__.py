@@ -1,1 +1,1 @@
-"""Folders that a firmware project adds, in the form that its build system expects."""
+"""Packages for firmware projects, in the form that their build systems expect."""

@@ -1,10 +1,10 @@
-"""Cores that have the instructions which a program uses, in the words of the ecosystems."""
+"""Cores that support a program's instructions, in the terms of each ecosystem."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-# From the most to the least demanding; thumb1 code runs on all cores.
+# Features in order of decreasing requirements; thumb1 code runs on all cores.
 _FEATURES = ("mve_fp", "mve", "dsp", "thumb2")
 
 # Attributes of `accept` elements of Open-CMSIS-Pack's PACK.xsd 1.7 (DcoreEnum, DdspEnum, DmveEnum). DSP
@@ -31,16 +31,16 @@ _KCONFIG = {
 
 
 def pack_cores(features: Collection[str]) -> list[dict[str, str]]:
-    """What a pack's condition accepts, one of these; empty if any core will do.
+    """Return the alternatives of a pack's condition; empty if any core is suitable.
 
     Args:
-        features: those that the program uses, see `target.description.FEATURES`.
+        features: features that the program uses, see `target.description.FEATURES`.
     """
     return _PACK.get(_most(features), [])
 
 
 def kconfig_cores(features: Collection[str]) -> str:
-    """The condition of Zephyr's configuration; empty if any core will do."""
+    """Return the condition of Zephyr's configuration; empty if any core is suitable."""
     return _KCONFIG.get(_most(features), "")
 
 

@@ -1,4 +1,4 @@
-"""The example of a package: a fixed input, and what the reference makes of it."""
+"""Example of a package: a fixed input, and the outputs of the reference."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from microfold.program import Program
 from microfold.support.frozen import frozen
 from microfold.verification.verify import FLOAT_TOLERANCE, HALF_TOLERANCE, input_sets
 
-# All-minimum, all-maximum and zero come first, see `input_sets`; this one is random.
+# Index of the first random input set. The sets before it are all-minimum, all-maximum and zero.
 _INPUT_SET = 3
 
 
 @frozen
 class ExampleTensor:
-    """An input of the example, or an output as the reference has it.
+    """An input of the example, or a reference output.
 
     Attributes:
-        port: its name and C type.
-        data: the elements.
-        tolerance: by how much an element may differ, a literal of C; empty for elements that must be equal.
-        checked: whether outputs are compared: the bits of float16 numbers are not.
+        port: input or output of the model.
+        data: elements.
+        tolerance: allowed difference of an element, as a C literal; empty if elements must be equal.
+        checked: whether outputs are compared; the bits of float16 numbers are not.
     """
 
     port: Port
@@ -36,13 +36,13 @@ class ExampleTensor:
 
     @property
     def rows(self) -> Iterable[str]:
-        """The elements, as the lines between the braces."""
+        """Lines of the initialiser, between the braces."""
         return array_lines(self.data)
 
 
 @frozen
 class Example:
-    """One call of the model, on a context that was just initialised."""
+    """One call of the model on a freshly initialised context."""
 
     inputs: tuple[ExampleTensor, ...]
     outputs: tuple[ExampleTensor, ...]
@@ -56,12 +56,12 @@ class Example:
 
 
 def make_example(program: Program) -> Example:
-    """The random input that measurements use, too, and the reference's outputs for it.
+    """Return the random input that measurements also use, and its reference outputs.
 
-    The reference is the model as it was imported; with relaxed numerics, the graph that was compiled.
+    The reference is the imported model; with relaxed numerics, it is the compiled graph.
 
     Raises:
-        NoReferenceError: a part of the model has no reference, e.g. that of an NPU.
+        NoReferenceError: a part of the model has no reference, e.g. an NPU command stream.
     """
     arrays = input_sets([buffer.type for buffer in program.inputs], _INPUT_SET + 1)[_INPUT_SET]
     graph = program.graph if program.relaxations else program.source
@@ -84,7 +84,7 @@ def make_example(program: Program) -> Example:
 
 
 def _tolerance(program: Program, expected: Array) -> str:
-    """What `verify` allows; differences of layers that read float16 add up."""
+    """Return the tolerance of `verify`; the errors of layers that read float16 add up."""
     if expected.dtype != np.float32:
         return ""
     halves = sum(any(v.type.dtype is DType.FLOAT16 for v in layer.node.operands) for layer in program.calls)

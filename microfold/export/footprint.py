@@ -1,4 +1,4 @@
-"""The table of a package's README: what the model needs."""
+"""Resource table in a package's README."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from microfold.report.data import Report
 
 
 def footprint(program: Program, report: Report) -> list[tuple[str, str, str]]:
-    """Rows: what, how much, and how that is known."""
+    """Return rows of resource, amount and remark."""
     compiled = compile_command(program)
     ram, flash = report["ram"], report["flash"]
     placed = (
-        "in the context, inputs and outputs included" if program.options.io == "arena" else "in the context"
+        "in the context, including inputs and outputs" if program.options.io == "arena" else "in the context"
     )
     rows = [
         ("RAM: arena", _bytes(ram["arena"]), placed),
-        ("RAM: state", _bytes(ram["state"]), "in the context, kept from run to run"),
-        ("RAM: stack", _bytes(ram["stack"]), "at most, library functions included"),
+        ("RAM: state", _bytes(ram["state"]), "in the context, kept between runs"),
+        ("RAM: stack", _bytes(ram["stack"]), "maximum, including library functions"),
         ("flash: weights", _bytes(flash["weights"]), "constants"),
         ("flash: code", _bytes(flash["code"]), f"`{compiled}`"),
-        ("flash: library functions", _bytes(flash["library"]), "of the C library and the compiler"),
-        ("multiply-accumulates", f"{report['macs']:,}", "for one run"),
-        ("instructions", _count(report["estimated_instructions"]), "for one run; estimated, nothing was run"),
+        ("flash: library functions", _bytes(flash["library"]), "from the C library and the compiler"),
+        ("multiply-accumulates", f"{report['macs']:,}", "per run"),
+        ("instructions", _count(report["estimated_instructions"]), "per run, estimated"),
     ]
     if report["estimated_cycles"] is not None:
-        rows.append(("cycles", _count(report["estimated_cycles"]), "without wait states; estimated"))
+        rows.append(("cycles", _count(report["estimated_cycles"]), "per run without wait states, estimated"))
     return rows
 
 
@@ -38,7 +38,7 @@ def _count(value: int | None) -> str:
 
 
 def summary(report: Report) -> str:
-    """The same in a line, for manifests."""
+    """Return the resources in one line, for manifests."""
     ram, flash = report["ram"], report["flash"]
     stack = "" if ram["stack"] is None else f", {ram['stack']} bytes of stack"
     known = [flash[part] for part in ("weights", "code", "library", "padding") if flash[part] is not None]

@@ -1,9 +1,9 @@
-"""The formats: which files a package has, and which template each is made from.
+"""Package formats: the files of a package, and the template of each file.
 
-Paths and folders may name the model, ``{name}``, the package, ``{package}``, its version and vendor. A format
-adds nothing but its manifest and its build files; sources, licence, example and README are common to all.
+Paths and folders may contain ``{name}``, the model, ``{package}``, ``{version}`` and ``{vendor}``. A format
+adds only its manifest and its build files; all formats share sources, licence, example and README.
 
-Layouts are those of
+Sources of the layouts:
 
 - PlatformIO: docs.platformio.org, "library.json", and the schema in its package `platformio`;
 - Arduino: arduino.github.io/arduino-cli, "Library specification", layout 1.5;
@@ -22,16 +22,16 @@ Files = tuple[tuple[str, str], ...]
 
 @frozen
 class Format:
-    """What a package of one ecosystem looks like.
+    """Layout of a package for one ecosystem.
 
     Attributes:
-        what: it is, with its article.
-        files: path and template of each file that only this format has.
-        board_files: those for running the example under QEMU, where the target has a simulated board.
-        sources, headers: folders of the generated C: private files, and what firmware includes.
+        what: kind of the package, with an article.
+        files: path and template of each file that is specific to the format.
+        board_files: files to run the example in QEMU, if the target has a simulated board.
+        sources, headers: folders of the generated C: private files, and headers that firmware includes.
         example: folder of the example's sources.
-        archive: path of a ZIP archive of all other files; empty for none.
-        cortex_m: whether its firmware can run on Cortex-M.
+        archive: path of a ZIP archive of all other files; empty: no archive.
+        cortex_m: whether firmware of this ecosystem can run on Cortex-M.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Format:
     cortex_m: bool = True
 
 
-# In every package.
+# Files of every package.
 COMMON: Files = (
     ("README.md", "export/common/README.md.j2"),
     ("LICENSE", "export/common/LICENSE.j2"),
@@ -53,7 +53,7 @@ COMMON: Files = (
     ("{example}/{name}_example.c", "export/common/example.c.j2"),
 )
 
-# The simulator's own start-up code and linker script, see templates/simulate.
+# Start-up code and linker script of the simulator, see templates/simulate.
 _BOARD: Files = (
     ("example/board/startup.c", "simulate/startup.c"),
     ("example/board/semihosting.c", "simulate/semihosting.c"),
@@ -143,13 +143,13 @@ FORMATS = (
 
 
 def find(name: str) -> Format:
-    """The format of this name.
+    """Return the format of this name.
 
     Raises:
-        InputError: there is none.
+        InputError: the format is unknown.
     """
     for each in FORMATS:
         if each.name == name:
             return each
     known = ", ".join(each.name for each in FORMATS)
-    raise InputError(f"a package's format is one of {known}; it is {name!r}")
+    raise InputError(f"the package format must be one of {known}; got {name!r}")

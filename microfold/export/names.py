@@ -1,4 +1,4 @@
-"""Names and texts that are valid in all ecosystems alike."""
+"""Names and texts that are valid in all ecosystems."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ _LABEL_LENGTH = 60
 
 
 def package_name(model: str) -> str:
-    """What the package of a model is called, e.g. ``microfold_kws``.
+    """Return the name of a model's package, e.g. ``microfold_kws``.
 
-    The prefix keeps it apart from what an ecosystem has itself: a component ``log`` would replace ESP-IDF's,
-    ``CONFIG_GPIO`` is Zephyr's, and names of Arduino libraries must not begin with ``arduino``.
+    The prefix avoids collisions with names of the ecosystem: a component ``log`` would replace ESP-IDF's
+    component, ``CONFIG_GPIO`` belongs to Zephyr, and Arduino libraries must not start with ``arduino``.
     """
     return f"microfold_{model}"[:_NAME_LENGTH].rstrip("_")
 
 
 def plain(text: str) -> str:
-    """Text of a model that means nothing to JSON, YAML, XML, Kconfig, Make, CMake, C and Markdown."""
+    """Return text without special characters of JSON, YAML, XML, Kconfig, Make, CMake, C and Markdown."""
     return re.sub(r"[^A-Za-z0-9 .+-]", "_", text)[:_LABEL_LENGTH]
 
 
 def vendor_name(author: str) -> str:
-    """A vendor for CMSIS packs: `RestrictedString` and `CvendorType` of Open-CMSIS-Pack's PACK.xsd 1.7."""
+    """Return a CMSIS pack vendor (`RestrictedString`, `CvendorType` in Open-CMSIS-Pack's PACK.xsd 1.7)."""
     words = re.sub(r"[^A-Za-z0-9]+", "-", author.partition("<")[0])[:32].strip("-")
     return words if len(words) > 1 else "microfold"
 
 
 def why_not_version(version: str) -> str:
-    """Why not every ecosystem allows this version; empty where all do."""
+    """Return why some ecosystem does not allow this version; empty if all allow it."""
     if re.fullmatch(r"(0|[1-9]\d{0,5})(\.(0|[1-9]\d{0,5})){2}", version):
         return ""
-    return f"a package's version has three numbers, e.g. 1.0.0; it is {version!r}"
+    return f"the package version must have three numbers, e.g. 1.0.0; got {version!r}"
 
 
 def why_not_author(author: str) -> str:
-    """Why nobody can be called so in a manifest; empty for one line of text that needs no quotes."""
+    """Return why a manifest cannot contain this author; empty for one line of text without quotes."""
     name_and_mail = r"[^\W_][\w .,'-]*( <[\w.+-]+@[\w-]+(\.[\w-]+)+>)?"
     if len(author) <= 80 and re.fullmatch(name_and_mail, author):
         return ""
-    return f"an author is a name, or Name <mail@example.com>; it is {author!r}"
+    return f"the author must be a name, or Name <mail@example.com>; got {author!r}"
 
 
 def why_not_url(url: str) -> str:
-    """Why this is no web address; empty for none, and for visible ASCII that needs no quotes."""
+    """Return why this is not a web address; empty if it is one of visible ASCII without quotes, or empty."""
     if not url or re.fullmatch(r"https?://[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._~/?#@!&+,;=%-]*)?", url):
         return ""
-    return f"a package's address begins with https:// or http://; it is {url!r}"
+    return f"the url must start with https:// or http://; got {url!r}"

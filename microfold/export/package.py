@@ -1,4 +1,4 @@
-"""A compiled program as a package: every file of it, in memory."""
+"""Package of a compiled program: all its files, in memory."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ Content = str | bytes
 
 @frozen
 class About:
-    """What manifests say besides what is known of the model.
+    """Manifest entries that do not come from the model.
 
     Attributes:
-        version: of the package, three numbers.
+        version: version of the package, three numbers.
         author: a name, or ``Name <mail@example.com>``.
-        url: of the package's home; empty for one that is reserved for examples.
+        url: home page of the package; empty: an address reserved for examples.
 
     Raises:
-        InputError: some of them are not valid in all ecosystems; names all of these.
+        InputError: some entries are not valid in all ecosystems; the message lists all of them.
     """
 
     version: str = "1.0.0"
@@ -67,23 +67,23 @@ def check_exportable(program: Program, kind: Format) -> None:
     if program.libraries:
         names = ", ".join(library.name for library in program.libraries)
         raise InputError(
-            f"a package stands alone; this one would need {names}: "
-            "leave --external away, or use `microfold build`"
+            f"a package must be self-contained; this one would require {names}: "
+            "remove --external, or use `microfold build`"
         )
     if program.options.taps:
         raise InputError(
-            "a package stands alone; with taps the firmware must define a function: leave --taps away, "
-            "or use `microfold build`"
+            "a package must be self-contained; with --taps the firmware must define a function: remove "
+            "--taps, or use `microfold build`"
         )
     if program.options.split:
         raise InputError(
-            "a package stands alone: no other model shares its arena; leave --memory split away, or use "
-            "`microfold build`"
+            "a package must be self-contained; with --memory split the caller must provide the arena: remove "
+            "--memory, or use `microfold build`"
         )
     if not kind.cortex_m and not program.target.features.isdisjoint(("thumb1", "thumb2")):
         raise InputError(
             f"{kind.what} is for cores other than Cortex-M; the target is {program.target.name}: "
-            "choose host, which is portable C, or describe the core in a .toml"
+            "choose host for portable C, or describe the core in a .toml file"
         )
 
 
@@ -95,12 +95,12 @@ def make_package(
     about: About,
     further: Mapping[str, Content] | None = None,
 ) -> dict[str, Content]:
-    """The files of a package: path to content. The same arguments give the same bytes.
+    """Return the files of a package: path to content. The output is deterministic.
 
     Args:
-        build: the program's C files.
-        report: of the build.
-        further: files to take along.
+        build: C files of the program.
+        report: report of the build.
+        further: further files to include.
 
     Raises:
         InputError: the program cannot be a package of this format.
@@ -124,7 +124,7 @@ def make_package(
 
 
 class _Placing:
-    """Where files go: paths with the names in them, and the folders of generated C."""
+    """Paths of a package's files, with names inserted, and the folders of the generated C."""
 
     def __init__(self, kind: Format, values: Mapping[str, Any]):
         self._kind = kind
@@ -134,13 +134,13 @@ class _Placing:
         return path.format(**self._names)
 
     def folder_of(self, name: str) -> str:
-        """The folder of a generated file; headers for firmware are those that no other file but it needs."""
+        """Return the folder of a generated file: all headers are public, except the header of the weights."""
         public = name.endswith(".h") and not name.endswith("_weights.h")
         return self._kind.headers if public else self._kind.sources
 
 
 def _values(program: Program, build: Build, report: Report, kind: Format, about: About) -> dict[str, Any]:
-    """What the templates print."""
+    """Return the variables of the templates."""
     name, target = program.name, program.target
     package = package_name(name)
     own = program.options.license == OWN_LICENSE
@@ -162,7 +162,7 @@ def _values(program: Program, build: Build, report: Report, kind: Format, about:
         "url": about.url or f"https://example.com/{package}",
         "license": program.options.license,
         "own_license": own,
-        # Registries know listed identifiers only; LICENSE says the rest.
+        # Registries accept only listed identifiers; LICENSE contains any other license.
         "listed_license": "" if "LicenseRef-" in program.options.license else program.options.license,
         "origin": origin,
         "format": kind.name,
@@ -190,20 +190,20 @@ def _values(program: Program, build: Build, report: Report, kind: Format, about:
         "stack_size": STACK_SIZE,
         "footprint": footprint(program, report),
         "summary": summary(report),
-        # What the simulator's templates ask of a model, for an image without its hooks.
+        # Variables of the simulator's templates, for an image without hooks.
         "hooked": False,
         "sources": {"io": "arena", "given_inputs": ()},
     }
 
 
 def _archive(files: Mapping[str, Content]) -> bytes:
-    """A ZIP archive; its bytes depend on nothing but the files."""
+    """Return a ZIP archive of the files; its bytes are deterministic."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for path, content in sorted(files.items()):
             entry = zipfile.ZipInfo(str(PurePosixPath(path)), (1980, 1, 1, 0, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
-            entry.create_system = 3  # Unix, wherever it is written
+            entry.create_system = 3  # Unix, on every machine
             archive.writestr(entry, content.encode("utf-8") if isinstance(content, str) else content)
     return buffer.getvalue()

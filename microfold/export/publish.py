@@ -1,4 +1,4 @@
-"""A package on disk: whole, and without touching files of others."""
+"""Writer of a package to disk: completely or not at all, without touching foreign files."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pathlib import Path
 from microfold.errors import InputError
 from microfold.support.files import is_inside, read_file, write_files
 
-# What an export has written, as `sha256sum` prints and checks it.
+# List of the files of an export, in the format of `sha256sum`.
 LISTING = "microfold.sha256"
 _SHOWN = 8
 
 
 def publish(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Write a package into a folder: all of it, or nothing.
+    """Write a package to a folder: all files, or none.
 
-    What an earlier export has written there is replaced or, where it is no longer part of the package,
-    removed. Files of others stay.
+    Files of an earlier export are replaced, or removed if the package no longer contains them. Other files
+    stay.
 
     Raises:
-        InputError: files that are not of an earlier export, or were changed since, are in the way; the folder
+        InputError: a file would be replaced that is not from an export, or was changed since; or the folder
             cannot be written.
     """
     content = {name: data.encode("utf-8") if isinstance(data, str) else data for name, data in files.items()}
@@ -38,15 +38,15 @@ def publish(folder: Path, files: Mapping[str, str | bytes]) -> None:
     if foreign:
         more = f" and {len(foreign) - _SHOWN} more" if len(foreign) > _SHOWN else ""
         raise InputError(
-            f"an export replaces nothing but what an export has written; in {folder} "
-            f"{', '.join(foreign[:_SHOWN])}{more}: choose another --output, or move them away"
+            f"an export may replace only unchanged files of an earlier export; in {folder} "
+            f"{', '.join(foreign[:_SHOWN])}{more}: choose another --output, or move these files"
         )
     listing = "".join(f"{_digest(data)}  {name}\n" for name, data in sorted(content.items()))
     write_files(folder, {**content, LISTING: listing}, obsolete)
 
 
 def _read_listing(path: Path) -> dict[str, str]:
-    """Names and digests of an earlier export; empty if there is none."""
+    """Return names and digests of the files of an earlier export; empty if none is found."""
     if not path.is_file():
         return {}
     lines = read_file(path).decode("utf-8", errors="replace").splitlines()
@@ -55,7 +55,7 @@ def _read_listing(path: Path) -> dict[str, str]:
 
 
 def _in_the_way(path: Path, new: bytes | None, digest: str | None) -> bool:
-    """Whether a file is there that would be lost. What is no file, `write_files` refuses."""
+    """Return whether a foreign file would be lost. `write_files` rejects paths that are not files."""
     if not path.is_file():
         return False
     old = read_file(path)

@@ -1,1 +1,1 @@
-"""External code generators: parts of a model that somebody else's code computes."""
+"""External code generators, which compute parts of a model with other libraries."""

@@ -1,13 +1,15 @@
 """Ethos-U custom operators as calls of the NPU's driver.
 
-What the driver and a Vela-compiled model expect of each other, as TensorFlow Lite for Microcontrollers has it
-(https://github.com/tensorflow/tflite-micro/blob/main/tensorflow/lite/micro/kernels/ethos_u/ethosu.cc): base
-address 0 is that of the weights, 1 the arena's, 2 the fast scratch's, then follow the inputs' and outputs';
-there are at most 8. The command stream reaches inputs and outputs through base address 1, at the offsets of
-Vela's own memory plan. The driver wants command stream and base addresses at multiples of 16
-(https://gitlab.arm.com/artificial-intelligence/ethos-u/ethos-u-core-driver, ``ethosu_driver.h``), and cleans
-and invalidates data caches from these addresses on: the arena is made of whole cache lines, so that no other
-data is in them.
+The interface between the driver and a Vela-compiled model is that of TensorFlow Lite for Microcontrollers
+(https://github.com/tensorflow/tflite-micro/blob/main/tensorflow/lite/micro/kernels/ethos_u/ethosu.cc). Base
+address 0 is the address of the weights, 1 of the arena, 2 of the fast scratch; the addresses of inputs and
+outputs follow. The maximum is 8 base addresses. The command stream accesses inputs and outputs through base
+address 1, at the offsets of Vela's memory plan.
+
+The driver requires command stream and base addresses at multiples of 16
+(https://gitlab.arm.com/artificial-intelligence/ethos-u/ethos-u-core-driver, ``ethosu_driver.h``). It cleans
+and invalidates data caches from these addresses on. The arena therefore consists of whole cache lines, which
+contain no other data.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from microfold.ops.external.ethos_u import EthosU
 
 ALIGNMENT = 16
 CACHE_LINE = 32
-# What the planner aligns scratch to, so that the call has to move up the rest.
+# Alignment of scratch memory in the planner, in bytes. The generated call aligns the address further.
 _PLANNED = 8
 
 DRIVER = Library(
@@ -34,13 +36,13 @@ DRIVER = Library(
         ("ethosu_stand_in.c", "external/ethos_u/stand_in.c.j2"),
     ),
 )
-# Besides, each input and output has an offset and a size.
+# In addition, each input and output has an offset and a size.
 _FIELDS = declare("commands", "weights", "commands_size", "weights_size", "arena_size", "fast_size")
 _CALLS = ("ethosu_reserve_driver", "ethosu_invoke_v3", "ethosu_release_driver")
 
 
 class EthosUDriver(External):
-    """One call of the driver for each command stream."""
+    """Code generator that calls the driver once for each command stream."""
 
     name = "ethos-u"
     automatic = True
@@ -67,7 +69,7 @@ class EthosUDriver(External):
         for kind, values, offsets in ports:
             for index, (value, offset) in enumerate(zip(values, offsets, strict=True)):
                 places |= {f"{kind}_{index}_offset": offset, f"{kind}_{index}_size": value.type.nbytes}
-        # An input that is read twice is one pointer.
+        # An input that is read twice has one pointer.
         pointers = [region.body.inputs.index(value) for value in inputs]
         spec = (
             ("pointers", ",".join(map(str, pointers))),

@@ -1,7 +1,7 @@
-"""What an external code generator is: a name, a pattern table, and an emitter for what the patterns find.
+"""Base class of external code generators: a name, a pattern table, and an emitter for matched regions.
 
-The passes `annotate_target`, `merge_compiler_regions` and `partition_graph` make a function of every part of
-a model that fits a pattern; `External.lower` turns a function into one call in the generated C.
+The passes `annotate_target`, `merge_compiler_regions` and `partition_graph` turn every part of a model that
+matches a pattern into a function. `External.lower` turns a function into one call in the generated C.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from microfold.target import Target
 
 @frozen
 class Region:
-    """A part of a model that an external code generator is to compute.
+    """A part of a model for an external code generator.
 
     Attributes:
-        body: its inputs are the pointers that the C function gets first, its outputs those that it gets next;
-            constants are in the body. Clips are fused into the nodes before them.
-        composite: the pattern that found it; empty if several did.
+        body: subgraph with its constants. Its inputs are the first pointers that the C function receives, and
+            its outputs the next ones. Clips are fused into the nodes before them.
+        composite: name of the pattern that matched; empty if several matched.
     """
 
     body: Graph
@@ -40,12 +40,12 @@ class Region:
 
 
 class External(ABC):
-    """Base of external code generators. Instances have no state.
+    """Base class of external code generators. Instances have no state.
 
     Class attributes:
-        name: what the user calls it, e.g. ``cmsis-nn``.
-        automatic: it is used without being asked for, as nothing else computes what its patterns find.
-        merges: it takes regions of several matches; else every match is a region.
+        name: name in the user interface, e.g. ``cmsis-nn``.
+        automatic: whether it is used without --external, because no other code computes its patterns.
+        merges: whether a region may consist of several matches; otherwise every match is a region.
     """
 
     name: str
@@ -55,11 +55,11 @@ class External(ABC):
     @property
     @abstractmethod
     def patterns(self) -> Sequence[PatternEntry]:
-        """What it computes; where several fit, the first counts.
+        """Patterns that it computes; if several match, the first one applies.
 
-        What a pattern's check admits, `lower` must compute with the very bits of the reference.
+        For every match that a pattern's check accepts, the code must be bit-identical to the reference.
         """
 
     @abstractmethod
     def lower(self, region: Region) -> KernelCall:
-        """The C call that computes a region, with its constants packed."""
+        """Return the C call that computes a region, with its constants packed."""

@@ -1,4 +1,4 @@
-"""An external code generator's function among the kernels: planner and code generation see no difference."""
+"""External functions as kernels, so that planner and code generation need not distinguish them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from microfold.transform.placement.fuse_ops import FuseOps
 
 
 class ExternalKernel(Kernel):
-    """What computes one region. Its output lies over no input: libraries promise nothing of the kind."""
+    """Kernel for one region. It never computes in place, because libraries do not guarantee that."""
 
     op = Call
 
@@ -44,11 +44,11 @@ class ExternalKernel(Kernel):
 
 
 def external_kernel(node: Node, graph: Graph, target: Target, options: Options) -> ExternalKernel | None:
-    """Return the kernel of a region that an external code generator takes; None for all other nodes."""
+    """Return the kernel of a region for an external code generator; None for all other nodes."""
     op = node.op
     if not isinstance(op, Call) or not op.compiler:
         return None
     (external,) = (found for found in resolve(options.external) if found.name == op.compiler)
-    # The pipeline fuses where kernels of the target compute the result; external code takes every clip.
+    # The pipeline fuses only if kernels of the target support the result; external code supports all clips.
     body = FuseOps()(graph.subgraphs[op.body], PassContext())
     return ExternalKernel(external, Region(body, op.composite, target, options))

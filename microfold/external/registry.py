@@ -1,4 +1,4 @@
-"""Finds external code generators: those of all installed packages, through entry points."""
+"""Registry of external code generators, which installed packages provide through entry points."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from microfold.external.external import External
 
 GROUP = "microfold.externals"
 
-# Found without an installation, too: from a checkout, microfold has no entry points.
+# Built-in generators, which need no entry points, because a checkout of microfold has none.
 _SHIPPED: tuple[type[External], ...] = (CmsisNN, EthosUDriver)
 
 
 def available() -> dict[str, type[External]]:
-    """Every external code generator by its name.
+    """Return every external code generator by name.
 
     Raises:
-        InputError: an entry point cannot be loaded, is no `External`, or takes a name that is in use.
+        InputError: an entry point cannot be loaded, is not an `External`, or uses the name of another one.
     """
     found: dict[str, type[External]] = {shipped.name: shipped for shipped in _SHIPPED}
     for point in _points(tuple(sys.path)):
@@ -30,15 +30,15 @@ def available() -> dict[str, type[External]]:
         known = found.setdefault(point.name, loaded)
         if known is not loaded:
             raise InputError(
-                f"external code generators need different names; {point.name!r} is both "
-                f"{_origin(known)} and {_origin(loaded)}"
+                f"external code generators must have different names; {point.name!r} is both "
+                f"{_origin(known)} and {_origin(loaded)}: uninstall one of them"
             )
     return found
 
 
 @cache
 def _points(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Those of all packages on the path, in order: to read what these hold takes as long as a small model."""
+    """Return the entry points of all packages on the path, sorted. Reading them is slow: cache the result."""
     del path
     return tuple(sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)))
 
@@ -46,7 +46,7 @@ def _points(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
 def _load(point: EntryPoint) -> type[External]:
     try:
         loaded = point.load()
-    except Exception as error:  # whatever the plug-in does when it is imported
+    except Exception as error:  # importing a plug-in can raise any exception
         raise InputError(
             f"external code generator {point.name!r} ({point.value}) cannot be loaded: {error!r}"
         ) from None
@@ -63,16 +63,16 @@ def _origin(external: type[External]) -> str:
 
 
 def resolve(names: Sequence[str]) -> tuple[External, ...]:
-    """The external code generators of these names, in their order, then those that need not be asked for.
+    """Return the external code generators of these names, in this order, then the automatic ones.
 
     Raises:
-        InputError: one is not known.
+        InputError: a name is unknown.
     """
     known = available()
     unknown = [name for name in names if name not in known]
     if unknown:
         raise InputError(
-            f"unknown external code generator {', '.join(unknown)}; known are {', '.join(sorted(known))}"
+            f"unknown external code generator {', '.join(unknown)}; available: {', '.join(sorted(known))}"
         )
     automatic = [name for name in known if known[name].automatic]
     return tuple(known[name]() for name in dict.fromkeys([*names, *automatic]))

@@ -1,4 +1,4 @@
-"""Patterns of one operator and the clips behind it, described by kernels."""
+"""Patterns of one operator and the clips after it, derived from a kernel."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.image import refuses_layout
 from microfold.target import Target
 
-# What a kernel for an external region supports must not hang on the target: the region is cut out before.
+# Target for `Kernel.supports`, whose result must not depend on the target for external regions.
 _ANY_TARGET = Target("any", frozenset(), "cc", (), "", "")
 
 
 def entry(name: str, kernel: Kernel, *, clips: bool = True) -> PatternEntry:
-    """The row of the pattern table for what a kernel supports.
+    """Return the pattern table entry for the layers that a kernel supports.
 
     Args:
-        kernel: gives operator and conditions; its `supports` must not depend on the target.
-        clips: clips behind the operator belong to the match.
+        kernel: defines operator and conditions; its `supports` must not depend on the target.
+        clips: whether clips after the operator belong to the match.
     """
     pattern = is_op(kernel.op)
     clip = optional(is_op(Clip))
@@ -32,12 +32,12 @@ def entry(name: str, kernel: Kernel, *, clips: bool = True) -> PatternEntry:
 
 
 def _check(kernel: Kernel) -> Callable[[Match], str | None]:
-    # Kernels compute NHWC; selection asks the same of every node.
+    # Kernels compute NHWC; kernel selection checks this for every other node.
     return lambda match: refuses_layout(match.nodes[0].op) or kernel.supports(site_of(match))
 
 
 def site_of(match: Match) -> LayerContext:
-    """A matched operator with the clips behind it as its epilogue, as kernels see it."""
+    """Return a matched operator as kernels see it, with the clips after it as its epilogue."""
     first, *clips = match.nodes
     steps = [Step(clip.op) for clip in clips]
     node: Node = make_node(first.op, first.inputs, [value.name for value in first.outputs], steps)

@@ -1,1 +1,1 @@
-"""What a build says of itself."""
+"""Reports about builds: as JSON, as text and as an HTML page."""

@@ -1,4 +1,4 @@
-"""What a build is, as data: `<model>_report.json`, which `report.schema.json` beside this file describes."""
+"""Data of a build report: `<model>_report.json`, described by `report.schema.json` next to this file."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from microfold.simulate.run import Cycles, SimulationResult
     from microfold.verification.verify import Verification
 
-# Of the fields below. Counted up where one is taken away, or gets another meaning.
+# Version of the fields below. Removing a field or changing its meaning increments it.
 REPORT_VERSION = 2
 
-# Input sets over which relaxed numerics are held against the imported graph.
+# Number of input sets for the comparison of relaxed numerics with the imported graph.
 RELAXED_RUNS = 8
 
 
 def build_report(program: Program, measurement: Measurement | None) -> Report:
-    """The report of a compilation; sizes in bytes, null where no compiler could measure them.
+    """Return the report of a compilation; sizes are in bytes, or null if no compiler could measure them.
 
-    Instructions and cycles are those of the cost model, nothing run; null where external code, or the lack of
-    a model of cycles, leaves them open. Deterministic for one compiler: no dates, and no paths but those of
-    the options.
+    Instructions and cycles are estimates of the cost model. They are null for external code, or if the target
+    has no cycle model. The report is deterministic for one compiler: it has no dates, and no paths except
+    paths in the options.
     """
     cycles, model = program.estimated_cycles, program.target.cycle_model
     ranges = _with_inner_sums(program)
@@ -139,7 +139,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
 
 
 def memories_report(regions: Regions) -> list[Report]:
-    """How far the target's memories are filled."""
+    """Return the usage of the target's memories."""
     plan = regions.plan
     return [
         {
@@ -157,7 +157,7 @@ def memories_report(regions: Regions) -> list[Report]:
     ]
 
 
-# Fields of the passes' context that follow from the target and the options, or only watch.
+# Fields of the pass context that follow from the target and the options, or only observe.
 _NOT_CHOSEN = frozenset({
     "instruments", "numerics", "unroll", "channel_block", "half_precision", "externals", "sink", "pass_name",
     "running", "spare_ram", "spare_flash", "node_cost", "node_scratch", "arenas", "choices"
@@ -165,7 +165,7 @@ _NOT_CHOSEN = frozenset({
 
 
 def _settings(chosen: Options | PassContext, without: Collection[str] = ()) -> Report:
-    """The fields of a dataclass as plain data: what is added to it is in the report."""
+    """Return all fields of a dataclass as plain data, so that new fields are in the report."""
     return {f.name: _plain(getattr(chosen, f.name)) for f in fields(chosen) if f.name not in without}
 
 
@@ -176,12 +176,12 @@ def _plain(value: Any) -> Any:
 
 
 def _bits(accumulator: Accumulator | None) -> int | None:
-    """Width of the signed integer that holds every partial sum, in whatever order it is summed."""
+    """Return the bits of the signed integer that holds every partial sum in any order of summation."""
     return int(accumulator.partial.max()).bit_length() + 1 if accumulator is not None else None
 
 
 def _refusals(considered: Sequence[Candidate]) -> list[Report]:
-    """Why kernels were not candidates: each reason with the kernels that it is said of."""
+    """Return the reasons for rejection, each with its kernels."""
     found: dict[str, list[str]] = {}
     for candidate in considered:
         if candidate.reason is not None:
@@ -190,7 +190,7 @@ def _refusals(considered: Sequence[Candidate]) -> list[Report]:
 
 
 def _sums(layer: Layer, accumulator: Accumulator | None) -> Report | None:
-    """The smallest and largest sum of any channel, and the largest magnitude of any part of one."""
+    """Return the smallest and largest sum of any channel, and the largest magnitude of a partial sum."""
     if accumulator is None:
         return None
     return {
@@ -202,7 +202,7 @@ def _sums(layer: Layer, accumulator: Accumulator | None) -> Report | None:
 
 
 def _with_inner_sums(program: Program) -> Ranges:
-    """The program's ranges, and the sums of what loops run and external code generators compute."""
+    """Return the program's ranges, including the sums in loop bodies and in external code."""
     _, *inner = program.graphs
     sums = {node: found for graph in inner for node, found in analyze(graph).accumulators.items()}
     sums |= {
@@ -215,9 +215,9 @@ def _with_inner_sums(program: Program) -> Ranges:
 
 
 def _overflow_proof(program: Program, ranges: Ranges) -> Report:
-    """Report which sums are proved to stay in their type: 64 or 32 bits, see `accumulate.has_wide_sums`.
+    """Return the proof that sums stay in their type: 64 or 32 bits, see `accumulate.has_wide_sums`.
 
-    The largest sum is that of the layer which comes closest to the end of its type.
+    The largest sum belongs to the layer that comes closest to the limit of its type.
     """
     largest, layer_name, limit = 0, "", 1 << 31
     widest = 0
@@ -252,17 +252,17 @@ def _overflow_proof(program: Program, ranges: Ranges) -> Report:
 
 
 def _always_wraps(layer: Layer) -> bool:
-    """Whether every kernel wraps the layer's sums round: vectors do so without a form of their own."""
+    """Return whether every kernel wraps the layer's sums; vector kernels do so without a special form."""
     return layer.node.operands[0].type.dtype is DType.INT16 and not has_wide_sums(layer.node)
 
 
 def _sum_bits(layer: Layer) -> int:
-    """Bits of a layer's sums, without the sign."""
+    """Return the bits of a layer's sums, without the sign bit."""
     return 63 if layer.macs and has_wide_sums(layer.node) else 31
 
 
 def _pruned(proof: PruningProof) -> Report:
-    """What was removed from a graph, per value of the graph before; channels are its last axis."""
+    """Return the channels removed from a graph, for each value before pruning; channels are its last axis."""
     return {
         "graph": proof.graph_name,
         "macs_before": proof.macs[0],
@@ -284,10 +284,10 @@ def _pruned(proof: PruningProof) -> Report:
 
 
 def _relaxed(program: Program) -> Report | None:
-    """What is not the same bits as the imported graph, and by how much; null if everything is."""
+    """Return changes and deviations of relaxed numerics, or None if the graph is bit-exact."""
     if not program.relaxations:
         return None
-    # Exact builds need nothing of what runs programs.
+    # Exact builds need no modules that run programs.
     from microfold.verification.verify import input_sets
 
     calls = input_sets([value.type for value in program.source.inputs], RELAXED_RUNS)
@@ -299,13 +299,13 @@ def _relaxed(program: Program) -> Report | None:
 
 
 def measured_choices(program: Program) -> dict[str, str]:
-    """The choices that were made by measurements, not by estimates."""
+    """Return the choices that follow from measurements instead of estimates."""
     choices = program.context.choices
     return {} if choices is None else {c.name: c.taken for c in choices.asked if c.name in choices.trace}
 
 
 def deviation_report(deviation: Deviation) -> Report:
-    """How far one output is from the imported graph's, as plain data."""
+    """Return the deviation of one output from the imported graph, as plain data."""
     return {
         "output": deviation.output,
         "name": deviation.name,
@@ -317,7 +317,7 @@ def deviation_report(deviation: Deviation) -> Report:
 
 
 def describe_type(t: TensorType) -> dict[str, Any]:
-    """A tensor type as plain data."""
+    """Return a tensor type as plain data."""
     found: dict[str, Any] = {"dtype": t.dtype.value, "shape": list(t.shape)}
     if t.quant is not None:
         found |= {"scales": list(t.quant.scales), "zero_points": list(t.quant.zero_points)}
@@ -333,15 +333,15 @@ def _port(buffer: Buffer) -> dict[str, Any]:
 def bench_report(
     program: Program, measurement: Measurement | None, result: SimulationResult, cycles: Cycles | None
 ) -> Report:
-    """`build_report` with what the simulated core measured.
+    """Return `build_report` with the measurements of the simulated core.
 
     Args:
-        cycles: of what was executed in each call, if the core has a timing table or a pipeline; they take
-            the place of those of the cost model.
+        cycles: cycles of the executed instructions of each call, if the core has a timing table or a pipeline
+            model. They replace the estimates of the cost model.
 
     Returns:
-        Instructions and cycles are those of the last call. `stack_used` is how far down any of the calls
-        wrote, which is at most `stack`, the bound.
+        Report with instructions and cycles of the last call. `stack_used` is the maximum stack depth that any
+        call wrote to, at most `stack`, the bound.
     """
     memory = result.memory
     report = build_report(program, measurement)
@@ -368,7 +368,7 @@ def bench_report(
 
 
 def verify_report(program: Program, result: Verification) -> Report:
-    """The outcome of a verification."""
+    """Return the result of a verification as plain data."""
     differences = [
         {
             "layer": d.layer,

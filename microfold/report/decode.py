@@ -1,4 +1,4 @@
-"""JSON as dataclasses: what a file says is checked against their fields, and all faults are told at once."""
+"""Decoder from JSON to dataclasses, which checks the data against the fields and reports all faults."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from microfold.support.files import read_file
 
 _T = TypeVar("_T")
 
-# Charts compute with numbers of a file as floats: beyond this, sums and quotients would not be finite.
+# Largest allowed number. Charts compute with floats, whose sums and quotients must stay finite.
 _LARGEST = 1 << 62
 _MOST_FAULTS = 8
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file.
+    """Return the value of a JSON file.
 
     Raises:
-        InputError: it cannot be read, or is not JSON.
+        InputError: the file cannot be read, or is not JSON.
     """
     try:
         return json.loads(read_file(path).decode("utf-8"), parse_constant=_refuse_constant)
@@ -35,20 +35,20 @@ def read_json(path: Path) -> Any:
 
 
 def _refuse_constant(text: str) -> float:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def decode(kind: type[_T], data: object, source: str) -> _T:
     """Return a dataclass from plain data. Fields with a default may be missing; unknown keys are ignored.
 
     Args:
-        kind: its fields are ``str``, ``bool``, ``int``, ``Literal`` of strings or integers, ``X | None``,
-            ``tuple[X, ...]`` and dataclasses of these. Integers are at least the ``minimum`` of the field's
-            metadata: 0 if there is none, and any integer if it is None.
-        source: the name that stands before the faults.
+        kind: dataclass with fields of type ``str``, ``bool``, ``int``, ``Literal`` of strings or integers,
+            ``X | None``, ``tuple[X, ...]`` and dataclasses of these. The ``minimum`` in a field's metadata is
+            the smallest allowed integer: 0 by default, None for any integer.
+        source: name of the data in error messages.
 
     Raises:
-        InputError: with every fault and its place.
+        InputError: the data has faults; the message lists them with their places.
     """
     faults: list[str] = []
     found = _decode(kind, data, "$", 0, faults)
@@ -57,7 +57,7 @@ def decode(kind: type[_T], data: object, source: str) -> _T:
 
 
 def refuse(source: str, faults: list[str]) -> None:
-    """Raise an error with these faults, if there are any."""
+    """Raise InputError if `faults` is not empty."""
     if faults:
         more = [f"and {len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
         raise InputError(f"{source}: {'; '.join(faults[:_MOST_FAULTS] + more)}")
@@ -114,7 +114,7 @@ def _decode_fields(kind: Any, data: Any, where: str, faults: list[str]) -> Any:
 
 
 def shown(data: object) -> str:
-    """A value, no longer than fits a line."""
+    """Return a short text for a value."""
     if isinstance(data, dict):
         return "an object"
     if isinstance(data, list | tuple):

@@ -1,4 +1,4 @@
-"""The comparison of a device's dump with the reference, as data."""
+"""Data of the comparison between a device's trace and the reference."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from microfold.verification.taps.profile import Profile
 
 @frozen
 class Comparison:
-    """All that is known of a dump.
+    """Result of the comparison of a trace with the reference.
 
     Attributes:
-        build: identity of the build.
-        profile: None if the device has no clock for taps.
+        build: build id.
+        profile: ticks of the layers; None if the firmware has no clock for taps.
     """
 
     program: Program
@@ -30,13 +30,13 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Something was compared, and no fault was found."""
+        """Whether at least one tensor was compared, and no fault was found."""
         found = any(result.faults for result in self.runs)
         return not found and any(result.tensors for result in self.runs)
 
 
 def diff_report(comparison: Comparison) -> Report:
-    """Everything, as plain data."""
+    """Return the comparison as plain data."""
     program, parser = comparison.program, comparison.dump.parser
     runs = [_run_report(program, result) for result in comparison.runs]
     return {
@@ -71,7 +71,7 @@ def diff_report(comparison: Comparison) -> Report:
 
 
 def build_text(build: int) -> str:
-    """The identity of a build as its files have it."""
+    """Return a build id in the form that the files of the build contain."""
     return f"0x{build:08x}u"
 
 

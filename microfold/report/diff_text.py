@@ -1,4 +1,4 @@
-"""What `microfold diff` prints for people."""
+"""Text output of `microfold diff`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from microfold.report.diff import Comparison, build_text
 from microfold.report.tables import Column, Table, number
 from microfold.verification.taps.diagnosis import Fault, RunResult, context_offset
 
-# Characters of the longest bar of a profile.
+# Length of the longest bar of a profile, in characters.
 _BAR = 30
 _SHOWN_DAMAGES = 10
 _OF_LAYERS = (Role.LAYER_INPUT, Role.LAYER_OUTPUT)
@@ -20,7 +20,7 @@ _console = Output()
 
 
 def print_diff(comparison: Comparison) -> None:
-    """A line for each run, what is known of faults, and what was lost."""
+    """Print a line for each run, details of the faults, and the lost records."""
     program = comparison.program
     build = build_text(comparison.build)
     _console.print(f"{program.name} for {program.target.name}, build {build}: {len(comparison.runs)} runs")
@@ -43,8 +43,8 @@ def _print_run(program: Program, result: RunResult) -> None:
     else:
         _console.print(f"{what}: {count} equal the reference" if result.tensors else f"{what}: not compared")
     if result.missing:
-        cause = "" if result.run.ended else "; it was given up, or the rest is lost"
-        _console.print(f"  {len(result.missing)} records of it are missing{cause}")
+        cause = "" if result.run.ended else "; the run was aborted, or the rest was lost"
+        _console.print(f"  {len(result.missing)} records of this run are missing{cause}")
     for reason in dict.fromkeys(result.unchecked.values()):
         layers = [program.layers[n].name for n, why in result.unchecked.items() if why == reason]
         _console.print(f"  not compared: {', '.join(layers)}: {reason}")
@@ -57,15 +57,15 @@ def _layer_text(program: Program, layer: int) -> str:
 def _reader(program: Program, fault: Fault) -> str:
     if fault.layer is not None:
         return _layer_text(program, fault.layer)
-    return "the end of the run" if fault.role is Role.MODEL_OUTPUT else "the beginning of the run"
+    return "the end of the run" if fault.role is Role.MODEL_OUTPUT else "the start of the run"
 
 
 def _headline(program: Program, fault: Fault) -> str:
     if fault.kind == "kernel" and fault.layer is not None:
         kernel = program.layers[fault.layer].kernel.name
-        return f"{_layer_text(program, fault.layer)}, kernel {kernel}, computes something else"
+        return f"{_layer_text(program, fault.layer)}, kernel {kernel}, computes a wrong result"
     if fault.written_by is not None:
-        what = f"what {_layer_text(program, fault.written_by)} wrote"
+        what = f"the result of {_layer_text(program, fault.written_by)}"
     else:
         what = "a state" if fault.buffer.region == "state" else "an input"
         what += f" {label_text(fault.tensor.name)}"
@@ -77,7 +77,7 @@ def _headline(program: Program, fault: Fault) -> str:
 def _elements_text(fault: Fault) -> list[str]:
     elements = fault.elements
     if elements is None:
-        return ["its checksum says so; the tensors themselves would tell which elements"]
+        return ["the checksum differs; a trace of the tensors themselves would show which elements"]
     expected = "written" if fault.kind == "memory" else "the reference on the same inputs"
     actual = "device" if fault.kind == "kernel" else "read"
     return [
@@ -87,34 +87,34 @@ def _elements_text(fault: Fault) -> list[str]:
 
 
 def _advice(program: Program, fault: Fault) -> list[str]:
-    """Return lines that say what follows from a fault, and where to look."""
+    """Return lines that explain a fault and say where to look."""
     offset = context_offset(program, fault)
     if fault.kind == "kernel":
-        place = f"; the element lies at byte {offset} of the context" if offset is not None else ""
+        place = f"; the element is at byte {offset} of the context" if offset is not None else ""
         if fault.layer is not None and program.layers[fault.layer].blocks:
-            place = f" (the hook {program.name.upper()}_INNER_DONE runs inside of it){place}"
+            place = f" (the hook {program.name.upper()}_INNER_DONE runs inside the layer){place}"
         return [
-            "the layer read the right bytes: the fault is in its code or its constants, or something wrote "
-            f"into its memory while it ran{place}",
-            "if `microfold verify` with the same options finds the C equal, look at the compiler's flags, at "
-            "flash, stack and interrupts",
+            "the layer read the right bytes: the fault is in its code or its constants, or other code wrote "
+            f"to its memory while it ran{place}",
+            "if `microfold verify` with the same options is exact, check the compiler's flags, flash, stack "
+            "and interrupts",
         ]
     if fault.kind == "either":
-        line = "the record of it is missing: it may have been wrong from the start"
+        line = "its record is missing, so it may have been wrong from the start"
     elif fault.role is Role.STATE:
-        line = "it was right when the run before kept it, or init or reset wrote it"
+        line = "it was right after the run before, or after init or reset"
     else:
         first = 0 if fault.written_by is None else fault.written_by + 1
         between = ", ".join(layer.name for layer in program.layers[first : fault.layer])
-        line = f"it was right when it was written; since then ran {between or 'no layer'}"
-    lines = [f"{line}; hooks, interrupts, DMA and other tasks can have written there, too"]
+        line = f"it was right when it was written; layers that have run since: {between or 'none'}"
+    lines = [f"{line}; hooks, interrupts, DMA and other tasks may also have written there"]
     if offset is not None:
-        lines.append(f"a watchpoint at byte {offset} of the context shows who writes there")
+        lines.append(f"a watchpoint at byte {offset} of the context shows which code writes there")
     return lines
 
 
 def _losses(comparison: Comparison) -> Iterator[str]:
-    """What of the dump could not be used."""
+    """Yield lines about the parts of the dump that could not be used."""
     parser = comparison.dump.parser
     names = [layer.name for layer in comparison.program.layers]
     for damage in parser.damaged[:_SHOWN_DAMAGES]:
@@ -125,22 +125,22 @@ def _losses(comparison: Comparison) -> Iterator[str]:
     if len(parser.damaged) > _SHOWN_DAMAGES:
         yield f"and {len(parser.damaged) - _SHOWN_DAMAGES:,} more damaged records"
     if parser.total > parser.whole:
-        yield f"{parser.total - parser.whole:,} of {parser.total:,} bytes are no whole records"
+        yield f"{parser.total - parser.whole:,} of {parser.total:,} bytes are not part of complete records"
     for build, found in comparison.dump.builds.items():
         if build != comparison.build:
-            yield f"{found.records:,} records of build {build_text(build)} are left to another comparison"
+            yield f"{found.records:,} records of another build, {build_text(build)}, were not compared"
     if parser.other_formats:
         formats = ", ".join(map(str, sorted(parser.other_formats)))
-        yield f"records of format {formats} are left out: this version reads format {FORMAT}"
+        yield f"records of format {formats} were skipped: this version reads format {FORMAT}"
 
 
 def print_profile(comparison: Comparison) -> None:
-    """Ticks of every layer with bars, beside the instructions that the cost model expects."""
+    """Print the ticks of every layer with bars, next to the instructions that the cost model estimates."""
     profile = comparison.profile
     if profile is None:
         macro = comparison.program.name.upper()
         _console.print(
-            f"no profile: the firmware has no clock for taps; let its hooks define {macro}_TAP_TICKS()"
+            f"no profile: the firmware has no clock for taps; define {macro}_TAP_TICKS() in its hooks"
         )
         return
     columns = [number("#"), Column("layer"), Column("kernel", rank=2), number("ticks"), number("share")]
@@ -159,4 +159,4 @@ def print_profile(comparison: Comparison) -> None:
         instructions = f"{estimate:,}" if estimate is not None else "unknown"
         table.add(*row, f"{ticks.mean:,.0f}", f"{ticks.share:.1%}", bar, instructions, ratio)
     _console.show(table)
-    _console.print(f"{profile.total:,.0f} ticks in the layers of a run")
+    _console.print(f"{profile.total:,.0f} ticks in all layers of a run")

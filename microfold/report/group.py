@@ -1,6 +1,6 @@
-"""What a build of several models is, as data, `<name>_report.json`, and as text.
+"""Report of a build of several models: data, `<name>_report.json`, and text.
 
-`group.schema.json` beside this file describes the data.
+`group.schema.json` next to this file describes the data.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from microfold.report.tables import Column, Table, number
 from microfold.report.terminal.build import run_lines
 from microfold.verification.measure import GroupMeasurement
 
-# Of the fields below. Counted up where one is taken away, or gets another meaning.
+# Version of the fields below. Removing a field or changing its meaning increments it.
 GROUP_REPORT_VERSION = 1
 
 
 def group_report(
     shared: Shared, measured: GroupMeasurement | None, reports: Sequence[Report], build_id: str
 ) -> Report:
-    """The report; sizes in bytes, null where no compiler could measure them.
+    """Return the report; sizes are in bytes, or null if no compiler could measure them.
 
     Args:
-        reports: of each model, built alone.
+        reports: reports of the models, each built separately.
     """
     programs = shared.programs
     regions = programs[0].regions
@@ -75,7 +75,7 @@ def _total(parts: Sequence[int | None]) -> int | None:
 
 
 def print_group(shared: Shared, report: Report, folder: Path) -> None:
-    """What each model needs, what all of them need together, and how firmware calls them."""
+    """Print the memory of each model and of all models together, and the calls for the firmware."""
     console = Output()
     columns = [
         Column("model"),
@@ -93,16 +93,18 @@ def print_group(shared: Shared, report: Report, folder: Path) -> None:
     console.show(table)
     ram, flash = report["ram"], report["flash"]
     table = Table("", (Column(""), number("bytes"), Column("")))
-    table.add("RAM: arena", _number(ram["arena_object"]), "one for all: that of the largest, and who has it")
-    table.add("RAM: state", _number(ram["state"]), "kept from run to run, in the contexts")
-    table.add("RAM: stack", _number(ram["stack"]), "at most, of one model at a time")
-    table.add("RAM: each alone", _number(ram["apart"]), "what arenas and states would take without sharing")
-    saved = f"{flash['weights_saved']:,} less than apart: several models read the same"
+    table.add(
+        "RAM: arena", _number(ram["arena_object"]), "shared: the largest model's arena plus an owner word"
+    )
+    table.add("RAM: state", _number(ram["state"]), "kept between runs, in the contexts")
+    table.add("RAM: stack", _number(ram["stack"]), "maximum, for one model at a time")
+    table.add("RAM: separate", _number(ram["apart"]), "arenas and states without sharing")
+    saved = f"{flash['weights_saved']:,} saved: several models read the same constants"
     table.add("flash: weights", _number(flash["weights"]), saved if flash["weights_saved"] else "")
     kernels = f"{len(report['shared'])} functions that several models call"
     table.add("flash: kernels", _number(flash["kernels"]), kernels)
-    table.add("flash: all", _number(flash["total"]), "with library functions and padding")
-    table.add("flash: each alone", _number(flash["apart"]), "what they would take without sharing")
+    table.add("flash: total", _number(flash["total"]), "with library functions and padding")
+    table.add("flash: separate", _number(flash["apart"]), "the models without sharing")
     console.show(table, header=False)
     for memory in report["memories"]:
         used = f"{memory['used']:,} of {memory['size']:,} bytes"
@@ -115,7 +117,7 @@ def print_group(shared: Shared, report: Report, folder: Path) -> None:
         f"static {first}_context network;",
         f"{name}_arena_init(&arena);",
         f"{first}_init(&network);",
-        f"{first}_arena *taken = {name}_take_{first}(&arena); /* 0 while another network has it */",
+        f"{first}_arena *taken = {name}_take_{first}(&arena); /* 0 while another network owns it */",
         *run_lines(shared.programs[0], ", taken", "taken", "taken"),
         f"{name}_give_back(&arena);",
     ):

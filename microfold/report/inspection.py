@@ -1,4 +1,4 @@
-"""What a `.tflite` file holds, supported or not."""
+"""Contents of a `.tflite` file, supported or not."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from microfold.pipeline import sliding_axes
 
 
 def inspect_model(path: Path, signature: str | None = None) -> dict[str, Any]:
-    """Operators, ends and problems of a model, as plain data; works for unsupported models too.
+    """Return operators, inputs, outputs and problems of a model as plain data, even if it is unsupported.
 
     Args:
-        signature: whose subgraph is meant; None: the first one.
+        signature: signature whose subgraph is inspected; None: the first subgraph.
 
     Raises:
         ModelFormatError: the file is malformed.
@@ -46,7 +46,7 @@ def inspect_model(path: Path, signature: str | None = None) -> dict[str, Any]:
 
 
 def _sliding(data: bytes, path: Path, signature: str | None) -> list[dict[str, Any]]:
-    """Along which axes of its input a model can take new frames only, where a run then computes less."""
+    """Return the input axes along which a run with only new frames needs fewer MACs."""
     graph = import_model(data, path.stem, path.name, signature=signature)
     return [
         {"axis": s.axis, "frames": s.frames, "step": s.step, "macs": s.macs}
@@ -64,7 +64,7 @@ def _port(value: Value) -> dict[str, str]:
 
 
 def describe_quant(quant: Quant | None) -> str:
-    """A short text for people."""
+    """Return a short text for a quantisation."""
     if quant is None:
         return "none"
     if quant.axis is not None:

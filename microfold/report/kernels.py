@@ -1,4 +1,4 @@
-"""The kernels considered for layers, with all variants that they offer, as data."""
+"""Data of the candidate kernels of layers, with all their variants."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from microfold.report.structure import Report
 def describe_candidates(
     layer: LayerContext, candidates: Sequence[Candidate], why_not: Mapping[Kernel, str] | None = None
 ) -> list[Report]:
-    """Return each kernel's cost or the reason why not, and its variants, in the order of the selection.
+    """Return each kernel's cost or reason for rejection, and its variants, in the order of selection.
 
     Args:
-        why_not: for variants that are not chosen, as far as it is known.
+        why_not: reasons for variants that are not chosen, if known.
     """
     return [
         {
@@ -35,7 +35,7 @@ def describe_candidates(
 def _variants(
     layer: LayerContext, candidate: Candidate, chosen: bool, why_not: Mapping[Kernel, str]
 ) -> list[Report]:
-    """Describe the variants of a kernel, the chosen one first, the others with the reason why not."""
+    """Describe the variants of a kernel: the chosen one first, the others with their rejection reasons."""
 
     def taken(offer: Offer) -> bool:
         return chosen and candidate.cost is not None and offer.kernel is candidate.kernel
@@ -45,7 +45,7 @@ def _variants(
 
     offers = sorted(candidate.offers, key=taken, reverse=True)
     if not offers and candidate.cost is not None:
-        # Of an external code generator.
+        # Kernels of external code generators have no offers.
         offers = [Offer(candidate.kernel, layer, candidate.cost, candidate.cost)]
     calls = [offer.kernel.lower(layer) for offer in offers]
     return [

@@ -1,4 +1,4 @@
-"""Ticks of layers as a device measured them: `microfold report --profile`."""
+"""Ticks of layers, measured on a device, for `microfold report --profile`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from microfold.errors import InputError
 from microfold.report.decode import decode, refuse
 from microfold.support.frozen import frozen
 
-# Of a 64-bit counter.
+# Limit of a 64-bit counter.
 _MOST_TICKS = 1 << 64
 _MOST_NAMED = 5
 
 
 @frozen
 class Profile:
-    """What a device measured.
+    """Ticks of layers, measured on a device.
 
     Attributes:
         source: name of the file.
-        ticks: of layers, by their number; of all or some.
+        ticks: ticks by the number of the layer, for all layers or some of them.
     """
 
     source: str
@@ -31,7 +31,7 @@ class Profile:
 
 @frozen
 class _DumpLayer:
-    """A layer in what `microfold diff --json` prints."""
+    """A layer in the output of `microfold diff --json`."""
 
     name: str
     ticks: int | None
@@ -39,30 +39,31 @@ class _DumpLayer:
 
 @frozen
 class _DumpProfile:
-    """The profile of a dump."""
+    """Profile in the output of `microfold diff --json`."""
 
     layers: tuple[_DumpLayer, ...]
 
 
 def read_profile(data: Any, path: Path, names: Sequence[str]) -> Profile:
-    """The ticks that a JSON file holds.
+    """Return the ticks in a JSON file.
 
-    It is what `microfold diff --json` prints, or an object of layers, by number or name, and their ticks.
+    The file has the output of `microfold diff --json`, or an object that maps layers, by number or name, to
+    ticks.
 
     Args:
-        data: the file's value.
-        names: of the layers.
+        data: value of the file.
+        names: names of the layers.
 
     Raises:
-        InputError: it is no profile, or not one of this model.
+        InputError: the data is not a profile of this model.
     """
     if isinstance(data, dict) and isinstance(data.get("profile"), dict):
         layers = decode(_DumpProfile, data["profile"], str(path)).layers
         data = {layer.name: layer.ticks for layer in layers if layer.ticks is not None}
     if not isinstance(data, dict) or not data:
         raise InputError(
-            f'{path} must hold an object of layers and their ticks, e.g. {{"0": 1200, "softmax": 310}}; '
-            "it holds something else"
+            f'{path} must be an object that maps layers to ticks, e.g. {{"0": 1200, "softmax": 310}}; '
+            "got something else"
         )
     numbers = {str(i): i for i in range(len(names))} | {name: i for i, name in enumerate(names)}
     layers = {key: numbers.get(key) for key in data}
@@ -73,10 +74,10 @@ def read_profile(data: Any, path: Path, names: Sequence[str]) -> Profile:
     rules = (
         (
             strange,
-            f"layers must be numbers from 0 to {len(names) - 1}, or names of layers; these are neither",
+            f"layers must be numbers from 0 to {len(names) - 1}, or names of layers; unknown",
         ),
-        (twice, "each layer must be there once; these are by number and by name"),
-        (wrong, "ticks must be whole numbers of up to 64 bits; those of these layers are not"),
+        (twice, "each layer may occur only once; given by number and by name"),
+        (wrong, "ticks must be whole numbers of up to 64 bits; wrong for"),
     )
     refuse(str(path), [f"{rule}: {_listed(keys)}" for keys, rule in rules if keys])
     ticks = {layer: data[key] for key, layer in layers.items() if layer is not None}
@@ -84,6 +85,6 @@ def read_profile(data: Any, path: Path, names: Sequence[str]) -> Profile:
 
 
 def _listed(keys: Sequence[str]) -> str:
-    """Some of them."""
+    """Return a list of the first few keys."""
     text = ", ".join(repr(key[:40]) for key in keys[:_MOST_NAMED])
     return f"{text} and {len(keys) - _MOST_NAMED} more" if len(keys) > _MOST_NAMED else text

@@ -1,4 +1,4 @@
-"""What a program says of the rows that it is handed."""
+"""Report data of streamed layers, which are computed row by row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from microfold.plan.stream.row_node import pitch
 from microfold.plan.stream.windows import Windows
 from microfold.program import Layer, Program
 
-# What a run of a layer is estimated to take.
+# Function that returns the estimated cost of a layer in a run.
 Estimate = Callable[[Layer], int | None]
 
 
@@ -23,9 +23,9 @@ def cycles(layer: Layer) -> int | None:
 
 
 def pushes(program: Program, estimated: Estimate) -> list[int | None]:
-    """What each call that takes a row is estimated to take; None where a layer has no estimate.
+    """Return the estimated cost of each push of an input row; None if a layer has no estimate.
 
-    The first one runs what needs no row, too, and the last one all that is behind.
+    The first push also runs the layers that need no row, and the last push all layers after the rows.
     """
     now: list[int | None] = []
     found: list[int | None] = []
@@ -45,14 +45,14 @@ def pushes(program: Program, estimated: Estimate) -> list[int | None]:
 
 
 def longest(program: Program, estimated: Estimate) -> int | None:
-    """What the longest of these calls is estimated to take; None where some layer has no estimate."""
+    """Return the estimated cost of the longest push of a row, or None if a layer has no estimate."""
     estimates = pushes(program, estimated)
     known = [each for each in estimates if each is not None]
     return max(known) if known and len(known) == len(estimates) else None
 
 
 def rows_report(program: Program) -> dict[str, Any] | None:
-    """What is computed row by row, and what it takes; None: nothing is."""
+    """Return the report of streamed layers and their line buffers, or None without streamed layers."""
     stream = program.stream
     if stream is None:
         return None
@@ -83,7 +83,7 @@ def rows_report(program: Program) -> dict[str, Any] | None:
 
 
 def _steps(program: Program) -> Iterator[tuple[bool, int | None]]:
-    """What happens in a run: whether a row is taken, and the index of the layer that is called."""
+    """Yield the steps of a run: whether a step consumes an input row, and the index of the called layer."""
     stream = program.stream
     if stream is None:
         return
@@ -99,7 +99,7 @@ def _steps(program: Program) -> Iterator[tuple[bool, int | None]]:
 
 
 def _calls(program: Program, index: int) -> int:
-    """How often a layer is called in a run."""
+    """Return the number of calls of a layer in a run."""
     assert program.stream is not None
     return len(program.stream.timeline.planned[index].moments)
 

@@ -1,4 +1,4 @@
-"""What a program says of the frames that it is handed, and of what it keeps of earlier ones."""
+"""Report data of sliding windows: new frames of a run, and kept results of earlier frames."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from microfold.program import Program
 
 
 def sliding_report(program: Program) -> dict[str, Any] | None:
-    """What a run reuses of earlier ones; None: it takes the whole input."""
+    """Return the results that a run reuses from earlier runs, or None if a run reads the whole input."""
     sliding = program.sliding
     if sliding is None:
         return None

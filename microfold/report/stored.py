@@ -1,4 +1,4 @@
-"""A build's report as typed data: what the page shows of `<model>_report.json`, stored or just made."""
+"""Typed data of a build report: the parts of `<model>_report.json` that the HTML page shows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from microfold.report.data import REPORT_VERSION
 from microfold.report.decode import decode, read_json, refuse, shown
 from microfold.support.frozen import frozen
 
-# Fields are called as in `report.schema.json`, which says what they are. Those with defaults are not in every
-# report of this version.
+# Fields have the names of `report.schema.json`, which describes them. Fields with defaults may be missing in
+# reports of this version.
 
 
 @frozen
 class Origin:
-    """The model's file."""
+    """File of the model."""
 
     file: str
     size: int
@@ -28,7 +28,7 @@ class Origin:
 
 @frozen
 class Settings:
-    """The options that the page names."""
+    """Options that the page shows."""
 
     optimize: Literal["size", "balanced", "speed"]
     flash: int | None
@@ -37,7 +37,7 @@ class Settings:
 
 @frozen
 class Ram:
-    """Bytes."""
+    """RAM, in bytes."""
 
     arena: int
     arena_bound: int
@@ -47,13 +47,13 @@ class Ram:
 
     @property
     def total(self) -> int:
-        """What is known of it."""
+        """Sum of all known parts, in bytes."""
         return self.arena + self.state + (self.stack or 0)
 
 
 @frozen
 class MemoryFill:
-    """A memory of the target; bytes."""
+    """Usage of a memory of the target, in bytes."""
 
     name: str
     size: int = field(metadata={"minimum": 1})
@@ -66,7 +66,7 @@ class MemoryFill:
 
 @frozen
 class Flash:
-    """Bytes."""
+    """Flash, in bytes."""
 
     weights: int
     code: int | None
@@ -75,13 +75,13 @@ class Flash:
 
     @property
     def total(self) -> int:
-        """What is known of it."""
+        """Sum of all known parts, in bytes."""
         return self.weights + (self.code or 0) + (self.library or 0) + (self.padding or 0)
 
 
 @frozen
 class Tensor:
-    """A type."""
+    """Type of a tensor."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -92,7 +92,7 @@ class Tensor:
 
 @frozen
 class Port(Tensor):
-    """An input or output."""
+    """Input or output of the model."""
 
     name: str
     bytes: int
@@ -100,7 +100,7 @@ class Port(Tensor):
 
 @frozen
 class Candidate:
-    """A kernel that could compute a layer."""
+    """Kernel that supports a layer."""
 
     kernel: str
     estimated_instructions: int
@@ -108,7 +108,7 @@ class Candidate:
 
 @frozen
 class Refusal:
-    """Kernels that cannot, for one reason."""
+    """Kernels that do not support a layer, for one reason."""
 
     reason: str
     kernels: tuple[str, ...]
@@ -126,7 +126,7 @@ class Accumulator:
 
 @frozen
 class Layer:
-    """A call of a kernel."""
+    """Call of a kernel."""
 
     name: str
     tensor: str
@@ -148,7 +148,7 @@ class Layer:
 
 @frozen
 class End:
-    """Of an edge."""
+    """End of an edge."""
 
     kind: Literal["input", "layer", "state", "output"]
     index: int
@@ -156,7 +156,7 @@ class End:
 
 @frozen
 class Edge:
-    """Who reads what."""
+    """A value between its source and one reader."""
 
     source: End = field(metadata={"key": "from"})
     reader: End = field(metadata={"key": "to"})
@@ -166,7 +166,7 @@ class Edge:
 
 @frozen
 class Block:
-    """Bytes of the arena, and the layers during which they must hold."""
+    """Bytes of the arena, and the layers during which they are alive."""
 
     name: str
     offset: int
@@ -177,13 +177,13 @@ class Block:
 
     @property
     def end(self) -> int:
-        """The offset behind it."""
+        """Offset after the last byte."""
         return self.offset + self.bytes
 
 
 @frozen
 class Removed:
-    """Channels that are not computed, for one reason."""
+    """Channels that are not computed, for one reason and one range of values."""
 
     reason: str
     low: int = field(metadata={"minimum": None})
@@ -193,7 +193,7 @@ class Removed:
 
 @frozen
 class PrunedValue:
-    """A value that has lost channels."""
+    """Value from which channels were removed."""
 
     op: str
     tensor: str
@@ -203,7 +203,7 @@ class PrunedValue:
 
 @frozen
 class Pruned:
-    """What one run of the pruning pass removed."""
+    """Channels that one run of the pruning pass has removed."""
 
     graph: str
     macs_before: int
@@ -214,7 +214,7 @@ class Pruned:
 
 @frozen
 class Accumulators:
-    """What is proved of all sums."""
+    """Overflow proof of all sums."""
 
     proved: bool
     largest_bits: int
@@ -224,7 +224,7 @@ class Accumulators:
 
 @frozen
 class Library:
-    """What the code must be linked with."""
+    """Library with which the code must be linked."""
 
     name: str
     functions: tuple[str, ...]
@@ -232,7 +232,7 @@ class Library:
 
 @frozen
 class Change:
-    """Of relaxed numerics."""
+    """Change by relaxed numerics."""
 
     where: str
     change: str
@@ -240,14 +240,14 @@ class Change:
 
 @frozen
 class Relaxed:
-    """What is not the same bits as the model's."""
+    """Changes that are not bit-exact."""
 
     changes: tuple[Change, ...]
 
 
 @frozen
 class Sliding:
-    """Of runs that take new frames only."""
+    """Runs that read only new frames."""
 
     frames: int = field(metadata={"minimum": 2})
     step: int = field(metadata={"minimum": 1})
@@ -257,7 +257,7 @@ class Sliding:
 
 @frozen
 class Window:
-    """Where rows of a tensor are kept."""
+    """Line buffer of a tensor."""
 
     tensor: str
     offset: int
@@ -271,7 +271,7 @@ class Window:
 
 @frozen
 class Rows:
-    """What is computed row by row."""
+    """Streamed layers, which are computed row by row."""
 
     layers: int = field(metadata={"minimum": 1})
     longest_push: int | None
@@ -282,7 +282,7 @@ class Rows:
 
 @frozen
 class BuildReport:
-    """A whole report."""
+    """Report of a build."""
 
     microfold_version: str
     build_id: str | None
@@ -319,28 +319,28 @@ class BuildReport:
 
 
 def load_report(path: Path) -> BuildReport:
-    """The report that a build or bench has stored.
+    """Return the report that build or bench has written to a file.
 
     Raises:
-        InputError: the file is none, or one that this version does not read.
+        InputError: the file is not a report, or has a version that cannot be read.
     """
     return read_report(read_json(path), str(path))
 
 
 def read_report(data: Any, source: str) -> BuildReport:
-    """A report from plain data.
+    """Return a report from plain data.
 
     Args:
-        source: what errors call it.
+        source: name of the data in error messages.
 
     Raises:
-        InputError: it is none, or one that this version does not read.
+        InputError: the data is not a report, or has a version that cannot be read.
     """
     version = data.get("report_version") if isinstance(data, dict) else None
     if version != REPORT_VERSION:
         raise InputError(
             f"{source} must be a report of `microfold build` or `bench --json`, with report_version "
-            f"{REPORT_VERSION}; it has {'none' if version is None else shown(version)}: "
+            f"{REPORT_VERSION}; got {'none' if version is None else shown(version)}: "
             "build the model again"
         )
     report = decode(BuildReport, data, source)
@@ -349,18 +349,18 @@ def read_report(data: Any, source: str) -> BuildReport:
 
 
 def _contradictions(report: BuildReport) -> Iterator[str]:
-    """Indices that point at nothing."""
+    """Yield faults of indices that are out of range."""
     counts = {"input": len(report.inputs), "output": len(report.outputs), "layer": len(report.layers)}
     for i, edge in enumerate(report.edges):
         for name, end in (("from", edge.source), ("to", edge.reader)):
             if end.index >= counts.get(end.kind, len(report.edges)):
-                yield f"$.edges[{i}].{name} must be an end that there is; it is {end.kind} {end.index}"
+                yield f"$.edges[{i}].{name} must be an existing end; it is {end.kind} {end.index}"
     for i, block in enumerate(report.blocks):
         if not block.first_layer <= block.last_layer < len(report.layers):
             yield (
-                f"$.blocks[{i}] must live during layers that there are; "
-                f"it does from {block.first_layer} to {block.last_layer}"
+                f"$.blocks[{i}] must be alive during existing layers; "
+                f"it is from {block.first_layer} to {block.last_layer}"
             )
     for i, value in enumerate(v for pruned in report.pruned for v in pruned.values):
         if any(c >= value.channels for removed in value.removed for c in removed.channels):
-            yield f"pruned value {i} must lose channels that it has; it has {value.channels}"
+            yield f"removed channels of pruned value {i} must be below its channel count, {value.channels}"

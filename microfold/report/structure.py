@@ -1,4 +1,4 @@
-"""What a program is made of, as data: the edges of its graph, and the blocks of its arena."""
+"""Structure of a program as data: the edges of its graph, and the blocks of its arena."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Report = dict[str, Any]
 
 
 def edges(program: Program) -> list[Report]:
-    """Who reads what: results of layers, inputs and states, once for every layer or output that reads them.
+    """Return the edges from results of layers, inputs and states to every layer or output that reads them.
 
-    What needs no code, such as a reshape, is not a layer: edges go through it.
+    An operation without code, such as a reshape, is not a layer: edges pass through it.
     """
     found: dict[tuple[Any, ...], Report] = {}
     ends = [
@@ -37,7 +37,7 @@ def edges(program: Program) -> list[Report]:
 
 
 class _Sources:
-    """Where values come from, through all that needs no code."""
+    """Sources of values, traced through operations without code."""
 
     def __init__(self, program: Program):
         graph = program.graph
@@ -51,7 +51,7 @@ class _Sources:
             self._known |= dict.fromkeys(layer.node.outputs, ("layer", layer.index))
 
     def of(self, value: Value) -> Iterator[tuple[str, int, Value]]:
-        """Kind, index and value of each source; constants are none."""
+        """Yield kind, index and value of each source; constants are not sources."""
         pending = [value]
         while pending:
             last = pending.pop()
@@ -62,12 +62,12 @@ class _Sources:
 
 
 def blocks(program: Program) -> list[Report]:
-    """The blocks of the arena: bytes that one or more values share, or a call's scratch, in order of time.
+    """Return the blocks of the arena in order of time: bytes of one or more values, or scratch of a call.
 
-    Blocks may overlap where a kernel allows its result to lie over an input that ends there.
+    Blocks overlap if a kernel writes its result in place, over an input that is not read again.
     """
     stream = program.stream
-    # In a stream, a block lives during calls of layers that run again and again.
+    # Streamed layers are called several times: convert the calls of a block to layers.
     placed = [
         (*(stream.layers_of(block) if stream is not None else (block.first, block.last)), block, offset)
         for block, offset in program.arena.offsets.items()
@@ -80,8 +80,8 @@ def blocks(program: Program) -> list[Report]:
             "kind": "constants" if (last, offset) in fetched else _kind(block, (first, offset) in scratch),
             "offset": offset,
             "bytes": block.size,
-            # Inputs are there before the first layer, and only then if nothing reads them; outputs behind
-            # the last one.
+            # Inputs are alive before the first layer (only there, if no layer reads them), outputs after the
+            # last layer.
             "first_layer": max(first, 0),
             "last_layer": max(min(last, len(program.layers) - 1), 0),
         }
@@ -92,5 +92,5 @@ def blocks(program: Program) -> list[Report]:
 def _kind(block: Storage, is_scratch: bool) -> str:
     if block.first < 0:
         return "input"
-    # Nothing else begins where a call's scratch does while the call runs.
+    # While a call runs, no other block starts at the offset of its scratch.
     return "scratch" if is_scratch else "result"

@@ -1,4 +1,4 @@
-"""Tables as lines of text, as wide as there is room."""
+"""Tables as lines of text, fitted to a width."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from rich.cells import cell_len
 from microfold.support.frozen import frozen
 
 _GAP = "  "
-# A column of text is made as narrow as this before others are left out.
+# Minimum width of a text column, in characters; columns are omitted only after text columns are this narrow.
 _NARROW = 12
-# Behind these, or between words, a long name is broken.
+# Characters after which a long name may be broken.
 _BREAKS = " _/;,."
 
 
 @frozen
 class Column:
-    """A column.
+    """Column of a table.
 
     Attributes:
-        number: its cells are aligned to the right, and never broken.
-        rank: where there is no room, columns are left out, those of the highest rank first; 0: never.
+        number: whether its cells are aligned to the right and never broken.
+        rank: order in which columns are omitted if the table is too wide, the highest rank first; 0: never.
     """
 
     name: str
@@ -31,17 +31,17 @@ class Column:
 
 
 def number(name: str, rank: int = 0) -> Column:
-    """A column of numbers."""
+    """Return a column of numbers."""
     return Column(name, number=True, rank=rank)
 
 
 @frozen
 class Layout:
-    """A table as it is shown.
+    """A table as lines of text.
 
     Attributes:
         header, body: lines.
-        left_out: names of the columns that there was no room for.
+        left_out: names of the omitted columns.
     """
 
     header: tuple[str, ...]
@@ -51,10 +51,10 @@ class Layout:
 
 @dataclass
 class Table:
-    """A table, and its rows so far.
+    """A table with its rows.
 
     Attributes:
-        title: stands above it; may be empty.
+        title: line above the table; may be empty.
     """
 
     title: str
@@ -68,10 +68,11 @@ class Table:
         self.rows.append(cells)
 
     def lay_out(self, width: int | None) -> Layout:
-        """The lines of the table.
+        """Return the lines of the table.
 
         Args:
-            width: cells of a terminal; None: a line for each row. Numbers may need more.
+            width: width of the terminal, in characters; None: unlimited, one line for each row. Numbers may
+                exceed it.
         """
         shown = self._shown(width)
         widths = self._widths(shown, width)
@@ -85,7 +86,7 @@ class Table:
         )
 
     def _shown(self, width: int | None) -> list[int]:
-        """The columns that there is room for."""
+        """Return the indices of the columns that fit."""
         shown = [*range(len(self.columns))]
         while width is not None and _total(self._least(i) for i in shown) > width:
             last = max(shown, key=lambda i: self.columns[i].rank)
@@ -95,7 +96,7 @@ class Table:
         return shown
 
     def _widths(self, shown: Sequence[int], width: int | None) -> list[int]:
-        """Cells of each column: what its cells need, less where all together are too wide."""
+        """Return the width of each column: its natural width, reduced if the table is too wide."""
         widths = [self._natural(i) for i in shown]
         least = [self._least(i) for i in shown]
         while width is not None and _total(widths) > width:
@@ -124,7 +125,7 @@ def _total(widths: Iterable[int]) -> int:
 
 
 def _lines(rows: Sequence[Sequence[str]], widths: Sequence[int], numbers: Sequence[bool]) -> Iterator[str]:
-    """Rows whose cells are broken to fit their columns."""
+    """Yield the lines of rows, with cells broken to fit their columns."""
     for row in rows:
         parts = [[*_broken(cell, width)] for cell, width in zip(row, widths, strict=True)]
         for line in range(max(map(len, parts), default=0)):
@@ -138,10 +139,10 @@ def _padded(cell: str, width: int, number: bool) -> str:
 
 
 def _broken(text: str, width: int) -> Iterator[str]:
-    """The parts of a text that are lines of a cell."""
+    """Yield the lines of a cell."""
     while cell_len(text) > width:
         room = next(n for n in range(len(text), 0, -1) if n == 1 or cell_len(text[:n]) <= width)
-        # A blank is not shown, and so may stand just behind the room.
+        # A blank at a line break is not shown, so it may be just beyond the width.
         ends = [n for n in range(1, room + 1) if text[n - 1] in _BREAKS or text[n : n + 1] == " "]
         end = ends[-1] if ends else room
         yield text[:end].rstrip()

@@ -1,8 +1,8 @@
-"""RAM, flash and time of a model against each other: for limits of RAM and flash, the fastest kernels.
+"""Pareto-optimal builds of a model: the fastest kernels for many limits of RAM and flash.
 
-The front is exact at each limit: no choice of kernels for whole tensors is faster, in the order of calls
-that is looked at. It goes over both ways to compile the code, and over the graph that is fastest and the one
-with the smallest arena, where rewrites make these differ. Layers by rows are left out.
+The front is exact at each limit: for the given order of calls, no selection of kernels for whole tensors is
+faster. It covers compilation at -Os and at -O2. If rewrites differ, it covers the graph with the fewest
+cycles and the graph with the smallest arena. Streaming is excluded.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from microfold.report.what_if import pareto_front, time_of
 from microfold.support.frozen import frozen
 from microfold.target import Target
 
-# Limits of RAM between the fastest kernels' arena and the least, and of flash for each of these.
+# Number of RAM limits between the arena of the fastest kernels and the smallest one, and of flash limits for
+# each of them.
 RAM_STEPS, FLASH_STEPS = 5, 3
-# Time counts a thousand times as much as flash, which decides between choices that are about as fast.
+# Time counts a thousand times as much as flash. Flash decides between choices of nearly equal speed.
 _TIME, _FLASH, _RAM = Objective(cycles=1000.0, flash=1.0), Objective(flash=1.0), Objective(arena=1.0)
 
 
 @frozen
 class Tradeoff:
-    """One way to compile a model; bytes, and estimates of one run.
+    """A build of a model: sizes in bytes, and estimates of one run.
 
     Attributes:
-        optimize: how the code is compiled: for ``size`` or not.
-        ram_budget, flash_budget: the limits that lead to it.
+        optimize: level for the C compiler: ``size`` or not.
+        ram_budget, flash_budget: limits that lead to this build, in bytes.
         ram: arena and state.
-        flash: constants, and an estimate of the code.
-        estimated_cycles: None if the target has no model of cycles.
+        flash: constants and estimated code.
+        estimated_cycles: None if the target has no cycle model.
     """
 
     optimize: Literal["size", "balanced"]
@@ -53,7 +54,7 @@ class Tradeoff:
 
     @property
     def arguments(self) -> str:
-        """The options of `build`."""
+        """Options of `microfold build` for this build."""
         size = "--optimize size " if self.optimize == "size" else ""
         return f"{size}--objective cycles=1 --rows never --ram {self.ram_budget} --flash {self.flash_budget}"
 
@@ -65,11 +66,11 @@ def tradeoffs(
     context: PassContext | None = None,
     costs: MeasuredCosts | None = None,
 ) -> list[Tradeoff]:
-    """Return the ways that no other beats, the least RAM first.
+    """Return the Pareto-optimal builds, the least RAM first.
 
     Args:
-        options: without a level, limits and prices of their own.
-        costs: those of kernels, where they were measured.
+        options: options without a level, limits and prices.
+        costs: measured costs of kernels, if any.
 
     Raises:
         MicrofoldError: the model cannot be compiled.
@@ -93,12 +94,12 @@ def tradeoffs(
 
 def _whole(io: str) -> str:
     if io == "rows":
-        raise InputError("tradeoffs are of whole tensors: leave io away, or use `microfold build --io rows`")
+        raise InputError("tradeoffs require whole tensors: remove io, or use `microfold build --io rows`")
     return io
 
 
 def _front_of(model: Optimised) -> Iterator[Tradeoff]:
-    """Yield the fastest choices for one graph, within less and less RAM and flash."""
+    """Yield the fastest choices for one graph, for decreasing limits of RAM and flash."""
     chooser = model.selected.chooser
     fastest, leanest = chooser.best(_TIME, unique=False), chooser.best(_RAM, unique=False)
     assert fastest is not None and leanest is not None  # without limits, there is always a choice
@@ -106,7 +107,7 @@ def _front_of(model: Optimised) -> Iterator[Tradeoff]:
         smallest = chooser.best(_FLASH, Limits(arena=arena), unique=False)
         most = chooser.best(_TIME, Limits(arena=arena), unique=False)
         if smallest is None or most is None:
-            continue  # a plan within so little was not found again
+            continue  # the search did not find a plan within this limit again
         yield _tradeoff(model, chooser, most)
         for flash in [*_steps(most.figures.flash, smallest.figures.flash, FLASH_STEPS)][1:]:
             found = chooser.best(_TIME, Limits(flash, arena), unique=False)
@@ -115,7 +116,7 @@ def _front_of(model: Optimised) -> Iterator[Tradeoff]:
 
 
 def _steps(most: int, least: int, count: int) -> Iterator[int]:
-    """Yield sizes from the largest to the least, each smaller than the one before by the same part."""
+    """Yield sizes from the largest to the smallest, in a geometric sequence."""
     for step in range(count + 1):
         yield round(most * (least / max(most, 1)) ** (step / count)) if step < count else least
         if most == least:
@@ -125,7 +126,7 @@ def _steps(most: int, least: int, count: int) -> Iterator[int]:
 def _tradeoff(model: Optimised, chooser: Chooser, found: ChosenKernels) -> Tradeoff:
     figures, state = found.figures, model.selected.scope.state_size
     arena = figures.arena
-    if model.selected.scope.inner:  # the arena of layers that run others is not known to the choice
+    if model.selected.scope.inner:  # selection does not know the arena of layers that run other layers
         arena = model.selected.memory(
             [c.kernel for c in found.candidates], model.selected.calls(found.candidates)
         ).size

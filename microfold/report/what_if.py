@@ -1,4 +1,4 @@
-"""What if: the same model for other targets and levels of optimisation."""
+"""Builds of a model for other targets and optimisation levels, for `microfold report --what-if`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from microfold.verification.measure import Measurement
 
 @frozen
 class Alternative:
-    """A target and a level; fields are those of ``alternative`` in `report.schema.json`."""
+    """Build for a target and a level, with the fields of ``alternative`` in `report.schema.json`."""
 
     target: str
     optimize: Literal["size", "balanced", "speed"]
@@ -27,9 +27,9 @@ class Alternative:
 
 
 def alternatives() -> list[tuple[str, str]]:
-    """The targets and levels to try: every core with all that it can have, from the smallest on.
+    """Return the targets and levels to try: every core with all its options, the smallest core first.
 
-    Cores without one of their options differ little, and would crowd the chart.
+    Cores without some option differ little, and would crowd the chart.
     """
     cores = [load(name) for name in available()]
     chosen = [core for core in cores if core.has("thumb1") or core.has("thumb2")]
@@ -39,11 +39,11 @@ def alternatives() -> list[tuple[str, str]]:
 
 
 def alternative(program: Program, measurement: Measurement | None) -> Alternative:
-    """What a compilation takes.
+    """Return the figures of a compilation.
 
     Args:
-        measurement: None if the target's compiler is not there: flash is without code then, RAM without the
-            stack.
+        measurement: measured sizes. None if the target's compiler is missing: flash is then without code, and
+            RAM without the stack.
     """
     ram, flash = program.arena.size + program.state_size, program.weight_bytes
     if measurement is not None:
@@ -62,12 +62,12 @@ def alternative(program: Program, measurement: Measurement | None) -> Alternativ
 
 
 def impossible(target: str, optimize: str, problem: str) -> Alternative:
-    """A target or level for which the model cannot be compiled."""
+    """Return the alternative of a target or level for which the model cannot be compiled."""
     return Alternative(target, optimize, problem, None, None, False, None, None)  # type: ignore[arg-type]
 
 
 class Figures(Protocol):
-    """What counts of one way to compile a model."""
+    """Figures of a build that are compared."""
 
     @property
     def ram(self) -> int | None: ...
@@ -83,17 +83,17 @@ _Way = TypeVar("_Way", bound=Figures)
 
 
 def time_of(way: Figures) -> int | None:
-    """What one run takes: cycles where the core has a model of them, or instructions.
+    """Return the time of one run: cycles if the core has a cycle model, else instructions.
 
-    Those of different cores are not to be compared.
+    Do not compare the times of different cores.
     """
     return way.estimated_instructions if way.estimated_cycles is None else way.estimated_cycles
 
 
 def pareto_front(alternatives: Sequence[_Way], time: Callable[[Figures], int | None] = time_of) -> list[_Way]:
-    """Those of which no other has at most as much RAM, flash and time, and less of one.
+    """Return the alternatives that no other dominates in RAM, flash and time.
 
-    Of those with equal figures all are among them.
+    All alternatives with equal figures are kept.
     """
 
     def figures(a: Figures) -> tuple[int, int, int]:

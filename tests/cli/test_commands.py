@@ -85,7 +85,7 @@ def test_loops_of_unknown_length(tmp_path: Path) -> None:
     explained = succeed("ir", model, "--explain", "lower_loops")
     assert "it may run 2147483651 times; a bound must be at most 65536" in explained
     output = " ".join(succeed("verify", model, "--max-iterations", "5").split())
-    assert "with 4 of 8 input sets a loop would have run more than 5 times" in output
+    assert "for 4 of 8 input sets a loop was stopped after 5 iterations" in output
     report = json.loads(succeed("build", model, "-o", tmp_path, "--max-iterations", "5", "--json"))
     assert report["options"]["max_iterations"] == 5
     (layer,) = report["layers"]

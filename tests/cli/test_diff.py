@@ -146,7 +146,7 @@ def test_a_fault_is_told_and_ends_with_1(device: Path, records: Path) -> None:
     run([folder / "flipped"], folder)
     result = microfold("diff", model_of(records), records)
     assert result.status == 1 and "was overwritten before layer" in result.out
-    assert "elements differ, first [" in result.out and "since then ran no layer" in result.out
+    assert "elements differ, first [" in result.out and "layers that have run since: none" in result.out
     assert f"a watchpoint at byte {byte} of the context" in result.out
     report = json.loads(microfold("diff", model_of(records), records, "--json").out)
     assert not report["equal"] and report["first_fault"] == report["runs"][0]["faults"][0]
@@ -208,7 +208,7 @@ def test_one_of_several_builds_of_a_model(records: Path) -> None:
     assert "one build of digits.tflite can be compared at a time" in error and "build 0x00000007u" in error
     options = ("--optimize", "size", "--labels", records.parent / "ten names.txt")
     said = succeed("diff", model_of(records), records, *options)
-    assert f"{len(others)} records of build 0x00000007u are left to another comparison" in said
+    assert f"{len(others)} records of another build, 0x00000007u, were not compared" in said
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ BAD_COMMANDS = [
     (["build", CNN, "--external-flags", "'unclosed"], "No closing quotation"),
     (["build", CNN, "--external-flags", "a\0"], "external_flags must be printable"),
     (["build", CNN, "--kernel", "softmax=nope"], "no kernel of softmax has this name; possible:"),
-    (["build", CNN, "--external", "nope"], "known are cmsis-nn"),
+    (["build", CNN, "--external", "nope"], "available: cmsis-nn"),
     (["build", CNN, "--input-shape", "x=99999999999999999999"], "NAME=1,49,10,1"),
     (["kernels", CNN, "--flash", "0"], "the smallest kernels need"),
     (["opt", CNN, "-o", ""], "must have a file name"),

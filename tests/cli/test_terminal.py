@@ -97,9 +97,9 @@ def test_the_same_in_a_terminal(tmp_path: Path) -> None:
     text = in_terminal(words(COMMANDS["build"], tmp_path), 70)
     rows = [line for line in re.split(r"[\r\n]+", plain(text)) if "s8_" in line]
     assert rows and all(len(line) <= 70 for line in rows)
-    assert "not shown for lack of room: operator, output" in plain(text)
+    assert "columns that do not fit: operator, output" in plain(text)
     wider = in_terminal(words(COMMANDS["build"], tmp_path), 70, {"COLUMNS": "200"})
-    assert "not shown" not in plain(wider)
+    assert "do not fit" not in plain(wider)
 
 
 @pytest.mark.parametrize("value", ["", "0", "-3", "wide", "99999999999"])
@@ -211,7 +211,7 @@ _M33 = ["cortex-m33-nodsp", "cortex-m33-nofp"]
         (["build", CNN, "--flash", "10"], "by estimate, which is proved: allow "),
         (["build", CNN, "-o", CNN], "it is not a folder; check the path"),
         (["build", CNN, "-t", "cortex-m99"], "or the path of a .toml file"),
-        (["build", CNN, "--external", "foo"], "known are cmsis-nn"),
+        (["build", CNN, "--external", "foo"], "available: cmsis-nn"),
         (["build", CNN, "--input-shape", "y=1"], "the inputs are"),
         (["build", CNN, "--bogus"], "microfold build --help"),
         (["build"], "microfold build --help"),

@@ -258,7 +258,7 @@ def test_the_command_line(tmp_path: Path) -> None:
 
     arguments = ("build", MODELS["cnn_int8"], STREAM, "--name", "both", "-o", tmp_path)
     text = succeed(*arguments)
-    assert "both_take_cnn_int8(&arena)" in text and "one for all" in text
+    assert "both_take_cnn_int8(&arena)" in text and "plus an owner word" in text
     stored = json.loads((tmp_path / "both_report.json").read_text(encoding="utf-8"))
     schema = Path(group_module.__file__).parent / "group.schema.json"
     jsonschema.validate(stored, json.loads(schema.read_text(encoding="utf-8")))

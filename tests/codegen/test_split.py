@@ -141,7 +141,7 @@ def test_the_command_line(tmp_path: Path) -> None:
         "build", MODELS["digits"], "--memory", "heap"
     )
     text = refuse("export", MODELS["digits"], "--format", "make", "--memory", "split", "-o", tmp_path / "p")
-    assert "no other model shares its arena" in text
+    assert "with --memory split the caller must provide the arena" in text
     with pytest.raises(InputError, match="memory must be one of"):
         Options(memory="apart")
 

@@ -320,7 +320,7 @@ def test_projects_without_c_are_told(tmp_path: Path) -> None:
     lists = tmp_path / "CMakeLists.txt"
     lists.write_text(lists.read_text().replace("LANGUAGES C", "LANGUAGES NONE"))
     result = run_cmake("-S", tmp_path, "-B", tmp_path / "build", f"-Dmicrofold_DIR={cmake_dir()}", PYTHON)
-    assert "must have the language C" in result.stderr
+    assert "must enable the language C" in result.stderr
 
 
 def test_the_folder_for_find_package() -> None:

@@ -210,7 +210,7 @@ def test_bits_and_the_arena_on_a_core(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_command_line(tmp_path: Path) -> None:
     arguments = ("build", MODELS["cnn_int8"], STREAM, "-t", CORE, "-o", tmp_path)
-    assert "one for all" in succeed(*arguments, "--ram", 800, "--flash", 7000)
+    assert "plus an owner word" in succeed(*arguments, "--ram", 800, "--flash", 7000)
     header = (tmp_path / "cnn_int8.h").read_text(encoding="utf-8")
     assert "--flash=7000 --ram=800" in " ".join(header.replace("\n *", " ").split())
     text = refuse(*arguments, "--ram", 100)

@@ -192,7 +192,7 @@ def test_commands(tmp_path: Path) -> None:
     model = tmp_path / "spotter.mf"
     model.write_text(to_text(SpotterNets(0).spotter()))
     text = succeed("build", model, "-t", "cortex-m4", "--sliding", 1, "-o", tmp_path / "out")
-    assert "of the window's 30 in a run" in text
+    assert "new frames per run, of 30 in the window" in text
     header = (tmp_path / "out" / "spotter.h").read_text()
     for line in ("WINDOW_FRAMES 30", "RUN_FRAMES 1", "WARMUP_RUNS 30"):
         assert f"#define SPOTTER_{line}\n" in header

@@ -167,7 +167,7 @@ def test_what_manifests_may_say(why_not: Callable[[str], str], good: list[str], 
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
-    with pytest.raises(InputError, match=r"three numbers.*; an author is a name.*; .*begins with https"):
+    with pytest.raises(InputError, match=r"three numbers.*; the author must be a name.*; .*start with https"):
         About("1", '"', "a.org")
 
 
@@ -180,11 +180,11 @@ def test_vendors_are_of_letters() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["--format", "mbed"], "format is one of platformio, arduino, zephyr, .*; it is 'mbed'"),
+    (["--format", "mbed"], "format must be one of platformio, arduino, zephyr, .*; got 'mbed'"),
     (["--format", "esp-idf", "-t", "cortex-m4"], "other than Cortex-M; the target is cortex-m4: choose host"),
     (["--format", "make", "--package-version", "1"], "three numbers"),
-    (["--format", "make", "--external", "cmsis-nn"], "stands alone; .* leave --external away"),
-    (["--format", "make", "--taps"], "stands alone; with taps .* leave --taps away"),
+    (["--format", "make", "--external", "cmsis-nn"], "self-contained; .* remove --external"),
+    (["--format", "make", "--taps"], "self-contained; with --taps .* remove --taps"),
     ([], "--format"),
 ])  # fmt: skip
 def test_what_cannot_be_exported(arguments: list[str], message: str, tmp_path: Path) -> None:

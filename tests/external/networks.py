@@ -128,16 +128,16 @@ def refused() -> Mapping[str, tuple[Graph, str]]:
     offset, broadcast = Network(), Network()
     return {
         "padded point": (conv((1, 4, 4, 3), (5, 1, 1, 3), plain(right)), "must have no padding"),
-        "row padded on the right": (conv((1, 1, 9, 4), (5, 1, 3, 4), plain(right)), "that of SAME"),
+        "row padded on the right": (conv((1, 1, 9, 4), (5, 1, 3, 4), plain(right)), "SAME padding"),
         "padded row in steps": (
-            conv((1, 1, 9, 4), (5, 1, 3, 4), plain(((0, 0), (1, 1)), (1, 2))), "in steps of 1"
+            conv((1, 1, 9, 4), (5, 1, 3, 4), plain(((0, 0), (1, 1)), (1, 2))), "stride 1"
         ),
         "unused end of a row": (conv((1, 1, 10, 4), (5, 1, 3, 4), plain(NONE, (1, 2))), "used to its end"),
         "depthwise batch": (
-            conv((2, 4, 4, 3), (1, 3, 3, 3), DepthwiseConv2D((1, 1), (1, 1), SAME, OUT)), "one image"
+            conv((2, 4, 4, 3), (1, 3, 3, 3), DepthwiseConv2D((1, 1), (1, 1), SAME, OUT)), "batch size must"
         ),
         "depthwise dilation": (
-            conv((1, 8, 8, 3), (1, 3, 3, 3), DepthwiseConv2D((1, 1), (2, 2), NONE, OUT)), "no dilation"
+            conv((1, 8, 8, 3), (1, 3, 3, 3), DepthwiseConv2D((1, 1), (2, 2), NONE, OUT)), "dilation must be"
         ),
         "offset of weights": (
             offset.layer(
@@ -147,6 +147,6 @@ def refused() -> Mapping[str, tuple[Graph, str]]:
         ),
         "broadcast": (
             broadcast.layer(Add(OUT), broadcast.input(1, 4), broadcast.input(3, 1)).graph(),
-            "does not broadcast",
+            "shapes must be equal",
         ),
     }  # fmt: skip

@@ -80,7 +80,7 @@ def test_entry_points_of_the_shipped_ones_agree(monkeypatch: pytest.MonkeyPatch)
         (("acme", "tests.external.no_such_module:Acme"), "cannot be loaded"),
         (("acme", "tests.external.example.plugin:check"), "derived from External"),
         (("other", "tests.external.example.plugin:Acme"), "with its own name"),
-        (("cmsis-nn", "tests.external.test_plugin:Impostor"), "need different names"),
+        (("cmsis-nn", "tests.external.test_plugin:Impostor"), "must have different names"),
     ],
 )
 def test_bad_entry_points(monkeypatch: pytest.MonkeyPatch, point: tuple[str, str], reason: str) -> None:

@@ -128,9 +128,9 @@ def test_all_faults_are_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda r: r["edges"][0]["to"].update(index=99), r"\$.edges\[0\].to must be an end that there is"),
-        (lambda r: r["blocks"][0].update(last_layer=99), r"must live during layers that there are; .* to 99"),
-        (lambda r: r["blocks"][0].update(first_layer=3, last_layer=2), "it does from 3 to 2"),
+        (lambda r: r["edges"][0]["to"].update(index=99), r"\$.edges\[0\].to must be an existing end"),
+        (lambda r: r["blocks"][0].update(last_layer=99), r"must be alive during existing layers; .* to 99"),
+        (lambda r: r["blocks"][0].update(first_layer=3, last_layer=2), "it is from 3 to 2"),
         (lambda r: r.update(macs=1 << 70), "it is too large"),
         (lambda r: r.update(macs=True), "it is True"),
         (
@@ -141,7 +141,7 @@ def test_all_faults_are_told_at_once() -> None:
         (lambda r: r["options"].update(optimize="fast"), "one of size, balanced, speed; it is 'fast'"),
         (lambda r: r.update(origin=[]), "must be an object; it is a list"),
         (lambda r: r.update(model={}), "must be a text; it is an object"),
-        (lambda r: r.update(report_version=7), "report_version 2; it has 7: build the model again"),
+        (lambda r: r.update(report_version=7), "report_version 2; got 7: build the model again"),
         (lambda r: r.update(report_version=[]), "build the model again"),
     ],
 )
@@ -157,10 +157,10 @@ def test_what_contradicts_itself_is_refused(change: Any, message: str) -> None:
     [
         ("", "must be JSON: Expecting value"),
         ("[" * 100_000, "nested too deeply"),
-        ('{"a": NaN}', "NaN is no number of JSON"),
+        ('{"a": NaN}', "NaN is not a JSON number"),
         ("9" * 5000, "must be JSON: "),
-        ([], "it has none"),
-        ({"layers": []}, "it has none"),
+        ([], "got none"),
+        ({"layers": []}, "got none"),
     ],
 )
 def test_files_that_are_no_reports(content: object, message: str, tmp_path: Path) -> None:
@@ -193,17 +193,17 @@ def test_profiles_of_dumps() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({}, "must hold an object of layers and their ticks"),
+        ({}, "must be an object that maps layers to ticks"),
         ({"profile": {"layers": [{"name": 1}]}}, r"name must be a text; it is 1; .*ticks is missing"),
-        ({"profile": {"layers": []}}, "must hold an object of layers and their ticks"),
-        ([1, 2, 3], "must hold an object"),
-        ({"3": 1, "-1": 2}, "numbers from 0 to 2, or names of layers; these are neither: '3', '-1'$"),
+        ({"profile": {"layers": []}}, "must be an object that maps layers to ticks"),
+        ([1, 2, 3], "must be an object"),
+        ({"3": 1, "-1": 2}, "numbers from 0 to 2, or names of layers; unknown: '3', '-1'$"),
         ({f"x{i}": 1 for i in range(9)}, "'x3', 'x4' and 4 more$"),
-        ({"1": 1, "softmax": 2}, "there once; these are by number and by name: 'softmax'$"),
-        ({"0": -1}, "whole numbers of up to 64 bits; those of these layers are not: '0'$"),
-        ({"0": 1.5, "x": 1}, "neither: 'x'; ticks must be .*: '0'$"),
-        ({"0": True}, "not: '0'$"),
-        ({"0": 1 << 64}, "not: '0'$"),
+        ({"1": 1, "softmax": 2}, "only once; given by number and by name: 'softmax'$"),
+        ({"0": -1}, "whole numbers of up to 64 bits; wrong for: '0'$"),
+        ({"0": 1.5, "x": 1}, "unknown: 'x'; ticks must be .*: '0'$"),
+        ({"0": True}, "wrong for: '0'$"),
+        ({"0": 1 << 64}, "wrong for: '0'$"),
     ],
 )
 def test_profiles_that_are_none(content: object, message: str) -> None:

@@ -71,8 +71,8 @@ def test_rows_are_not_taken_if_runs_of_them_are_slower(tmp_path: Path) -> None:
     assert len(tuning.layers) > 1  # their kernels are tuned, too
     words = ("-t", "cortex-m4", "--optimize", "speed", "--ram", 700, "--database", tmp_path / "a.db")
     built = succeed("build", CNN, *words, "-o", tmp_path / "c")
-    assert "chosen by measured runs: layers: whole" in built
-    assert f"a whole run of it was measured: {tuning.total_after:,} cycles" in built
+    assert "decided by measured runs: layers: whole" in built
+    assert f"measured whole run: {tuning.total_after:,} cycles" in built
     assert tuning.ram <= 700
 
 

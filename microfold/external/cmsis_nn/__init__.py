@@ -1,1 +1,1 @@
-"""Calls into an installed CMSIS-NN (https://github.com/ARM-software/CMSIS-NN)."""
+"""Calls of an installed CMSIS-NN library (https://github.com/ARM-software/CMSIS-NN)."""

@@ -14,7 +14,7 @@ from microfold.ops.elementwise.add import Add
 
 
 class ElementwiseAddS8(Kernel):
-    """Of two values of one shape, or of a value to itself."""
+    """Addition of two values of equal shape, or of a value to itself."""
 
     name = "s8_add__cmsis_nn"
     op = Add
@@ -36,14 +36,14 @@ class ElementwiseAddS8(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         first, second = layer.node.operands[:2]
         if first.type.dtype is not DType.INT8 or layer.node.outputs[0].type.dtype is not DType.INT8:
-            return f"it adds int8; the operands are {first.type.dtype.value}"
+            return f"operands and output must be int8; the first operand is {first.type.dtype.value}"
         if first.type.shape != second.type.shape:
-            return f"it does not broadcast; the operands are {first.type} and {second.type}"
+            return f"the shapes must be equal; the operands are {first.type} and {second.type}"
         if layer.array(0) is not None or layer.array(1) is not None:
-            return "an operand is constant"
+            return "no operand may be constant"
         reason = output_range.unsupported_epilogue(layer.node)
         if reason is None and quantized_parameters(layer).output.shift > 0:
-            return "the output's scale must be larger than 2^-19 of the larger operand's"
+            return "the output's scale must be larger than 2^-19 times the larger operand's scale"
         return reason
 
     def lower(self, layer: LayerContext) -> KernelCall:

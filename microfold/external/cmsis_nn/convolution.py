@@ -31,13 +31,13 @@ _SHAPE_FIELDS = declare(*IMAGE_FIELDS, "output_channels", *DENSE_WINDOW_FIELDS)
 
 
 class _Convolution(Kernel):
-    """What the two functions share."""
+    """Base class of the two convolutions."""
 
     function: str
     template: str
 
     def types(self, layer: LayerContext) -> tuple[TensorType, TensorType, TensorType]:
-        """Of input, filters and output."""
+        """Return the types of input, filters and output."""
         x, weights = layer.node.inputs[0], layer.node.inputs[1]
         assert x is not None and weights is not None
         return x.type, weights.type, layer.node.outputs[0].type
@@ -51,7 +51,7 @@ class _Convolution(Kernel):
         )
 
     def matrix(self, layer: LayerContext) -> Array:
-        """The filters as [channels, K]."""
+        """Return the filters as [channels, K]."""
         raise NotImplementedError
 
     def multipliers(self, layer: LayerContext) -> tuple[Array, Array]:
@@ -72,7 +72,7 @@ class _Convolution(Kernel):
         return library.unsupported_shifts(shifts, mantissas, bounds)
 
     def unsupported_shape(self, layer: LayerContext) -> str | None:
-        """Why the function does not compute such a window."""
+        """Return why the function does not support this window, or None."""
         return library.unsupported_extents(*self.types(layer))
 
     def call(
@@ -83,7 +83,7 @@ class _Convolution(Kernel):
         size: int,
         more: Mapping[str, int],
     ) -> KernelCall:
-        """The call with its own fields, `more`, among those that both functions have."""
+        """Return the call; `more` are the fields that only one of the two functions has."""
         x, _, out = self.types(layer)
         assert x.quant is not None and out.quant is not None
         shape = self.geometry(layer)
@@ -137,10 +137,10 @@ class ConvolveS8(_Convolution):
     def unsupported_shape(self, layer: LayerContext) -> str | None:
         x, weights, _ = self.types(layer)
         if weights.shape[3] != x.shape[3]:
-            return f"it is called for one group of channels; there are {x.shape[3] // weights.shape[3]}"
+            return f"the number of channel groups must be 1; it is {x.shape[3] // weights.shape[3]}"
         shape = self.geometry(layer)
         window = shape.window
-        # The library is told the padding at top and left; in these two cases it guesses the other two.
+        # The library receives the padding at top and left only; in these two cases it guesses the rest.
         if window.size == (1, 1) and any(side for pair in window.padding for side in pair):
             return f"a window of one element must have no padding; it is {window.padding}"
         if scratch.is_row(shape):
@@ -149,11 +149,11 @@ class ConvolveS8(_Convolution):
             same = same_padding(shape.image[1], window.extent[1], stride)
             if (left, right) != (0, 0) and (stride > 1 or (left, right) != same):
                 return (
-                    "a row must have no padding, or that of SAME and be taken in steps of 1; "
-                    f"it has {left} and {right}, and steps of {stride}"
+                    "an image of one row must have no padding, or SAME padding and stride 1; "
+                    f"it has padding {left} and {right}, and stride {stride}"
                 )
             if unused:
-                return f"a row must be used to its end; {unused} elements are not"
+                return f"an image of one row must be used to its end; {unused} elements are not used"
         return super().unsupported_shape(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -193,15 +193,15 @@ class DepthwiseConvS8(_Convolution):
         shape = self.geometry(layer)
         batch = self.types(layer)[0].shape[0]
         if batch != 1:
-            return f"it computes one image; there are {batch}"
+            return f"the batch size must be 1; it is {batch}"
         if shape.window.dilations != (1, 1):
-            return f"it has no dilation; it is {shape.window.dilations}"
+            return f"dilation must be (1, 1); it is {shape.window.dilations}"
         return super().unsupported_shape(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         weights = layer.array(1)
         assert weights is not None
-        # Vectors read up to three elements behind filters and channel constants.
+        # Vector loads read up to three elements beyond the end of filters and channel constants.
         beyond = 4 if layer.target.has("mve") else 1
         shape = self.geometry(layer)
         return self.call(

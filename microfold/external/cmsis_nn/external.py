@@ -1,4 +1,4 @@
-"""The external code generator ``cmsis-nn``."""
+"""External code generator ``cmsis-nn``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KERNELS: dict[str, Kernel] = {
 
 
 class CmsisNN(External):
-    """int8 operators as calls of CMSIS-NN's functions, each with the clips behind it."""
+    """Code generator that calls CMSIS-NN for int8 operators, each with the clips after it."""
 
     name = "cmsis-nn"
 

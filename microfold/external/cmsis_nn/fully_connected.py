@@ -24,7 +24,7 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
 class FullyConnectedS8(Kernel):
-    """One multiplier for all units, or one each."""
+    """Fully connected layer with one multiplier for all units, or one for each."""
 
     name = "s8_fully_connected__cmsis_nn"
     op = FullyConnected
@@ -71,7 +71,7 @@ class FullyConnectedS8(Kernel):
         }
         sums = layer.target.has("mve")
         if sums:
-            # What `arm_vector_sum_s8` gives: with vectors, sums start from it.
+            # Results of `arm_vector_sum_s8`, from which accumulators start on cores with vectors.
             totals, _ = product_sum.bias_and_bounds(layer, centred_weights(layer))
             parameters["sums"] = Constant("sums", totals.astype(np.int32))
         name = "arm_fully_connected_wrapper_s8"

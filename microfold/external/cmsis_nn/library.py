@@ -1,6 +1,6 @@
-"""The library, and what its functions want of all layers.
+"""CMSIS-NN library, and the requirements of its functions for all layers.
 
-Facts are those of the public headers ``arm_nnfunctions.h`` and ``arm_nn_types.h`` of release 7.0.0
+Source: public headers ``arm_nnfunctions.h`` and ``arm_nn_types.h`` of release 7.0.0
 (https://github.com/ARM-software/CMSIS-NN/tree/v7.0.0/Include).
 """
 
@@ -13,23 +13,23 @@ from microfold.kernels.call import Constant, Library, Parameter
 from microfold.kernels.fields import declare
 from microfold.kernels.requantize import output_range
 
-# 7.0.0 is the first with arm_fully_connected_wrapper_s8, so that older ones do not link.
+# 7.0.0 is the first release with arm_fully_connected_wrapper_s8; code does not link with older ones.
 CMSIS_NN = Library(
     "CMSIS-NN 7.0.0 or later", ("arm_nnfunctions.h",), prelude="external/cmsis_nn/prelude.c.j2"
 )
 
-# Some functions keep extents in 16 bits.
+# Some functions store extents in 16 bits.
 MAX_EXTENT = (1 << 15) - 1
 
 
 def unsupported_extents(*types: TensorType) -> str | None:
-    """The reason if an extent is larger than the functions' own variables."""
+    """Return a reason if an extent does not fit the variables of the functions, else None."""
     largest = max((extent for t in types for extent in t.shape), default=0)
-    return f"extents must be below {MAX_EXTENT + 1}; one is {largest}" if largest > MAX_EXTENT else None
+    return f"extents must be below {MAX_EXTENT + 1}; got {largest}" if largest > MAX_EXTENT else None
 
 
 def unsupported_shifts(shifts: Array, mantissas: Array, bounds: tuple[Array, Array]) -> str | None:
-    """The reason if an accumulator leaves int32 where it is shifted left before it is multiplied."""
+    """Return a reason if the left shift before the multiplication can overflow int32, else None."""
     reach = np.maximum(np.abs(bounds[0]), np.abs(bounds[1])) << np.maximum(shifts.astype(np.int64), 0)
     if int(reach.max()) >= 1 << 31:
         return f"accumulators, shifted left by up to {int(shifts.max())} bits, must stay in 32 bits"
@@ -45,10 +45,11 @@ OUTPUT_FIELDS = declare("input_offset", "output_offset", *output_range.LIMIT_FIE
 def requantization(
     bias: Array | None, mantissas: Array, shifts: Array, *, multiple: int = 1
 ) -> dict[str, Parameter]:
-    """Values of `CHANNEL_FIELDS`: constants of the channels; no bias is one of zeros.
+    """Return the values of `CHANNEL_FIELDS`, constants of the channels; a missing bias is zero.
 
     Args:
-        multiple: repeat the last ones until their number is a multiple: vectors may read beyond the end.
+        multiple: repeat the last elements up to a multiple of this, because vector loads may read beyond the
+            end.
     """
     given = np.zeros(len(mantissas), np.int32) if bias is None else bias.astype(np.int32)
     return {

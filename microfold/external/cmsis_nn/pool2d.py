@@ -42,7 +42,7 @@ class _Pool(Kernel):
 
 
 class AveragePoolS8(_Pool):
-    """Rounds half away from zero, as the reference does."""
+    """Average pooling, which rounds half away from zero, as the reference does."""
 
     name = "s8_average_pool2d__cmsis_nn"
     op = AveragePool2D

@@ -1,10 +1,10 @@
-"""Bytes of scratch that CMSIS-NN's functions want, for every target and compiler.
+"""Scratch memory of CMSIS-NN's functions in bytes, for every target and compiler.
 
-The library tells them at run time (``…_get_buffer_size``); a memory plan needs them earlier. The rules are
-those of release 7.0.0's functions for the same architecture feature
-(https://github.com/ARM-software/CMSIS-NN/tree/v7.0.0/Source/ConvolutionFunctions). Where they hang on the C
-compiler, these are the larger ones. The generated code asks the library again, and does not call a function
-that wants more.
+The library returns these sizes at run time (``…_get_buffer_size``), but the planner needs them earlier.
+The rules are from release 7.0.0, for the same architecture feature
+(https://github.com/ARM-software/CMSIS-NN/tree/v7.0.0/Source/ConvolutionFunctions). If a size depends on the C
+compiler, the larger one is used. The generated code also asks the library, and does not call a function that
+needs more.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from microfold.ops.window import Window
 from microfold.support.frozen import frozen
 from microfold.target import Target
 
-# Channels that a depthwise convolution with vectors takes at once.
+# Channels that a depthwise convolution with vectors processes at a time.
 _DEPTHWISE_BLOCK = 124
 
 
 @frozen
 class Geometry:
-    """A convolution: extents as (height, width), and its window."""
+    """Geometry of a convolution: extents as (height, width), and its window."""
 
     image: tuple[int, int]
     channels: int
@@ -29,7 +29,7 @@ class Geometry:
 
 
 def convolution(shape: Geometry, target: Target) -> int:
-    """Of ``arm_convolve_wrapper_s8``."""
+    """Return the scratch size of ``arm_convolve_wrapper_s8``, in bytes."""
     size, window = shape.window.size, shape.window
     depth = size[0] * size[1] * shape.channels
     unpadded = (window.padding[0][0], window.padding[1][0]) == (0, 0)
@@ -43,7 +43,7 @@ def convolution(shape: Geometry, target: Target) -> int:
 
 
 def is_row(shape: Geometry) -> bool:
-    """Whether the library takes its shorter way for images of one row."""
+    """Return whether the library uses its special function for images of one row."""
     window = shape.window
     return (
         shape.image[0] == window.size[0] == window.dilations[1] == 1
@@ -52,7 +52,7 @@ def is_row(shape: Geometry) -> bool:
 
 
 def _row_edges(shape: Geometry) -> int:
-    """Room for the padded end of a row: a window and its padding."""
+    """Return the bytes for the padded end of a row: a window and its padding."""
     window = shape.window
     left = window.padding[1][0]
     total = (shape.output[1] - 1) * window.strides[1] + window.size[1] - shape.image[1]
@@ -61,14 +61,14 @@ def _row_edges(shape: Geometry) -> int:
 
 
 def depthwise_convolution(shape: Geometry, target: Target) -> int:
-    """Of ``arm_depthwise_conv_wrapper_s8``, for one image."""
+    """Return the scratch size of ``arm_depthwise_conv_wrapper_s8`` for one image, in bytes."""
     window = shape.window
     taps = window.size[0] * window.size[1]
     plain = shape.channels == shape.filters and window.dilations == (1, 1)
     if target.has("mve"):
         blocks = 4 * _DEPTHWISE_BLOCK * taps if plain else 0
         if shape.channels == 1 and shape.filters > 1:
-            # It may be computed as a convolution, whose filters are arranged anew behind its own scratch.
+            # The library may call a convolution, with rearranged filters after its scratch.
             return max(blocks, convolution(shape, target) + taps * shape.filters)
         return blocks
     small = window.size == (3, 3) and max(window.padding[0][0], window.padding[1][0]) <= 1
@@ -76,7 +76,7 @@ def depthwise_convolution(shape: Geometry, target: Target) -> int:
 
 
 def average_pooling(channels: int, target: Target) -> int:
-    """Of ``arm_avgpool_s8``."""
+    """Return the scratch size of ``arm_avgpool_s8``, in bytes."""
     return 4 * channels if target.has("dsp") and not target.has("mve") else 0
 
 

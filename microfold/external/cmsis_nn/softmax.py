@@ -12,7 +12,7 @@ from microfold.ops.normalize.softmax import Softmax, SoftmaxParameters, softmax_
 
 
 class SoftmaxS8(Kernel):
-    """The library's documentation calls it bit-accurate with TensorFlow Lite for Microcontrollers."""
+    """Softmax, documented by the library as bit-accurate with TensorFlow Lite for Microcontrollers."""
 
     name = "s8_softmax__cmsis_nn"
     op = Softmax
@@ -32,9 +32,7 @@ class SoftmaxS8(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         reason = SoftmaxInt8().supports(layer)
         if reason is None and not 0 <= self._parameters(layer).left_shift <= 31:
-            return (
-                f"the input's multiplier must have a shift of 0 to 31; {self._parameters(layer).left_shift}"
-            )
+            return f"the input multiplier's shift must be 0 to 31; it is {self._parameters(layer).left_shift}"
         return reason
 
     def lower(self, layer: LayerContext) -> KernelCall:

@@ -1,1 +1,1 @@
-"""The report as one HTML file: `page` collects and renders, the other modules compute its parts."""
+"""HTML page of a report: `page` collects and renders it, the other modules compute its parts."""

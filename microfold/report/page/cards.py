@@ -1,4 +1,4 @@
-"""The figures at the top of the page, each beside that of another build if there is one."""
+"""Cards with the figures at the top of the page, next to the figures of another build, if given."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from microfold.report.page.scale import number, signed
 from microfold.report.stored import BuildReport
 from microfold.support.frozen import frozen
 
-# Of a card's bar, in units of its drawing.
+# Length of a card's bar, in units of its drawing.
 BAR = 200.0
 
 
 @frozen
 class Change:
-    """How a figure differs from another build's.
+    """Difference of a figure from that of another build.
 
     Attributes:
-        kind: ``less``, ``more``, or ``same``; less is better for all figures here.
+        kind: ``less``, ``more``, or ``same``; less is better for all figures on the cards.
     """
 
     kind: str
@@ -26,7 +26,7 @@ class Change:
 
 @frozen
 class Row:
-    """A figure of a card."""
+    """Figure of a card."""
 
     name: str
     value: str
@@ -34,13 +34,13 @@ class Row:
 
     @property
     def is_figure(self) -> bool:
-        """Whether it is a number, which is not broken; names of types are, where they are long."""
+        """Whether the value is a number, which is never broken; long names of types are broken."""
         return self.value[:1].isdigit()
 
 
 @frozen
 class Part:
-    """A part of a card's bar."""
+    """Part of a card's bar."""
 
     x: float
     width: float
@@ -50,10 +50,10 @@ class Part:
 
 @frozen
 class Card:
-    """A card.
+    """Card with figures.
 
     Attributes:
-        total: its main figure, in `unit`.
+        total: main figure, in `unit`.
         note: a short remark; may be empty.
     """
 
@@ -67,7 +67,7 @@ class Card:
 
 
 def change(ours: int | None, theirs: int | None) -> Change | None:
-    """A difference in percent of the other figure; None if there is no other figure."""
+    """Return the difference in percent of the other figure, or None if one of them is unknown."""
     if ours is None or theirs is None:
         return None
     if ours == theirs:
@@ -77,10 +77,10 @@ def change(ours: int | None, theirs: int | None) -> Change | None:
 
 
 def cards(report: BuildReport, other: BuildReport | None) -> list[Card]:
-    """RAM, flash, one run, and the model.
+    """Return the cards for RAM, flash, one run, and the model.
 
     Args:
-        other: the build to compare with.
+        other: build to compare with.
     """
     return [_ram(report, other), _flash(report, other), _run(report, other), _model(report, other)]
 
@@ -90,13 +90,13 @@ def _ram(report: BuildReport, other: BuildReport | None) -> Card:
     figures = [
         ("arena", ours.arena, theirs and theirs.arena),
         ("state", ours.state, theirs and theirs.state),
-        ("stack, at most", ours.stack, theirs and theirs.stack),
+        ("stack, maximum", ours.stack, theirs and theirs.stack),
     ]
-    note = "It is proved that no arena for these kernels is smaller."
+    note = "The arena is proved to be minimal for these kernels."
     if ours.arena > ours.arena_bound:
-        note = f"No arena for these kernels can have less than {number(ours.arena_bound)} bytes."
+        note = f"The arena for these kernels needs at least {number(ours.arena_bound)} bytes (proved)."
     if ours.parts:
-        note += f" It lies in {len(ours.parts)} memories: {', '.join(map(number, ours.parts))} bytes."
+        note += f" It is split over {len(ours.parts)} memories: {', '.join(map(number, ours.parts))} bytes."
     total = change(ours.total, theirs and theirs.total)
     return memory_card("RAM", ours.total, total, figures, note)
 
@@ -122,10 +122,10 @@ def memory_card(
     figures: Sequence[tuple[str, int | None, int | None]],
     note: str,
 ) -> Card:
-    """A card of bytes with a bar of its parts.
+    """Return a card of sizes in bytes, with a bar of their parts.
 
     Args:
-        figures: each part's name, its bytes, and those in another build.
+        figures: name of each part, its bytes, and its bytes in another build.
     """
     rows = [Row(name, number(ours), change(ours, theirs)) for name, ours, theirs in figures]
     parts: list[Part] = []
@@ -156,10 +156,10 @@ def _run(report: BuildReport, other: BuildReport | None) -> Card:
     if cycles is not None:
         rows.append(Row("cycles, estimated", number(cycles), change(cycles, theirs("estimated_cycles"))))
         if report.cycles_error is not None:
-            rows.append(Row("which may be off by", f"{report.cycles_error} %"))
-    note = "Executed by a simulated core." if counted else "By the cost model; nothing was run."
+            rows.append(Row("error of the cycles", f"±{report.cycles_error} %"))
+    note = "Counted on a simulated core." if counted else "Estimated by the cost model."
     if report.time is None:
-        note = "External code computes a part: it is not known."
+        note = "Unknown, because external code computes a part."
     compared = change(report.time, theirs("time"))
     return Card("One run", number(report.time), "instructions", compared, rows, [], note)
 
@@ -172,5 +172,5 @@ def _model(report: BuildReport, other: BuildReport | None) -> Card:
     count = len(report.layers)
     compared = change(count, len(other.layers)) if other is not None else None
     left_out = sum(pruned.macs_before - pruned.macs_after for pruned in report.pruned)
-    note = f"{number(left_out)} MACs are proved superfluous and left out." if left_out else ""
+    note = f"{number(left_out)} MACs are proved superfluous and omitted." if left_out else ""
     return Card("Model", number(count), "layers" if count != 1 else "layer", compared, rows, [], note)

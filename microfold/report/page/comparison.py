@@ -1,4 +1,4 @@
-"""Two builds side by side: their figures, and their layers by name."""
+"""Comparison of two builds: their figures, and their layers by name."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from microfold.report.page.scale import number, signed
 from microfold.report.stored import BuildReport, Layer
 from microfold.support.frozen import frozen
 
-# Of a bar to either side, in units of its drawing.
+# Maximum length of a bar to either side, in units of its drawing.
 BAR = 70.0
 
 
 @frozen
 class ComparedFigure:
-    """A figure of both builds."""
+    """Figure of both builds."""
 
     name: str
     ours: str
@@ -25,12 +25,12 @@ class ComparedFigure:
 
 @frozen
 class ComparedLayer:
-    """A layer of one or both builds.
+    """Layer of one build or both.
 
     Attributes:
-        kernels: the other's and ours, if they differ.
-        x, width: of the bar of its difference in instructions; the middle of the drawing is no difference.
-        difference: in instructions; None if one of them is not known.
+        kernels: kernels of the other build and of ours, if they differ.
+        x, width: bar of the difference in instructions; the middle of the drawing is zero.
+        difference: difference in instructions; None if one figure is unknown.
     """
 
     name: str
@@ -49,7 +49,7 @@ class ComparedLayer:
 
 @frozen
 class Comparison:
-    """The section."""
+    """Data of the section."""
 
     title: str
     file: str
@@ -59,10 +59,10 @@ class Comparison:
 
 
 def compare(report: BuildReport, other: BuildReport, file: str) -> Comparison:
-    """The differences of a report from another one; layers without any are only counted.
+    """Return the differences from another report; layers without differences are only counted.
 
     Args:
-        file: name of the other's.
+        file: name of the other report's file.
     """
     pairs = list(_pairs(report, other))
     different = [(a, b) for a, b in pairs if _differ(a, b)]
@@ -97,7 +97,7 @@ def _figures(report: BuildReport, other: BuildReport) -> Iterator[ComparedFigure
 
 
 def _pairs(report: BuildReport, other: BuildReport) -> Iterator[tuple[Layer | None, Layer | None]]:
-    """Layers with the other build's of the same name; ours in their order, then those that only it has."""
+    """Yield pairs of layers with equal names: ours in order, then layers that only the other build has."""
     theirs = {layer.name: layer for layer in other.layers}
     for layer in report.layers:
         yield layer, theirs.pop(layer.name, None)

@@ -1,4 +1,4 @@
-"""The graph as arcs: layers on a line in the order in which they run, values between them as arcs."""
+"""Arc diagram of the graph: layers on a line in order of execution, and values as arcs between them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from microfold.report.page.scale import CHARACTER, WIDTH, number, shortened
 from microfold.report.stored import BuildReport, Edge, End
 from microfold.support.frozen import frozen
 
-# Names are set at a slant, to the lower left.
+# Names are slanted to the lower left.
 _LEFT, _RIGHT = 64.0, 16.0
 _NARROWEST, _WIDEST = 14.5, 96.0
 _THINNEST, _THICKEST = 0.8, 11.0
 _HIGHEST, _DEEPEST = 170.0, 70.0
 _NAME_LENGTH = 20
-# Degrees of their slant, and how far below the line they begin.
+# Slant of the names in degrees, and their distance from the line.
 _SLANT, _GAP = 60.0, 18.0
 
 
 @frozen
 class Dot:
-    """A layer, an input, an output or a state.
+    """Layer, input, output or state.
 
     Attributes:
-        layer: its number; None for the others.
-        label: a name, set at a slant below the line.
+        layer: number of the layer, or None.
+        label: name below the line.
     """
 
     kind: Literal["input", "layer", "state", "output"]
@@ -41,12 +41,12 @@ class Dot:
 
 @frozen
 class Arc:
-    """A value.
+    """Value between two dots.
 
     Attributes:
-        path: of an SVG.
-        layers: those at its ends, separated by blanks.
-        back: it ends before its beginning: a state for the next run, below the line.
+        path: SVG path.
+        layers: numbers of the layers at its ends, separated by blanks.
+        back: whether it leads back, below the line: a state for the next run.
     """
 
     path: str
@@ -58,12 +58,12 @@ class Arc:
 
 @frozen
 class GraphChart:
-    """The drawing.
+    """Data of the drawing.
 
     Attributes:
-        line: the height of the line that the layers are on.
-        names_y: the height at which their names end.
-        slant: of the names, in degrees.
+        line: y coordinate of the line with the layers.
+        names_y: y coordinate at which their names end.
+        slant: slant of the names, in degrees.
     """
 
     width: float
@@ -77,20 +77,20 @@ class GraphChart:
 
 @frozen
 class _Arch:
-    """How high arcs are on one side of the line.
+    """Heights of the arcs on one side of the line.
 
     Attributes:
-        height: of the longest one.
-        longest: its length; 0 if there is none.
+        height: height of the longest arc.
+        longest: length of the longest arc; 0 without arcs.
     """
 
     height: float
     longest: float
 
     def over(self, length: float) -> float:
-        """The height of an arc: between a circle and what there is room for.
+        """Return the height of an arc: at most a semicircle, and at most the available height.
 
-        The root keeps short arcs apart from the line.
+        The square root keeps short arcs away from the line.
         """
         return round(min(length / 2, self.height * (length / self.longest) ** 0.5), 1) if length else 0.0
 
@@ -101,7 +101,7 @@ def _arch(lengths: Sequence[float], highest: float) -> _Arch:
 
 
 def graph_chart(report: BuildReport, palette: Palette) -> GraphChart | None:
-    """The drawing of a report's edges; None if there are no layers."""
+    """Return the drawing of a report's edges, or None without layers."""
     if not report.layers:
         return None
     places = _places(report)
@@ -129,13 +129,13 @@ def graph_chart(report: BuildReport, palette: Palette) -> GraphChart | None:
         names_y=names_y,
         slant=_SLANT,
         dots=dots,
-        # Thick arcs first: thin ones stay visible.
+        # Thick arcs first, so that thin ones stay visible.
         arcs=sorted(arcs, key=lambda arc: -arc.width),
     )
 
 
 def _places(report: BuildReport) -> list[End]:
-    """What stands on the line, in order."""
+    """Return all dots on the line, in order."""
     states = {end.index for edge in report.edges for end in (edge.source, edge.reader) if end.kind == "state"}
     return [
         *(End("input", i) for i in range(len(report.inputs))),
@@ -154,7 +154,7 @@ def _dot(place: End, report: BuildReport, palette: Palette, x: float, step: floa
         return Dot("layer", place.index, x, radius, palette.of(layer), name, tip)
     if place.kind == "state":
         return Dot(
-            "state", None, x, radius, "", f"state {place.index}", f"state {place.index}: kept from run to run"
+            "state", None, x, radius, "", f"state {place.index}", f"state {place.index}: kept between runs"
         )
     port = (report.inputs if place.kind == "input" else report.outputs)[place.index]
     tip = f"{place.kind} {place.index}: {shortened(port.name, 60)}\n{port}\n{number(port.bytes)} bytes"

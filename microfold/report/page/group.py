@@ -1,4 +1,4 @@
-"""The page of several models that are built together."""
+"""HTML page of several models that are built together."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from microfold.report.page.scale import number
 from microfold.report.stored import BuildReport, MemoryFill
 from microfold.support.frozen import frozen
 
-# Fields are called as in `group.schema.json`, which says what they are.
+# Fields have the names of `group.schema.json`, which describes them.
 
 
 @frozen
 class GroupRam:
-    """Bytes."""
+    """RAM, in bytes."""
 
     arena: int
     arena_object: int
@@ -30,7 +30,7 @@ class GroupRam:
 
 @frozen
 class GroupFlash:
-    """Bytes."""
+    """Flash, in bytes."""
 
     weights: int
     code: tuple[int, ...] | None
@@ -42,7 +42,7 @@ class GroupFlash:
 
 @frozen
 class SharedFunction:
-    """A function that several models call."""
+    """Function that several models call."""
 
     function: str
     kernel: str
@@ -51,7 +51,7 @@ class SharedFunction:
 
 @frozen
 class GroupReport:
-    """A whole report."""
+    """Report of a group."""
 
     microfold_version: str
     build_id: str
@@ -66,7 +66,7 @@ class GroupReport:
 
 @frozen
 class Cell:
-    """A figure of a model, and the length of its bar."""
+    """Figure of a model, and the length of its bar."""
 
     value: int | None
     bar: float
@@ -74,10 +74,10 @@ class Cell:
 
 @frozen
 class ModelRow:
-    """A model.
+    """Table row of a model.
 
     Attributes:
-        page: file of its own page.
+        page: file name of the model's page.
     """
 
     name: str
@@ -87,11 +87,11 @@ class ModelRow:
 
 @frozen
 class GroupPage:
-    """All that the template prints.
+    """Data of the template.
 
     Attributes:
-        command: that made the build; may be empty.
-        titles: of the columns that `ModelRow.cells` are in.
+        command: command line of the build; may be empty.
+        titles: titles of the columns of `ModelRow.cells`.
     """
 
     version: str
@@ -105,11 +105,11 @@ _TITLES = ("arena", "state", "constants", "code", "MACs", "instructions")
 
 
 def render_group(data: Any, source: str) -> str:
-    """The page of a group's report, as `render_page`.
+    """Render the page of a group's report, as `render_page` does for one model.
 
     Args:
-        data: what `report.group` made.
-        source: what errors call it.
+        data: result of `group_report`.
+        source: name of the data in error messages.
     """
     report = decode(GroupReport, data, source)
     origin = report.models[0].origin
@@ -127,9 +127,9 @@ def _ram(ram: GroupRam) -> Card:
     figures = [
         ("arena", ram.arena_object, None),
         ("state", ram.state, None),
-        ("stack, at most", ram.stack, None),
+        ("stack, maximum", ram.stack, None),
     ]
-    note = f"Arenas and states of models that share nothing would take {number(ram.apart)} bytes."
+    note = f"Without sharing, arenas and states would need {number(ram.apart)} bytes."
     return memory_card("RAM", _known(ram.arena_object, ram.state, ram.stack), None, figures, note)
 
 
@@ -144,7 +144,7 @@ def _flash(flash: GroupFlash) -> Card:
     ]
     note = "The code was not measured."
     if flash.apart is not None:
-        note = f"Each linked alone, the models would take {number(flash.apart)} bytes."
+        note = f"Without sharing, the models would need {number(flash.apart)} bytes."
     total = _known(flash.weights, code, flash.kernels, library)
     return memory_card("Flash", total, None, figures, note)
 
@@ -160,7 +160,7 @@ def _rows(report: GroupReport) -> list[ModelRow]:
         for each, own in zip(report.models, code, strict=True)
     ]
     columns = [[value or 0 for value in column] for column in zip(*figures, strict=True)]
-    # Arenas lie over each other, what is in the other columns adds up.
+    # Arenas share memory; the figures of all other columns add up.
     wholes = [max(columns[0]), *map(sum, columns[1:])]
     return [
         ModelRow(

@@ -1,4 +1,4 @@
-"""Accumulator headroom: of the integers in which layers sum, the bits that any input can reach."""
+"""Chart of accumulator headroom: the bits of each layer's accumulators that some input can reach."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _NARROWEST, _WIDEST = 13.0, 90.0
 
 @frozen
 class Bar:
-    """A layer's bits.
+    """Accumulator bits of a layer.
 
     Attributes:
-        kind: class of the operator, or ``unproved``.
-        top: the height of the bits that there are.
+        kind: style class of the operator, or ``unproved``.
+        top: y coordinate of the accumulator's full width.
     """
 
     layer: int
@@ -33,7 +33,7 @@ class Bar:
 
 @frozen
 class HeadroomChart:
-    """The drawing."""
+    """Data of the drawing."""
 
     width: float
     height: float
@@ -46,7 +46,7 @@ class HeadroomChart:
 
 
 def headroom_chart(report: BuildReport, palette: Palette) -> HeadroomChart | None:
-    """The drawing; None if no layer has sums of integers."""
+    """Return the drawing, or None if no layer has integer sums."""
     known = [layer for layer in report.layers if layer.accumulator is not None]
     if not known:
         return None
@@ -68,14 +68,14 @@ def headroom_chart(report: BuildReport, palette: Palette) -> HeadroomChart | Non
 def _bar(column: Column, layer: Layer, y: Linear, palette: Palette, unproved: bool) -> Bar:
     sums = layer.accumulator
     assert sums is not None
-    # A bound beyond the type is drawn up to its end: the colour says that it is not proved.
+    # A bound beyond the type is drawn up to the type's width; the colour shows that it is not proved.
     used = min(layer.accumulator_bits or 0, sums.type_bits)
     free = sums.type_bits - (layer.accumulator_bits or 0)
-    room = f"{free} bits free" if free >= 0 else "it may overflow"
+    room = f"{free} bits free" if free >= 0 else "may overflow"
     tip = (
         f"layer {column.layer}: {layer.name}\n{layer.accumulator_bits} of {sums.type_bits} bits, {room}\n"
         f"sums from {number(sums.low)} to {number(sums.high)}\n"
-        f"largest part of a sum {number(sums.largest_partial)}"
+        f"largest partial sum {number(sums.largest_partial)}"
     )
     gap = min(column.width * 0.16, 6)
     return Bar(

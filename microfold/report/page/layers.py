@@ -1,4 +1,4 @@
-"""Layers: a strip of what each costs, and the rows of the table."""
+"""Layers of the page: strip of their costs, table rows, and kernel selection."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from microfold.report.profile import Profile
 from microfold.report.stored import BuildReport, Layer
 from microfold.support.frozen import frozen
 
-# Of a cell's bar, in units of its drawing.
+# Maximum length of a cell's bar, in units of its drawing.
 BAR = 60.0
 
 
 @frozen
 class Segment:
-    """A layer's part of the strip."""
+    """Part of the strip for one layer."""
 
     layer: int
     x: float
@@ -28,12 +28,12 @@ class Segment:
 
 @frozen
 class Figure:
-    """A figure of all layers: a column of the table.
+    """Figure of all layers: a column of the table.
 
     Attributes:
-        title: of the column.
-        hint: what the figure is, in a sentence.
-        colour: class of the bars.
+        title: title of the column.
+        hint: description of the figure.
+        colour: style class of the bars.
     """
 
     title: str
@@ -43,7 +43,7 @@ class Figure:
 
 @frozen
 class Cell:
-    """A figure of a layer; `bar` is the length of its bar, and `value` what it is sorted by."""
+    """Figure of a layer; `bar` is the length of its bar, and `value` its sort key."""
 
     value: float
     text: str
@@ -52,7 +52,7 @@ class Cell:
 
 @frozen
 class LayerRow:
-    """A row."""
+    """Table row of a layer."""
 
     index: int
     name: str
@@ -65,13 +65,13 @@ class LayerRow:
 
 
 def costs(report: BuildReport) -> list[int | None]:
-    """The instructions of each layer: executed ones if they were counted."""
+    """Return the instructions of each layer: executed ones if they were counted, else estimates."""
     counted = report.instructions is not None
     return [layer.instructions if counted else layer.estimated_instructions for layer in report.layers]
 
 
 def cost_strip(report: BuildReport, palette: Palette) -> list[Segment]:
-    """All layers side by side, as wide as their part of the instructions; nothing if that is not known."""
+    """Return all layers side by side, as wide as their share of the instructions; empty if unknown."""
     found = [cost or 0 for cost in costs(report)]
     total = sum(found)
     segments: list[Segment] = []
@@ -93,7 +93,7 @@ def cost_strip(report: BuildReport, palette: Palette) -> list[Segment]:
 def layer_table(
     report: BuildReport, palette: Palette, profile: Profile | None
 ) -> tuple[list[Figure], list[LayerRow]]:
-    """The columns of figures and the rows; figures that no layer has get no column."""
+    """Return the columns of figures and the rows; figures that no layer has are omitted."""
     kinds: list[tuple[Figure, Callable[[Layer], int | None]]] = [
         (Figure("MACs", "multiply-accumulates of one run", "macs"), lambda layer: layer.macs),
         (
@@ -116,7 +116,7 @@ def layer_table(
     columns = [(figure, [value(layer) for layer in report.layers]) for figure, value in kinds]
     if profile is not None:
         ticks = [profile.ticks.get(i) for i in range(len(report.layers))]
-        columns.insert(-2, (Figure("ticks, measured", f"of {profile.source}", "ticks"), ticks))
+        columns.insert(-2, (Figure("ticks, measured", f"from {profile.source}", "ticks"), ticks))
     columns = [(figure, values) for figure, values in columns if any(values)]
     bars = [_cells(values) for _, values in columns]
     rows = [
@@ -142,7 +142,7 @@ def _cells(values: list[int | None]) -> list[Cell]:
 
 @frozen
 class Considered:
-    """A kernel that could compute a layer; `bar` is the length of its cost's bar."""
+    """Candidate kernel of a layer; `bar` is the length of its cost's bar."""
 
     kernel: str
     chosen: bool
@@ -153,7 +153,7 @@ class Considered:
 
 @frozen
 class Choice:
-    """Why a layer has its kernel."""
+    """Kernel selection for a layer, with the reason."""
 
     index: int
     name: str
@@ -165,7 +165,7 @@ class Choice:
 
 
 def choices(report: BuildReport, palette: Palette) -> list[Choice]:
-    """What was considered for each layer."""
+    """Return the candidate kernels of each layer."""
     return [_choice(index, layer, palette) for index, layer in enumerate(report.layers)]
 
 
@@ -185,15 +185,15 @@ def _choice(index: int, layer: Layer, palette: Palette) -> Choice:
     ]
     cannot = sum(len(refusal.kernels) for refusal in layer.refused)
     if len(costs) == 1:
-        verdict = "the only one that fits"
+        verdict = "the only suitable kernel"
     elif ours is not None and ours == min(costs.values()):
-        verdict = f"the fewest instructions of {len(costs)} that fit"
+        verdict = f"fewest instructions of {len(costs)} suitable kernels"
     elif costs:
-        verdict = f"the best of {len(costs)} that fit, memory counted"
+        verdict = f"best of {len(costs)} suitable kernels, including memory"
     else:
         verdict = "external code"
     if cannot:
-        verdict += f"; {cannot} more {'does' if cannot == 1 else 'do'} not"
+        verdict += f"; {cannot} {'kernel' if cannot == 1 else 'kernels'} rejected"
     refused = [(refusal.reason, ", ".join(refusal.kernels)) for refusal in layer.refused]
     return Choice(
         index, shortened(layer.name, 40), layer.kernel, palette.of(layer), verdict, considered, refused

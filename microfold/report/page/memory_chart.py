@@ -1,4 +1,4 @@
-"""Memory over time: the blocks of the arena as rectangles, layers from left to right, addresses upwards."""
+"""Chart of memory over time: blocks of the arena as rectangles, layers along x, addresses along y."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _LINE = 15.0
 
 @frozen
 class Label:
-    """A text of one or two lines; `x` is its middle, `y` the base of the first line."""
+    """Text of one or two lines; `x` is its middle, `y` the base line of its first line."""
 
     x: float
     y: float
     lines: tuple[str, ...]
 
     def collides(self, other: Label) -> bool:
-        """Whether two texts would lie over each other."""
+        """Return whether two texts would overlap."""
         room = (
             self.half_width + other.half_width + CHARACTER,
             _LINE * max(len(self.lines), len(other.lines)),
@@ -42,11 +42,11 @@ class Label:
 
 @frozen
 class BlockShape:
-    """A block.
+    """Rectangle of a block.
 
     Attributes:
-        colour: class of the operator that writes it, ``input`` or ``scratch``.
-        layers: those that it lives during, separated by blanks.
+        colour: style class of the operator that writes it, ``input`` or ``scratch``.
+        layers: numbers of the layers during which it is alive, separated by blanks.
     """
 
     x: float
@@ -72,7 +72,7 @@ class SharedShape:
 
 @frozen
 class Level:
-    """A line across, and its label."""
+    """Horizontal line with a label."""
 
     y: float
     kind: str
@@ -82,12 +82,12 @@ class Level:
 
 @frozen
 class Peak:
-    """Where the most bytes of the arena are in use.
+    """Layers during which the most bytes of the arena are in use.
 
     Attributes:
-        layers: all of them.
-        x: of the first.
-        anchor: of the text, so that it stays within the drawing.
+        layers: numbers of the layers.
+        x: x coordinate of the first layer.
+        anchor: SVG anchor of the text, chosen so that it stays within the drawing.
     """
 
     layers: tuple[int, ...]
@@ -99,7 +99,7 @@ class Peak:
 
 @frozen
 class MemoryChart:
-    """The drawing; `left`, `right`, `top` and `bottom` bound what is drawn into."""
+    """Data of the drawing; `left`, `right`, `top` and `bottom` bound the plot area."""
 
     width: float
     height: float
@@ -116,7 +116,7 @@ class MemoryChart:
 
 
 def memory_chart(report: BuildReport, palette: Palette) -> MemoryChart | None:
-    """The drawing of a report's blocks; None if there are none."""
+    """Return the drawing of a report's blocks, or None without blocks."""
     if not report.blocks or not report.layers:
         return None
     steps = columns(len(report.layers), _LEFT, WIDTH - _RIGHT, _NARROWEST, _WIDEST)
@@ -125,7 +125,7 @@ def memory_chart(report: BuildReport, palette: Palette) -> MemoryChart | None:
     highest = max(report.ram.arena, *(b.end for b in report.blocks))
     y = Linear(highest, bottom, _TOP)
     return MemoryChart(
-        # Texts need some room, however few layers there are.
+        # Minimum width for the texts if there are few layers.
         width=max(right + _RIGHT, 420.0),
         height=bottom + _BOTTOM,
         left=_LEFT,
@@ -142,7 +142,7 @@ def memory_chart(report: BuildReport, palette: Palette) -> MemoryChart | None:
 
 
 def block_name(block: Block, report: BuildReport) -> str:
-    """What a block is called: the model's names are often too long."""
+    """Return a short name of a block, because names in the model are often too long."""
     writer = report.layers[block.first_layer].name
     if block.kind == "scratch":
         return f"scratch of {writer}"
@@ -153,7 +153,7 @@ def block_name(block: Block, report: BuildReport) -> str:
 
 @frozen
 class _Drawn:
-    """A block without a label, and the labels that fit into it, the best first."""
+    """Block without a label, and the labels that fit into it, the best first."""
 
     shape: BlockShape
     labels: list[Label]
@@ -189,7 +189,7 @@ def _labels(x: float, y: float, width: float, height: float, name: str, block: B
 
 
 def _labelled(drawn: list[_Drawn]) -> list[BlockShape]:
-    """Give each block the best label that lies over no other one. Larger blocks come first."""
+    """Assign to each block the best label that overlaps no other label. Larger blocks come first."""
     kept: dict[int, Label] = {}
     for index, each in sorted(enumerate(drawn), key=lambda pair: -pair[1].shape.width * pair[1].shape.height):
         free = (label for label in each.labels if not any(map(label.collides, kept.values())))
@@ -200,7 +200,7 @@ def _labelled(drawn: list[_Drawn]) -> list[BlockShape]:
 
 
 def _shared(blocks: tuple[Block, ...], steps: list[Column], y: Linear) -> Iterator[SharedShape]:
-    """Where blocks that live at the same time lie over each other."""
+    """Yield the areas in which blocks that are alive at the same time overlap."""
     begins: dict[int, list[Block]] = defaultdict(list)
     for block in blocks:
         begins[block.first_layer].append(block)
@@ -214,24 +214,24 @@ def _shared(blocks: tuple[Block, ...], steps: list[Column], y: Linear) -> Iterat
                 x = steps[layer].x
                 last = steps[min(a.last_layer, b.last_layer)]
                 width, height = round(last.x + last.width - x, 1), round(y(low) - y(high), 1)
-                tip = f"{number(high - low)} bytes shared on purpose:\na result is written over an input"
+                tip = f"{number(high - low)} bytes shared on purpose:\na result overwrites an input in place"
                 yield SharedShape(x, y(high), width, max(height, 0.5), tip)
         alive += new
 
 
 def _levels(report: BuildReport, y: Linear) -> list[Level]:
-    """The arena's size, and what no plan for these kernels can go below."""
+    """Return the arena's size, and the lower bound of all plans for these kernels."""
     arena, bound = report.ram.arena, report.ram.arena_bound
     if arena == bound:
-        text = f"arena: {number(arena)} bytes, proved to be the least"
+        text = f"arena: {number(arena)} bytes, proved minimal"
         return [Level(y(arena), "arena", text, y(arena) - 6)]
-    # The label of the lower line is below it, so that both have room.
-    least = Level(y(bound), "bound", f"at least {number(bound)} bytes", y(bound) + 14)
+    # The label of the lower line is below it, so that the labels do not overlap.
+    least = Level(y(bound), "bound", f"lower bound: {number(bound)} bytes", y(bound) + 14)
     return [least, Level(y(arena), "arena", f"arena: {number(arena)} bytes", y(arena) - 6)]
 
 
 def bytes_in_use(report: BuildReport) -> list[int]:
-    """Of each layer: how many bytes of the arena hold something; shared ones count once."""
+    """Return the bytes of the arena in use during each layer; shared bytes count once."""
     alive: list[list[Block]] = [[] for _ in report.layers]
     for block in sorted(report.blocks, key=lambda b: b.offset):
         for layer in range(block.first_layer, block.last_layer + 1):
@@ -247,7 +247,7 @@ def bytes_in_use(report: BuildReport) -> list[int]:
 
 
 def _peak(report: BuildReport, steps: list[Column]) -> Peak:
-    """The layers during which the most bytes are in use."""
+    """Return the layers during which the most bytes are in use."""
     used = bytes_in_use(report)
     layers = tuple(i for i, each in enumerate(used) if each == max(used))
     first = steps[layers[0]]

@@ -1,4 +1,4 @@
-"""The page: all its parts collected, and rendered by the templates of `templates/report`."""
+"""HTML page of a report: collects all parts, and renders them with `templates/report`."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ from microfold.report.what_if import Alternative
 from microfold.support import resources
 from microfold.support.frozen import frozen
 
-# What no text shows: control characters, what reverses the direction of writing, halves of pairs.
+# Invisible characters: control characters, direction overrides, lone surrogates.
 _NOT_SHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
-# Of drawings that several modules share, for the templates.
+# Sizes of drawings, for the templates.
 _SIZES = {
     "WIDTH": WIDTH,
     "CARD_BAR": CARD_BAR,
@@ -64,10 +64,10 @@ _SIZES = {
 
 @frozen
 class Page:
-    """All that the templates print; what is None, or empty, has no section.
+    """Data of the templates; an attribute that is None or empty has no section.
 
     Attributes:
-        block_names: of the report's blocks, in their order.
+        block_names: names of the report's blocks, in order.
     """
 
     version: str
@@ -99,13 +99,13 @@ def collect_page(
     alternatives: Sequence[Alternative] = (),
     front: Sequence[Tradeoff] = (),
 ) -> Page:
-    """All parts of the page.
+    """Return all parts of the page.
 
     Args:
-        other: a build to compare with, and the name of its file.
-        profile: what a device measured of this model.
-        alternatives: the same model for other targets and levels.
-        front: levels and budgets for this target that no others beat.
+        other: build to compare with, and the name of its file.
+        profile: measurements of this model on a device.
+        alternatives: builds of the model for other targets and levels.
+        front: Pareto-optimal builds for this target.
     """
     palette = Palette(report.layers)
     limited = report.options.flash is not None or report.options.ram is not None
@@ -135,12 +135,12 @@ def collect_page(
 
 
 def render_page(page: Page) -> str:
-    """The text of one self-contained HTML file; the same page gives the same text."""
+    """Return the text of one self-contained HTML file; it is deterministic."""
     return render("page.html.j2", page=page, report=page.report)
 
 
 def render(template: str, **parts: object) -> str:
-    """A template of `templates/report` with the page's style and script."""
+    """Render a template of `templates/report` with the page's style and script."""
     style, script = _static("style.css"), _static("script.js")
     return (
         _environment()
@@ -158,7 +158,7 @@ def render(template: str, **parts: object) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    """Escapes all it is given: names of models may be anything."""
+    """Return an environment that escapes all values, because names in models can be arbitrary."""
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(resources.template_dir() / "report"),
         undefined=jinja2.StrictUndefined,
@@ -174,7 +174,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _visible(value: object) -> object:
-    """What a template prints; a character that would not be seen is seen to be there."""
+    """Return the value with invisible characters replaced by a visible one."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return _NOT_SHOWN.sub("\N{REPLACEMENT CHARACTER}", value)
     return value
@@ -185,5 +185,5 @@ def _static(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """What a content security policy calls the text: a browser takes no other script or style."""
+    """Return the hash of a text for a content security policy, which blocks all other scripts and styles."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

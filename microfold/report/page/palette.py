@@ -1,4 +1,4 @@
-"""Colours of operators: the same one in every drawing."""
+"""Colours of operators, which are equal in all drawings."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from microfold.report.stored import Layer
 from microfold.support.frozen import frozen
 
-# Classes of the style sheet, `op0` and so on; the other operators share one.
+# Number of style classes, `op0` and so on; all further operators share one class.
 COLOURS = 6
 _OTHERS = "op-others"
 
 
 @frozen
 class Entry:
-    """A line of the legend.
+    """Line of the legend.
 
     Attributes:
-        share: of the instructions of one run, in percent; None if they are not known.
+        share: share of the instructions of one run, in percent; None if unknown.
     """
 
     colour: str
@@ -28,7 +28,7 @@ class Entry:
 
 
 class Palette:
-    """The colour of every operator of a model, the most frequent ones first."""
+    """Colours of the operators of a model, the most frequent ones first."""
 
     def __init__(self, layers: Sequence[Layer]):
         self._layers = layers
@@ -36,14 +36,14 @@ class Palette:
         self._colours = {op: f"op{i}" for i, (op, _) in enumerate(counted.most_common(COLOURS))}
 
     def of(self, layer: Layer) -> str:
-        """The class of a layer."""
+        """Return the style class of a layer."""
         return self._colours.get(layer.op, _OTHERS)
 
     def legend(self, costs: Sequence[int | None]) -> list[Entry]:
-        """All colours, with what the operators cost.
+        """Return all colours with the costs of their operators.
 
         Args:
-            costs: of each layer.
+            costs: costs of the layers.
         """
         known = [cost for cost in costs if cost is not None]
         total = sum(known) if len(known) == len(costs) else 0

@@ -1,4 +1,4 @@
-"""A device's profile beside the estimate: of each layer the part of the time that it takes by either."""
+"""Chart of a device's profile and the estimate: the share of each layer in the run time by either."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from microfold.support.frozen import frozen
 
 _LEFT, _RIGHT, _TOP, _PLOT, _BOTTOM = 72.0, 12.0, 16.0, 190.0, 40.0
 _NARROWEST, _WIDEST = 15.0, 110.0
-# From these on, a layer takes unlike what is estimated: compared with all layers together.
+# Limits of the ratio between measured and estimated share from which a layer counts as slow or fast.
 _SLOW, _FAST = 1.25, 0.8
 
 
 @frozen
 class Pair:
-    """A layer's two bars: what is estimated, and what was measured.
+    """Two bars of a layer: estimated and measured share.
 
     Attributes:
-        kind: ``slow`` or ``fast`` where they are far from each other.
+        kind: ``slow`` or ``fast`` if they differ much, else ``like``.
     """
 
     layer: int
@@ -34,12 +34,12 @@ class Pair:
 
 @frozen
 class ProfileChart:
-    """The drawing.
+    """Data of the drawing.
 
     Attributes:
-        unit: of the estimate.
-        ratio: ticks for each of it, over all measured layers.
-        slow: names of layers that take longer than estimated, the worst first, each with how many times.
+        unit: unit of the estimate.
+        ratio: ticks per unit, over all measured layers.
+        slow: names of layers that are slower than estimated, the worst first, each with the factor.
     """
 
     width: float
@@ -58,7 +58,7 @@ class ProfileChart:
 
 
 def profile_chart(report: BuildReport, profile: Profile) -> ProfileChart | None:
-    """The drawing; None if nothing was measured that is estimated too."""
+    """Return the drawing, or None if no layer has both a measurement and an estimate."""
     cycles = report.estimated_cycles is not None
     estimates = {i: _estimate(layer, cycles) for i, layer in enumerate(report.layers)}
     known = {i: e for i, e in estimates.items() if e is not None and i in profile.ticks}
@@ -105,7 +105,7 @@ def _pair(
     kind = "slow" if factor >= _SLOW else "fast" if factor <= _FAST else "like"
     tip = (
         f"layer {column.layer}: {layer.name}\nestimated {number(estimate)}, {100 * shares[0]:.1f} %\n"
-        f"measured {number(ticks)} ticks, {100 * shares[1]:.1f} %\n{factor:.2f} times as much"
+        f"measured {number(ticks)} ticks, {100 * shares[1]:.1f} %\n{factor:.2f} times the estimated share"
     )
     gap = min(column.width * 0.14, 6)
     return Pair(

@@ -1,4 +1,4 @@
-"""The pruning certificate: of each value the channels that are not computed, and the proof's reasons."""
+"""Pruning certificate: the channels of each value that are not computed, and the reasons of the proof."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from microfold.report.page.scale import number, shortened
 from microfold.report.stored import BuildReport, PrunedValue
 from microfold.support.frozen import frozen
 
-# Of a strip of channels, in units of its drawing.
+# Length of a strip of channels, in units of its drawing.
 STRIP = 420.0
 
 _REASONS = {
     "constant": "constant: its value is part of its readers' biases",
     "unread": "unread: no output depends on it",
-    "replaced": "constant: the whole tensor is, and became data",
+    "replaced": "constant: the whole tensor is constant, and became data",
 }
 
 
@@ -39,7 +39,7 @@ class Proof:
 
 @frozen
 class Strip:
-    """A value."""
+    """Channels of a value."""
 
     op: str
     tensor: str
@@ -53,7 +53,7 @@ class Strip:
 
 @frozen
 class Certificate:
-    """Of one graph."""
+    """Certificate of one graph."""
 
     graph: str
     macs_before: int
@@ -64,7 +64,7 @@ class Certificate:
 
 
 def certificates(report: BuildReport) -> list[Certificate]:
-    """What was removed from the graphs of a model."""
+    """Return the certificates of all graphs of a model."""
     return [
         Certificate(
             pruned.graph,
@@ -115,7 +115,7 @@ def _runs(reasons: dict[int, str], channels: int) -> Iterator[Run]:
 
 
 def spans(numbers: tuple[int, ...]) -> str:
-    """Numbers in order, those that follow each other as ``first-last``."""
+    """Return the numbers in order as text, with runs as ``first-last``."""
     found: list[list[int]] = []
     for each in sorted(set(numbers)):
         if found and each == found[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""Windows of rows beside the tensors that they stand for."""
+"""Line buffers compared with their whole tensors."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from microfold.support.frozen import frozen
 
 @frozen
 class RowWindows:
-    """The windows of a build.
+    """Line buffers of a build.
 
     Attributes:
-        held: bytes of all windows.
-        whole: of the tensors; None where a report does not say it.
-        rows: each window, and the length of its bar: the part of its tensor that is kept.
+        held: size of all line buffers, in bytes.
+        whole: size of all their tensors, in bytes; None if the report does not contain it.
+        rows: each line buffer with the length of its bar, its fraction of the tensor.
     """
 
     held: int
@@ -23,11 +23,11 @@ class RowWindows:
 
 
 def row_windows(stream: Rows) -> RowWindows:
-    """Bytes that are kept, and those of whole tensors."""
+    """Return the line buffers of a build, compared with their whole tensors."""
     sizes = [window.whole for window in stream.windows if window.whole is not None]
     return RowWindows(
         held=sum(window.bytes for window in stream.windows),
         whole=sum(sizes) if len(sizes) == len(stream.windows) else None,
-        # Padding is kept in windows, too: of small tensors more than there is of them.
+        # Line buffers also contain padding, so the line buffer of a small tensor can exceed the tensor.
         rows=[(w, round(BAR * min(1.0, w.bytes / w.whole), 1) if w.whole else 0.0) for w in stream.windows],
     )

@@ -1,6 +1,7 @@
-"""Ways to build a model as points: what they take of flash and of RAM against time.
+"""Charts of alternative builds of a model: flash and RAM against time.
 
-What if: every target and level. Tradeoffs: levels and budgets for one target.
+The section "what if" shows all targets and levels, the section "tradeoffs" the Pareto-optimal builds for one
+target.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from microfold.support.frozen import frozen
 
 _WIDTH, _HEIGHT = 528.0, 330.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70.0, 12.0, 28.0, 46.0
-# Points that are nearer than this are one.
+# Points closer than this are drawn as one.
 _NEAR = 6.0
 
 
 @frozen
 class Point:
-    """One or more alternatives at one place.
+    """Alternatives at one position.
 
     Attributes:
-        shape: of the level: ``size``, ``balanced`` or ``speed``.
-        front: no other level of its target is better.
-        current: it is the page's own.
+        shape: level: ``size``, ``balanced`` or ``speed``.
+        front: whether no other level of its target is better.
+        current: whether it is the build of the page.
     """
 
     x: float
@@ -40,7 +41,7 @@ class Point:
 
 @frozen
 class WhatIfChart:
-    """A drawing; `lines` join the points of a target, from the shortest time on."""
+    """Data of a drawing; `lines` join the points of a target in order of time."""
 
     title: str
     x_title: str
@@ -58,7 +59,7 @@ class WhatIfChart:
 
 @frozen
 class WhatIfRow:
-    """An alternative as a row of the table; `values` are what it is sorted by."""
+    """Table row of an alternative; cells are pairs of sort key and text."""
 
     target: str
     optimize: str
@@ -72,7 +73,7 @@ class WhatIfRow:
 
 @frozen
 class WhatIf:
-    """The section."""
+    """Data of the section "what if"."""
 
     charts: list[WhatIfChart]
     legend: list[tuple[str, str]]
@@ -82,7 +83,7 @@ class WhatIf:
 
 @frozen
 class TradeoffRow:
-    """A way to build the model; `values` of cells are what they are sorted by."""
+    """Table row of a Pareto-optimal build; cells are pairs of sort key and text."""
 
     arguments: str
     cells: list[tuple[float, str]]
@@ -90,7 +91,7 @@ class TradeoffRow:
 
 @frozen
 class TradeoffsSection:
-    """The section of tradeoffs."""
+    """Data of the section "tradeoffs"."""
 
     charts: list[WhatIfChart]
     rows: list[TradeoffRow]
@@ -98,15 +99,15 @@ class TradeoffsSection:
 
 @frozen
 class _Field:
-    """What the drawings have in common.
+    """Data that the drawings share.
 
     Attributes:
-        known: the alternatives that can be drawn.
-        colours: of targets.
-        fronts: those that no other level of their target beats.
-        own: the page's own build, if it is among them.
-        time: of one run, and what it counts.
-        tip: what is said of each.
+        known: alternatives that can be drawn.
+        colours: colours of the targets.
+        fronts: alternatives that no other level of their target dominates.
+        own: build of the page, if it is among them.
+        time: returns the time of one run, in `unit`.
+        tip: returns the tooltip of an alternative.
     """
 
     known: Sequence[Alternative]
@@ -119,10 +120,10 @@ class _Field:
 
 
 def what_if_section(alternatives: Sequence[Alternative], own: tuple[str, str] | None) -> WhatIf:
-    """The charts and the table.
+    """Return the charts and the table.
 
     Args:
-        own: target and level of the page's own build; None if it is like none of them.
+        own: target and level of the page's build; None if it is not among the alternatives.
     """
     targets = list(dict.fromkeys(a.target for a in alternatives))
     known = [a for a in alternatives if a.estimated_instructions is not None]
@@ -145,7 +146,7 @@ def what_if_section(alternatives: Sequence[Alternative], own: tuple[str, str] | 
 
 
 def tradeoffs_section(front: Sequence[Tradeoff]) -> TradeoffsSection:
-    """What no other level or budget beats, for the page's own target."""
+    """Return the section of Pareto-optimal builds for the page's target."""
     ways = {
         Alternative(
             "", t.optimize, None, t.ram, t.flash, False, t.estimated_instructions, t.estimated_cycles
@@ -171,7 +172,7 @@ def tradeoffs_section(front: Sequence[Tradeoff]) -> TradeoffsSection:
 
 
 def _instructions(way: Figures) -> int | None:
-    """What can be counted alike on all cores."""
+    """Return the estimated instructions, which can be compared between cores."""
     return way.estimated_instructions
 
 
@@ -210,7 +211,7 @@ def _chart(title: str, field: _Field, value: Callable[[Alternative], int | None]
 
 
 def _points(field: _Field, places: Mapping[Alternative, tuple[float, float]]) -> Iterator[Point]:
-    """Cores of one kind often get the same code: alternatives of one level at one place are one point."""
+    """Yield the points. Similar cores often get equal code: such alternatives of one level are one point."""
     groups: dict[tuple[str, float, float], list[Alternative]] = {}
     for a, (x, y) in places.items():
         groups.setdefault((a.optimize, round(x / _NEAR), round(y / _NEAR)), []).append(a)
@@ -248,13 +249,13 @@ def _tip(a: Alternative) -> str:
 
 
 def _line(places: list[tuple[float, float]]) -> str:
-    """The points of a polyline."""
+    """Return the points of a polyline."""
     distinct = sorted(set(places))
     return " ".join(f"{x},{y}" for x, y in distinct) if len(distinct) > 1 else ""
 
 
 def _spaced(scale: Logarithmic) -> list[Tick]:
-    """Return the ticks whose numbers lie within the drawing, and not over each other."""
+    """Return the ticks whose numbers are within the drawing and do not overlap."""
     kept: list[Tick] = []
     for tick in scale.ticks():
         half = CHARACTER / 2 * len(tick.text)

@@ -1,1 +1,1 @@
-"""What the command line prints for people."""
+"""Text output of the command line."""

@@ -1,4 +1,4 @@
-"""What measurements print."""
+"""Text output of `microfold bench`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from microfold.verification.benchmark.suite import Row
 
 
 def print_bench(program: Program, report: Report) -> None:
-    """Instructions per layer and in total, and memory."""
+    """Print the instructions per layer and in total, and the memory."""
     print_layers(report, instructions=True)
     per_mac = report["instructions_per_mac"]
     console.print(
-        f"{report['instructions']:,} instructions for one run"
+        f"{report['instructions']:,} instructions per run"
         + (f", {per_mac:.3f} per MAC" if per_mac is not None else "")
     )
     if report["estimated_cycles"] is not None:
@@ -34,17 +34,17 @@ def print_bench(program: Program, report: Report) -> None:
 
 
 def _cycles(report: Report) -> str:
-    """Of one run, with what they rest on, and how far that is to be trusted."""
+    """Return the cycles of one run as text, with their source and error."""
     cycles, error = report["estimated_cycles"], report["cycles_error"]
     each, least = per_instruction(report)
-    text = f"{cycles:,} cycles estimated, {each} per instruction ({least} if none waited for another one)"
+    text = f"{cycles:,} cycles estimated, {each} per instruction ({least} without stalls)"
     known = f"±{error} %, " if error is not None else ""
-    how = f"executed instructions, {known}timing from {report['cycles_source']}"
-    return f"{text}, not measured: {how}; without wait states, caches and buses"
+    how = f"from executed instructions, {known}timing from {report['cycles_source']}"
+    return f"{text}, {how}; wait states, caches and buses excluded"
 
 
 def print_bench_summary(reports: Sequence[Report]) -> None:
-    """A row per model."""
+    """Print a table with a row for each model."""
     columns = [Column("model"), number("MACs", rank=1), number("instructions"), number("per MAC", rank=3)]
     columns += [number("est. cycles", rank=2), number("arena"), number("stack", rank=4), number("weights")]
     columns += [number("code")]
@@ -61,7 +61,7 @@ def print_bench_summary(reports: Sequence[Report]) -> None:
 
 
 def print_bench_suite(reports: Sequence[Report]) -> None:
-    """A row per model, target and level; those that cannot be compiled say why."""
+    """Print a table with a row for each model, target and level, and the problems of failed builds."""
     columns = (
         Column("model"),
         Column("target"),
@@ -97,7 +97,7 @@ def _print_note(reports: Iterable[Report]) -> None:
 
 
 def print_comparison(rows: Sequence[Row], errors: Mapping[str, int | None]) -> None:
-    """A table per figure: microfold's beside others', and how many times theirs it fits into.
+    """Print a table for each figure: microfold, other runtimes, and their ratios to microfold.
 
     Args:
         errors: see `print_cycles_note`.

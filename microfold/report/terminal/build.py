@@ -1,4 +1,4 @@
-"""What builds and packages print."""
+"""Text output of `microfold build` and `microfold export`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from microfold.verification.measure import lacks_c_library
 
 
 def print_build(program: Program, report: Report, folder: Path) -> None:
-    """The summary of a build, a row per layer, and how to call the result."""
+    """Print a summary of a build, a row for each layer, and the calls for the firmware."""
     print_layers(report, instructions=False)
     _print_estimate(report)
     print_memory(program, report)
@@ -46,7 +46,7 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
         names = [f"arena_{index + 1}" if index else "arena" for index in range(len(program.arena_parts))]
         for each in reversed(names):
             place = section.replace("CONTEXT", each.upper())
-            lines.insert(2, f"static {place}{name}_{each} {each}; /* of other networks, too, in a union */")
+            lines.insert(2, f"static {place}{name}_{each} {each}; /* can be shared in a union */")
         arena = "".join(f", &{each}" for each in names)
         holder = f"&{names[program.arena_part(program.inputs[0].offset)[0]]}" if program.inputs else "&arena"
         result = f"&{names[program.arena_part(program.outputs[0].offset)[0]]}"
@@ -55,25 +55,25 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
         console.print(f"    {line}", soft_wrap=True)
     if fetched := sum(layer["fetched"] for layer in report["layers"]):
         console.print(
-            f"\nDefine {name}_prefetch and {name}_prefetch_wait, see {name}.h: they bring {fetched:,} bytes "
-            "of constants into the arena in each run.",
+            f"\nDefine {name}_prefetch and {name}_prefetch_wait, see {name}.h: they copy {fetched:,} bytes "
+            "of constants to the arena in each run.",
         )
     if program.options.taps:
         console.print(
-            f"\nDefine void {name}_tap_write(const void *bytes, uint32_t size); what it gets is for "
-            "`microfold diff`. Sizes are those without taps.",
+            f"\nDefine void {name}_tap_write(const void *bytes, uint32_t size), and pass its bytes to "
+            "`microfold diff`. Sizes are without taps.",
         )
     for library in report["libraries"]:
         functions = ", ".join(library["functions"])
-        console.print(f"\nLink {library['name']}, for {functions}.")
+        console.print(f"\nLink with {library['name']}, which provides {functions}.")
     _print_excess(program, report)
     _print_unmeasured(program, report)
 
 
 def print_export(program: Program, report: Report, folder: Path, files: Sequence[str]) -> None:
-    """The footprint of a package, and its files."""
+    """Print the footprint of a package, and its files."""
     print_memory(program, report)
-    console.print(f"\nWritten to {folder}; its README.md says how a project adds it:\n")
+    console.print(f"\nWritten to {folder}; its README.md describes how to add it to a project:\n")
     for name in files:
         console.print(f"    {name}", soft_wrap=True)
     _print_excess(program, report)
@@ -81,61 +81,62 @@ def print_export(program: Program, report: Report, folder: Path, files: Sequence
 
 
 def _print_excess(program: Program, report: Report) -> None:
-    """Print how far constants and measured code are over a limit that was kept by estimates."""
+    """Print a notice if constants and measured code exceed the limit, which was checked by estimates."""
     limit, code = program.options.flash, report["flash"]["code"]
     if limit is None or code is None:
         return
     size = report["flash"]["weights"] + code
     if size > limit:
         console.print(
-            f"\nConstants and code have {size:,} bytes, over the limit of {limit:,}: its code was estimated. "
-            f"To stay below, build again with --flash {max(2 * limit - size, 0)}."
+            f"\nConstants and code have {size:,} bytes, over the limit of {limit:,}: the limit "
+            "applies to estimated code. To stay below it, build again with "
+            f"--flash {max(2 * limit - size, 0)}."
         )
 
 
 def _print_unmeasured(program: Program, report: Report) -> None:
-    """Why figures are missing."""
+    """Print why figures are missing."""
     compiler = program.target.compiler
     if shutil.which(compiler) is None:
         package = " (on Debian and Ubuntu: apt install gcc-arm-none-eabi)" if compiler == ARM_COMPILER else ""
-        text = f"Code size and stack need {compiler}, which is not on the PATH{package}."
+        text = f"Code size and stack require {compiler}, which is not on the PATH{package}."
     elif report["flash"]["code"] is None and report["libraries"]:
         headers = ", ".join(header for library in report["libraries"] for header in library["headers"])
-        text = f"Code size and stack need {headers}: say with --external-flags where they are."
+        text = f"Code size and stack require {headers}: pass the folder with --external-flags."
     elif report["flash"]["code"] is None and lacks_c_library(program.target):
         package = (
             " (on Debian and Ubuntu: apt install libnewlib-arm-none-eabi)" if compiler == ARM_COMPILER else ""
         )
         text = f"Code size and stack were not measured: {compiler} has no C library{package}."
     elif report["flash"]["code"] is None:
-        text = f"Code size and stack are not read from what {compiler} writes: it is no ELF file."
+        text = f"Code size and stack require ELF files, which {compiler} does not write."
     elif report["ram"]["stack"] is None:
-        text = f"The stack is read off code for Cortex-M that {compiler} links with a C library, by objdump."
+        text = f"The stack requires code for Cortex-M that {compiler} links with a C library, and objdump."
     else:
         return
     console.print(f"\n{text}")
 
 
 def _print_estimate(report: Report) -> None:
-    """What one run needs by the cost model."""
+    """Print the estimated cost of one run."""
     if report["estimated_instructions"] is None:
         return
     text = f"{report['estimated_instructions']:,} instructions"
     if report["estimated_cycles"] is not None:
         error = cycles_error(report["cycles_error"])
-        text += f" and {report['estimated_cycles']:,} cycles (off by {error}, besides what the counts are; "
-        text += "without wait states, caches and buses)"
-    console.print(f"{text} for one run: estimates, nothing was run")
+        text += f" and {report['estimated_cycles']:,} cycles (timing model {error}, on top of the error of "
+        text += "the instruction estimate; wait states, caches and buses excluded)"
+    console.print(f"{text} per run, estimated")
     if report["kernels_proved"]:
-        console.print("No choice of microfold's kernels is faster within this flash and arena (proved)")
+        console.print("No selection of kernels is faster within this flash and arena (proved)")
 
 
 def run_lines(program: Program, arena: str, holder: str, result: str) -> list[str]:
-    """C that runs a model once.
+    """Return C code that runs a model once.
 
     Args:
-        arena: what follows the context in calls: arenas that are handed in.
-        holder, result: where inputs and outputs lie.
+        arena: arguments after the context in calls: arenas of the caller.
+        holder, result: addresses of the objects that contain inputs and outputs.
     """
     name, lines = program.name, list[str]()
     if program.options.io == "caller":

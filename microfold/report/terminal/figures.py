@@ -1,4 +1,4 @@
-"""Figures and tables that several commands print."""
+"""Figures and tables in the text output of several commands."""
 
 from __future__ import annotations
 
@@ -51,49 +51,49 @@ def print_layers(report: Report, *, instructions: bool) -> None:
 
 
 def per_instruction(figures: Report) -> list[str]:
-    """Cycles per instruction, as they are estimated, and what they would be if no instruction waited."""
+    """Return the estimated cycles per instruction, and their lower limit without stalls."""
     count = figures["instructions"]
     keys = ("estimated_cycles", "least_cycles")
     return [f"{figures[key] / count:.2f}" if count else "" for key in keys]
 
 
 def print_cycles_note(errors: Mapping[str, int | None]) -> None:
-    """What estimated cycles are worth.
+    """Print a note on the accuracy of estimated cycles.
 
     Args:
-        errors: percent that those of a whole model may be off, by target; None: nobody says.
+        errors: error of the cycles of a whole model in percent, by target; None: unknown.
     """
     each = [f"{cycles_error(error)} on {target}" for target, error in errors.items()]
-    text = f"cycles are estimates, off by {', '.join(each)}, without wait states, caches and buses"
+    text = f"cycles are estimates, {', '.join(each)}, wait states, caches and buses excluded"
     if len(errors) > 1:
-        text += "; each core has its own model: figures of different cores are not to be compared"
+        text += "; each core has its own timing model: do not compare cycles of different cores"
     console.print(text)
 
 
 def cycles_error(error: int | None) -> str:
-    """In ASCII: pipes and terminals may have no more."""
-    return f"up to {error} %" if error is not None else "nobody knows what"
+    """Return the error of a timing model as ASCII text, because pipes and terminals may be limited to it."""
+    return f"+-{error} %" if error is not None else "of unknown error"
 
 
 def cycles_errors(reports: Iterable[Report]) -> dict[str, int | None]:
-    """Of reports that have cycles, how far those may be off, by target."""
+    """Return the error of the cycles in percent by target, for reports with cycles."""
     found = [report for report in reports if report.get("estimated_cycles") is not None]
     return {report["target"]: report["cycles_error"] for report in found}
 
 
 def _print_measured(report: Report) -> None:
-    """Which figures of a build are measured."""
+    """Print which figures of a build are measured."""
     if report["measured_on"] is None:
         return
     found = [layer["measured_cycles"] for layer in report["layers"] if layer["measured_cycles"] is not None]
     console.print(
         f"measured on {report['measured_on']}: {len(found)} of {len(report['layers'])} layers, "
-        f"{sum(found):,} cycles; the others by estimates"
+        f"{sum(found):,} cycles; all others are estimated"
     )
     for name, taken in report["measured_choices"].items():
-        console.print(f"chosen by measured runs: {name}: {taken}")
+        console.print(f"decided by measured runs: {name}: {taken}")
     if report["measured_run"] is not None:
-        console.print(f"a whole run of it was measured: {report['measured_run']:,} cycles")
+        console.print(f"measured whole run: {report['measured_run']:,} cycles")
 
 
 def print_memory(program: Program, report: Report) -> None:
@@ -102,23 +102,23 @@ def print_memory(program: Program, report: Report) -> None:
     scratch = max((layer["scratch"] for layer in report["layers"]), default=0)
     proved = ram["arena"] == ram["arena_bound"]
     kept = "these kernels" if program.stream is None else "these kernels and this order of rows"
-    least = f"the least for {kept}" if proved else f"{ram['arena_bound']:,} at least"
+    least = f"proved minimal for {kept}" if proved else f"lower bound {ram['arena_bound']:,}"
     note = f"{least}; largest scratch {scratch:,}"
     if program.parts:
         note += f"; in parts of {' and '.join(f'{size:,}' for size in program.parts)}"
     if program.options.align > ALIGN[0]:
-        note += f"; all at multiples of {program.options.align}"
+        note += f"; aligned to {program.options.align}"
     table.add("RAM: arena", number_text(ram["arena"]), note)
-    table.add("RAM: state", number_text(ram["state"]), "kept from run to run")
-    used = f"; {ram['stack_used']:,} were used" if "stack_used" in ram else ""
-    table.add("RAM: stack", number_text(ram["stack"]), f"at most, library functions included{used}")
+    table.add("RAM: state", number_text(ram["state"]), "kept between runs")
+    used = f"; {ram['stack_used']:,} used" if "stack_used" in ram else ""
+    table.add("RAM: stack", number_text(ram["stack"]), f"maximum, including library functions{used}")
     if program.stream is not None:
         count = sum(layer.rows is not None for layer in program.layers)
-        how = "as they come" if program.options.io != "arena" else "one after the other"
+        how = "as they arrive" if program.options.io != "arena" else "one by one"
         taken, unit = longest(program, cycles), "cycles"
         if taken is None:
             taken, unit = longest(program, instructions), "instructions"
-        note = f"{unit}, estimated; {count} layers compute rows {how}"
+        note = f"{unit}, estimated; {count} streamed layers compute rows {how}"
         what = "longest push" if program.options.io == "rows" else "longest row"
         table.add(what, number_text(taken, unknown="unknown"), note)
     table.add("flash: weights", number_text(flash["weights"]), program.options.weights_section)
@@ -127,18 +127,18 @@ def print_memory(program: Program, report: Report) -> None:
         number_text(flash["code"]),
         f"at {program.options.compiler_flag}, with layer descriptions",
     )
-    note = "C library functions that it calls; not startup code"
+    note = "C library functions that the code calls, without startup code"
     table.add("flash: library", number_text(flash["library"]), note)
     if flash["padding"]:
-        table.add("flash: padding", number_text(flash["padding"]), "between all of these, for alignment")
+        table.add("flash: padding", number_text(flash["padding"]), "for alignment")
     table.add("MACs", number_text(report["macs"]), _describe_pruning(report))
     if (sliding := report["sliding"]) is not None:
         share = 100 * sliding["macs"] / max(sliding["window_macs"], 1)
-        note = f"of the window's {sliding['frames']} in a run: {share:.1f} % of its "
+        note = f"new frames per run, of {sliding['frames']} in the window: {share:.1f} % of its "
         note += (
-            f"{sliding['window_macs']:,} MACs; from run {sliding['warmup_runs']} on, those from before the "
+            f"{sliding['window_macs']:,} MACs; from run {sliding['warmup_runs']} on, outputs depend only on "
         )
-        note += "first one do not count"
+        note += "frames that were passed in"
         table.add("frames", number_text(sliding["step"]), note)
     sums = report["accumulators"]
     if sums["largest_layer"]:
@@ -146,13 +146,13 @@ def print_memory(program: Program, report: Report) -> None:
         note = f"of 2^{sums['limit'].bit_length() - 1} in {sums['largest_layer']}: "
         note += f"not proved for {unproved}" if unproved else "no overflow possible"
         if sums["wrapping_layers"]:
-            note += f"; wraps round like the reference: {', '.join(sums['wrapping_layers'])}"
+            note += f"; wraps as in the reference: {', '.join(sums['wrapping_layers'])}"
         table.add("largest accumulator", number_text(sums["largest"]), note)
     console.show(table, header=False)
 
 
 def print_memories(report: Report) -> None:
-    """How far the target's memories are filled, if it names any."""
+    """Print the usage of the target's memories, if it defines any."""
     if not report["memories"]:
         return
     columns = [Column("memory"), number("cycles", rank=2), number("context"), number("constants")]
@@ -166,7 +166,7 @@ def print_memories(report: Report) -> None:
 
 
 def _describe_pruning(report: Report) -> str:
-    """What was left out, in a line."""
+    """Return a line about the pruned channels."""
     channels = sum(pruned["channels"] for pruned in report["pruned"])
     saved = sum(pruned["macs_before"] - pruned["macs_after"] for pruned in report["pruned"])
-    return f"{saved:,} fewer: {channels:,} channels are constant or not read" if channels else ""
+    return f"{saved:,} fewer: {channels:,} channels are constant or unread" if channels else ""

@@ -1,4 +1,4 @@
-"""What models, kernels and passes are, and what options cost, as lists."""
+"""Lists of operators, kernels, passes and Pareto-optimal builds in the text output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from microfold.target import Target
 
 
 def print_inspection(inspection: Report) -> None:
-    """Operators, tensors at the ends, and problems."""
+    """Print operators, inputs, outputs and problems of a model."""
     columns = (Column(""), Column("name"), Column("type"), Column("quantisation"))
     ends = Table(f"{inspection['model']}: inputs and outputs", columns)
     for kind in ("inputs", "outputs"):
@@ -39,20 +39,20 @@ def print_inspection(inspection: Report) -> None:
     for found in inspection["sliding"]:
         frames = f"{found['step']} of {found['frames']} frames"
         console.print(
-            f"with --sliding {found['axis']}, {number_text(found['macs'])} MACs for a run of {frames}"
+            f"with --sliding {found['axis']}: {number_text(found['macs'])} MACs for a run with {frames}"
         )
 
 
 def print_tradeoffs(front: Sequence[Tradeoff], target: Target) -> None:
-    """Ways to compile a model, a line for each: what they take, and the options that lead there."""
+    """Print the Pareto-optimal builds of a model: figures and options, one line each."""
     columns = (number("RAM"), number("flash"), number("instructions"), number("cycles", rank=1))
     table = Table("tradeoffs", (*columns, Column("options of build")))
     for each in front:
         numbers = (each.ram, each.flash, each.estimated_instructions, each.estimated_cycles)
         table.add(*map(number_text, numbers), each.arguments)
     console.show(table)
-    console.print("no choice of kernels for whole tensors is faster within these limits; RAM: arena and")
-    console.print("state; flash: constants and estimated code; time: estimates. Rows may take less RAM.")
+    console.print("No selection of kernels for whole tensors is faster within these limits. RAM: arena and")
+    console.print("state; flash: constants and estimated code; time: estimated. Streaming may need less RAM.")
     _print_cycles_note(target)
 
 
@@ -70,7 +70,7 @@ def print_kernels(layers: Sequence[Report], options: Options, target: Target) ->
     )
     columns += (number("measured cycles"),) if measured else ()
     columns += (number("constants", rank=3), number("scratch", rank=3))
-    table = Table("kernels", (*columns, Column("why not")))
+    table = Table("kernels", (*columns, Column("rejected because")))
     for index, layer in enumerate(layers):
         heading = (str(index), layer["name"], layer["op"])
         for position, candidate in enumerate(layer["candidates"]):
@@ -86,12 +86,12 @@ def print_kernels(layers: Sequence[Report], options: Options, target: Target) ->
                 table.add(*heading, name, choices, *numbers, variant["reason"] or "")
                 name, heading = "", ("", "", "")
     console.show(table)
-    rule = f"the best choice for the whole model by the objective of --optimize {options.optimize}"
+    rule = f"best selection for the whole model by the objective of --optimize {options.optimize}"
     if options.objective:
-        rule = f"the best choice for the whole model by --objective {options.objective}"
+        rule = f"best selection for the whole model by --objective {options.objective}"
     if options.flash is not None or options.ram is not None:
-        rule += ", of those within the limits"
-    console.print(f"* is chosen: {rule}")
+        rule += ", within the limits"
+    console.print(f"* selected: {rule}")
     _print_cycles_note(target)
 
 
@@ -100,7 +100,7 @@ def _choice(value: object) -> str:
 
 
 def print_passes(rows: Sequence[Mapping[str, Any]]) -> None:
-    columns = (Column("pass"), number("level"), Column("place", rank=2), Column("what it does"))
+    columns = (Column("pass"), number("level"), Column("position", rank=2), Column("purpose"))
     columns += (Column("options", rank=1),)
     table = Table("passes", columns)
     for row in rows:
@@ -108,4 +108,4 @@ def print_passes(rows: Sequence[Mapping[str, Any]]) -> None:
         places = ", ".join(map(str, row["places"]))
         table.add(row["name"], level, places, row["summary"], row["options"])
     console.show(table)
-    console.print("place: where the default pipeline runs it")
+    console.print("position: position in the default pipeline")

@@ -1,4 +1,4 @@
-"""The list of targets."""
+"""List of targets in the text output."""
 
 from __future__ import annotations
 

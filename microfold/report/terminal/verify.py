@@ -1,4 +1,4 @@
-"""What verifications print."""
+"""Text output of `microfold verify`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def print_verify_suite(reports: Sequence[Report]) -> None:
-    """A row per model, target and level: whether all bits are the reference's."""
+    """Print a row for each model, target and level: whether it is bit-identical to the reference."""
     columns = (Column("model"), Column("target"), Column("level"), Column("exact"), number("tensors"))
-    table = Table("suite: tensors against the reference", (*columns, Column("where not")))
+    table = Table("suite: tensors against the reference", (*columns, Column("first difference")))
     for report in reports:
         heading = (report["model"], report["target"], report["level"])
         if "error" in report:
@@ -44,7 +44,7 @@ def print_failures(reports: Sequence[Report]) -> None:
 
 
 def print_verification(program: Program, result: Verification, *, every_layer: bool) -> None:
-    """One line if all is well, else the first differing layer, or all of them."""
+    """Print one line if all tensors are equal, else the first layer that differs, or all of them."""
     subject = f"{program.name} on {program.target.name}"
     if result.exact:
         console.print(
@@ -52,33 +52,32 @@ def print_verification(program: Program, result: Verification, *, every_layer: b
         )
         for label in result.unchecked:
             console.print(
-                f"not checked: {label!r}: nothing here tells what it computes; "
-                "what follows was checked on its results",
+                f"not checked: {label!r}: it has no reference; later layers were checked on its results",
             )
         if result.cut_short:
             limit = program.options.max_iterations
             console.print(
-                f"stopped: with {result.cut_short} of {result.inputs} input sets a loop would have run more "
-                f"than {limit} times; outputs are those after {limit} (--max-iterations)"
+                f"stopped: for {result.cut_short} of {result.inputs} input sets a loop was stopped after "
+                f"{limit} iterations (--max-iterations), so its outputs are unfinished"
             )
         print_deviations([deviation_report(d) for d in result.deviations], result.inputs)
         return
     names = [layer.name for layer in program.layers]
     for d in result.differences if every_layer else result.differences[:1]:
-        # Behind the layers: an output as a whole.
+        # Numbers after the last layer are whole outputs.
         name = names[d.layer] if d.layer < len(names) else d.name
         console.print(
             f"{subject}: layer {d.layer} {name!r} differs in {d.count} elements, "
-            f"by {d.largest:g} at most (input set {d.call})",
+            f"by at most {d.largest:g} (input set {d.call})",
         )
 
 
 def print_deviations(deviations: Sequence[Report], inputs: int) -> None:
-    """How far relaxed numerics move each output."""
+    """Print the deviation of each output by relaxed numerics."""
     for d in deviations:
         steps = "" if d["largest_steps"] is None else f"{d['largest_steps']} steps, "
         console.print(
-            f"relaxed numerics: output {d['output']} {d['name']!r} differs from the imported model's in "
-            f"{d['changed']:,} of {d['elements']:,} elements, by {steps}{d['largest']:.6g} at most, "
+            f"relaxed numerics: output {d['output']} {d['name']!r} differs from the imported model in "
+            f"{d['changed']:,} of {d['elements']:,} elements, by at most {steps}{d['largest']:.6g}, "
             f"over {inputs} input sets",
         )

@@ -170,7 +170,7 @@ def test_a_choice_may_cost_more_than_another_kernel() -> None:
     report = replace(report_of(DIGITS), layers=(replace(layer, candidates=(*layer.candidates, cheaper)),))
     (choice,) = choices(report, Palette(report.layers))
     count = len(layer.candidates) + 1
-    assert choice.verdict.startswith(f"the best of {count} that fit, memory counted; ")
+    assert choice.verdict.startswith(f"best of {count} suitable kernels, including memory; ")
     assert [each.kernel for each in choice.considered[:2]] == [layer.kernel, "cheaper"]
 
 

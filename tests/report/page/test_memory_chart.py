@@ -66,7 +66,7 @@ def test_levels_and_peak() -> None:
     (arena,) = chart.levels
     assert report.ram.arena == report.ram.arena_bound
     assert arena.y == chart.top and arena.kind == "arena"
-    assert f"{report.ram.arena:,} bytes, proved to be the least" in arena.text
+    assert f"{report.ram.arena:,} bytes, proved minimal" in arena.text
     larger = replace(report, ram=replace(report.ram, arena=report.ram.arena + 400))
     bound, arena = draw(larger).levels
     assert (bound.kind, arena.kind) == ("bound", "arena")

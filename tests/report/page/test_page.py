@@ -201,6 +201,6 @@ def test_what_cannot_be_seen_is_shown() -> None:
 def test_estimated_cycles_say_how_far_they_may_be_off() -> None:
     report = report_of(CNN)
     rows = {row.name: row.value for card in cards(report, None) for row in card.rows}
-    assert rows["which may be off by"] == f"{report.cycles_error} %" != "None %"
+    assert rows["error of the cycles"] == f"±{report.cycles_error} %" != "±None %"
     unknown = cards(replace(report, cycles_error=None), None)
-    assert not any("off" in row.name for card in unknown for row in card.rows)
+    assert not any("error" in row.name for card in unknown for row in card.rows)
