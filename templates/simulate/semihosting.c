@@ -47,7 +47,7 @@ int32_t semihosting_open(const char *path, uint32_t mode)
     const uint32_t block[3] = {(uint32_t)(uintptr_t)path, mode, length};
     const int32_t file = semihosting_call(SYS_OPEN, block);
     if (file < 0) {
-        fail("harness: a file of the simulation cannot be opened\n");
+        fail("harness: cannot open a file of the simulation\n");
     }
     return file;
 }
@@ -56,7 +56,7 @@ void semihosting_write(int32_t file, const void *data, uint32_t size)
 {
     const uint32_t block[3] = {(uint32_t)file, (uint32_t)(uintptr_t)data, size};
     if (size != 0u && semihosting_call(SYS_WRITE, block) != 0) {
-        fail("harness: the results cannot be written\n");
+        fail("harness: cannot write the results\n");
     }
 }
 
@@ -64,7 +64,7 @@ void semihosting_seek(int32_t file, uint32_t position)
 {
     const uint32_t block[2] = {(uint32_t)file, position};
     if (semihosting_call(SYS_SEEK, block) != 0) {
-        fail("harness: no place in a file of the results can be reached\n");
+        fail("harness: cannot seek in the results file\n");
     }
 }
 
@@ -72,6 +72,6 @@ void semihosting_read(int32_t file, void *data, uint32_t size)
 {
     const uint32_t block[3] = {(uint32_t)file, (uint32_t)(uintptr_t)data, size};
     if (size != 0u && semihosting_call(SYS_READ, block) != 0) {
-        fail("harness: the inputs end too early\n");
+        fail("harness: the input file is too short\n");
     }
 }

@@ -209,5 +209,5 @@ def test_a_damaged_blob_on_a_core() -> None:
     assert sources.blob is not None
     wrong = sources.blob[:-1] + bytes([sources.blob[-1] ^ 1])
     call = [np.zeros(spec.length, spec.dtype) for spec in sources.inputs]
-    with pytest.raises(ToolError, match="the code refuses its weights"):
+    with pytest.raises(ToolError, match="init rejected the weights"):
         simulate(replace(sources, blob=wrong), boards.find(core.board), core.cpu_flags, [call], layers=False)

@@ -182,7 +182,7 @@ def test_files_of_other_builds_are_refused(tmp_path: Path) -> None:
     other = dict(emit_group(group(pair(HOST, replace(SPLIT, optimize="size")))).files)
     write(tmp_path, files | {"both_kernels.h": other["both_kernels.h"]})
     for name in ("one", "both_kernels"):
-        with pytest.raises(AssertionError, match="are of different builds"):
+        with pytest.raises(AssertionError, match="are from different builds"):
             run(["cc", "-std=c99", "-fsyntax-only", tmp_path / f"{name}.c"])
 
 

@@ -160,7 +160,10 @@ def test_images(dtype: DType, format: str, tmp_path: Path) -> None:
 def test_the_default_is_every_value_of_the_type() -> None:
     """Said of it: the real values that the darkest and the brightest pixel become."""
     text = emit(image_program(element(DType.INT8, 1 / 128, 0), 3))["net_helpers.h"]
-    assert "The values 0 to 255 become -128 to 127: 0 stands for the real value -1, 255 for 0.992188." in text
+    assert (
+        "The pixel values 0 to 255 become -128 to 127, which represent the real values -1 to 0.992188."
+        in text
+    )
 
 
 def functions_of(program: Program) -> set[str]:

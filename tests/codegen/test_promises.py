@@ -282,7 +282,7 @@ def test_a_core_without_the_instructions_is_told_so(tmp_path: Path) -> None:
     write(tmp_path, emit(program))
     command = ["arm-none-eabi-gcc", "-mcpu=cortex-m3", "-c", "net.c", "-o", os.devnull]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "net.c needs DSP instructions: compile it for cortex-m4, -mcpu=cortex-m4" in result.stderr
+    assert "net.c requires DSP instructions: compile it for cortex-m4, -mcpu=cortex-m4" in result.stderr
 
 
 SCRIPT = """

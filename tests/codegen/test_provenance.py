@@ -70,4 +70,4 @@ def test_files_of_another_build_are_refused(tmp_path: Path) -> None:
         for name in ("cnn_int8.c", "cnn_int8_weights.c", "cnn_int8_helpers.h"):
             command = ["gcc", "-std=c99", "-fsyntax-only", name]
             said += subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stderr
-        assert "are of different builds: take all files of one build" in said, foreign
+        assert "are from different builds: use the files of one build" in said, foreign

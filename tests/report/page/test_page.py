@@ -157,7 +157,7 @@ def test_what_is_needed_is_what_the_header_says() -> None:
 def test_libraries_are_needed() -> None:
     report = replace(report_of(CNN), libraries=(Library("cmsis-nn", ("arm_a_s8", "arm_b_s8")),))
     items = [element.text for element in check(rendered(report)).all("li")]
-    assert "to be linked with cmsis-nn, for arm_a_s8, arm_b_s8" in items
+    assert "link with cmsis-nn, which provides arm_a_s8, arm_b_s8" in items
 
 
 @pytest.mark.parametrize("evil", HOSTILE)
