@@ -11,7 +11,7 @@
 #include "accumulator.h"
 
 #if ACCUMULATOR_BUILD_ID != BUILD
-#error "accumulator_helpers.h and accumulator.h are of different builds: take all files of one build"
+#error "accumulator_helpers.h and accumulator.h are from different builds: use the files of one build"
 #endif
 
 /* Treats NaN as less than any number. */

@@ -43,7 +43,7 @@ extern "C" {
 
 /*
  * Input 0: "serving_default_x:0", int8[1,4]
- * q = round(real / scale) + zero point, limited to -128 ... 127
+ * q = round(real / scale) + zero point, saturated to [-128, 127]
  */
 #define DENSE_INPUT_0_NAME "serving_default_x:0"
 #define DENSE_INPUT_0_LENGTH 4

@@ -11,7 +11,7 @@
 #include "dense.h"
 
 #if DENSE_BUILD_ID != BUILD
-#error "dense_helpers.h and dense.h are of different builds: take all files of one build"
+#error "dense_helpers.h and dense.h are from different builds: use the files of one build"
 #endif
 
 /*

@@ -3,7 +3,7 @@
 #include "dense_weights.h"
 
 #if DENSE_BUILD_ID != BUILD
-#error "dense_weights.c and dense.h are of different builds: take all files of one build"
+#error "dense_weights.c and dense.h are from different builds: use the files of one build"
 #endif
 
 /* Section of the constants. Define this macro to place them elsewhere, e.g. in external flash. */

@@ -6,7 +6,7 @@
 #include "dense.h"
 
 #if DENSE_BUILD_ID != BUILD
-#error "dense_weights.h and dense.h are of different builds: take all files of one build"
+#error "dense_weights.h and dense.h are from different builds: use the files of one build"
 #endif
 
 /* Output channel: bias with the input's zero point folded in, and requantisation. */
