@@ -94,9 +94,10 @@ def _source(name: str) -> str:
 
 
 def _works(tool: str) -> bool:
-    if shutil.which(tool) is None:
+    path = shutil.which(tool)
+    if path is None:
         return False
-    return tool != "arm-none-eabi-gcc" or _has_newlib(tool)
+    return tool != "arm-none-eabi-gcc" or _has_newlib(path)
 
 
 @functools.cache

@@ -69,7 +69,7 @@ def test_verification_is_against_the_relaxed_graph(
     assert verify_report(program, result)["relaxed"][0]["changed"] == deviation.changed
     print_verification(program, result, every_layer=False)
     printed = capsys.readouterr().out
-    assert f"by {deviation.steps} steps" in " ".join(printed.split())
+    assert f"by at most {deviation.steps} steps" in " ".join(printed.split())
 
 
 def test_without_evidence_the_same_difference_is_a_failure(program: Program) -> None:
