@@ -42,9 +42,7 @@ def in_rows(search: Search) -> Streamed | list[InputError]:
 def _best_rows(search: Search) -> Streamed | list[InputError]:
     """Return the best streaming partition, without the use of a plan that ignores the RAM limit."""
     refusals: list[InputError] = []
-    planners = [*search.cuts.promising]
-    if search.options.ram is not None:
-        planners += search.with_rows_apart
+    planners = [*search.cuts.promising, *search.with_rows_apart]
     best = search.best_of(planners, None, refusals)
     if best is None:
         return refusals

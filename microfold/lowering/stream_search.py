@@ -202,21 +202,16 @@ class Search:
                 yield self.ringed(found.planner, (), values)
 
         for planner in planners():
-            if (
-                planner is not None
-                and planner.least_need(self.cuts.first_kernels(planner)) < best.memory.size
-            ):
+            if planner is not None:
                 best = self.best_of([planner], best) or best
         return best
 
     def with_fewer_rows_apart(self, found: Streamed) -> Streamed:
         """Return the partition without useless ring buffers and copied line buffers, which cost time."""
-        limit = self._limit(found)
         for values in self._alike((*found.rings, *found.carried)):
             fewer = self.ringed(found.planner, {*found.rings} - {*values}, {*found.carried} - {*values})
-            if fewer is None or fewer.least_need(self.cuts.first_kernels(fewer)) > limit:
-                continue
-            found = self.best_of([fewer], found) or found
+            if fewer is not None:
+                found = self.best_of([fewer], found) or found
         return found
 
     def _limit(self, found: Streamed) -> int:
