@@ -1,21 +1,23 @@
-"""Decoder from JSON to dataclasses, which checks the data against the fields and reports all faults."""
+"""Decoder from plain data to structs, which reports all faults."""
 
 from __future__ import annotations
 
 import json
-import types
-from dataclasses import MISSING, fields, is_dataclass
+import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
 
 from microfold.errors import InputError
+from microfold.report.schema import LARGEST
 from microfold.support.files import read_file
 
 _T = TypeVar("_T")
 
-# Largest allowed number. Charts compute with floats, whose sums and quotients must stay finite.
-_LARGEST = 1 << 62
 _MOST_FAULTS = 8
 
 
@@ -39,21 +41,19 @@ def _refuse_constant(text: str) -> float:
 
 
 def decode(kind: type[_T], data: object, source: str) -> _T:
-    """Return a dataclass from plain data. Fields with a default may be missing; unknown keys are ignored.
+    """Return a struct from plain data. Fields with a default may be missing; unknown keys are ignored.
 
     Args:
-        kind: dataclass with fields of type ``str``, ``bool``, ``int``, ``Literal`` of strings or integers,
-            ``X | None``, ``tuple[X, ...]`` and dataclasses of these. The ``minimum`` in a field's metadata is
-            the smallest allowed integer: 0 by default, None for any integer.
         source: name of the data in error messages.
 
     Raises:
         InputError: the data has faults; the message lists them with their places.
     """
-    faults: list[str] = []
-    found = _decode(kind, data, "$", 0, faults)
-    refuse(source, faults)
-    return found
+    try:
+        return msgspec.convert(data, kind)
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # it names only the first fault
+        refuse(source, [*_faults(_type_of(kind), data, "$")] or [str(error)])
+        raise
 
 
 def refuse(source: str, faults: list[str]) -> None:
@@ -64,53 +64,63 @@ def refuse(source: str, faults: list[str]) -> None:
 
 
 @cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _type_of(kind: type[Any]) -> inspect.Type:
+    return inspect.type_info(kind)
 
 
-def _decode(kind: Any, data: Any, where: str, minimum: int | None, faults: list[str]) -> Any:
-    if is_dataclass(kind):
-        return _decode_fields(kind, data, where, faults)
-    origin = get_origin(kind)
-    if origin is types.UnionType:
-        return None if data is None else _decode(get_args(kind)[0], data, where, minimum, faults)
-    if origin is tuple:
-        if isinstance(data, list | tuple):
-            item: Any = get_args(kind)[0]
-            return tuple(_decode(item, d, f"{where}[{i}]", minimum, faults) for i, d in enumerate(data))
-        wanted = "a list"
-    elif origin is Literal:
-        if any(type(data) is type(value) and data == value for value in get_args(kind)):
-            return data
-        wanted = f"one of {', '.join(map(str, get_args(kind)))}"
-    elif kind is int:
-        if type(data) is int and (-_LARGEST if minimum is None else minimum) <= data <= _LARGEST:
-            return data
-        wanted = "a whole number" if minimum is None else f"a whole number from {minimum}"
-    else:
-        if type(data) is kind:
-            return data
-        wanted = {str: "a text", bool: "true or false"}[kind]
-    faults.append(f"{where} must be {wanted}; it is {shown(data)}")
-    return None
+def _faults(kind: inspect.Type, data: Any, where: str) -> Iterator[str]:
+    """Yield the faults of data that should have a type."""
+    match kind:
+        case inspect.Metadata():
+            yield from _faults(kind.type, data, where)
+        case inspect.UnionType():
+            found = [[*_faults(each, data, where)] for each in kind.types]
+            yield from found[0] if all(found) else ()
+        case inspect.StructType() if isinstance(data, dict):
+            for field in kind.fields:
+                if field.encode_name in data:
+                    yield from _faults(field.type, data[field.encode_name], f"{where}.{field.encode_name}")
+                elif field.required:
+                    yield f"{where}.{field.encode_name} is missing"
+        case inspect.VarTupleType() if isinstance(data, list | tuple):
+            for i, each in enumerate(data):  # type: ignore[reportUnknownVariableType]
+                yield from _faults(kind.item_type, each, f"{where}[{i}]")
+        case inspect.DictType() if isinstance(data, dict):
+            for key, each in data.items():  # type: ignore[reportUnknownVariableType]
+                yield from _faults(kind.value_type, each, f"{where}.{key}")
+        case _:
+            wanted, is_valid = _rule(kind, data)
+            if not is_valid:
+                yield f"{where} must be {wanted}; it is {shown(data)}"
 
 
-def _decode_fields(kind: Any, data: Any, where: str, faults: list[str]) -> Any:
-    if not isinstance(data, dict):
-        faults.append(f"{where} must be an object; it is {shown(data)}")
-        return None
-    given: dict[str, Any] = {}
-    before = len(faults)
-    for field in fields(kind):
-        name = field.metadata.get("key", field.name)
-        if name in data:
-            minimum = field.metadata.get("minimum", 0)
-            given[field.name] = _decode(
-                _hints(kind)[field.name], data[name], f"{where}.{name}", minimum, faults
+def _rule(kind: inspect.Type, data: Any) -> tuple[str, bool]:
+    """Return the rule for a value without parts, and whether the data meet it."""
+    match kind:
+        case inspect.IntType():
+            least, most = kind.ge, kind.le
+            text = "a whole number" if least in (None, -LARGEST) else f"a whole number from {least}"
+            in_range = (
+                type(data) is int and (least is None or data >= least) and (most is None or data <= most)
             )
-        elif field.default is MISSING:
-            faults.append(f"{where}.{name} is missing")
-    return kind(**given) if len(faults) == before else None
+            return text, in_range
+        case inspect.LiteralType():
+            is_one = any(type(data) is type(value) and data == value for value in kind.values)
+            return f"one of {', '.join(map(str, kind.values))}", is_one
+        case inspect.StrType(pattern=str() as pattern):
+            return f"a text like {pattern}", isinstance(data, str) and re.search(pattern, data) is not None
+        case inspect.StrType():
+            return "a text", isinstance(data, str)
+        case inspect.BoolType():
+            return "true or false", isinstance(data, bool)
+        case inspect.FloatType():
+            return "a number", isinstance(data, int | float) and not isinstance(data, bool)
+        case inspect.NoneType():
+            return "null", data is None
+        case inspect.VarTupleType():
+            return "a list", False
+        case _:
+            return "an object", False
 
 
 def shown(data: object) -> str:
@@ -119,5 +129,5 @@ def shown(data: object) -> str:
         return "an object"
     if isinstance(data, list | tuple):
         return "a list"
-    text = repr(data) if not isinstance(data, int) or abs(data) <= _LARGEST else "too large"
+    text = repr(data) if not isinstance(data, int) or abs(data) <= LARGEST else "too large"
     return text if len(text) <= 40 else f"{text[:40]}..."
