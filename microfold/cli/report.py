@@ -78,10 +78,10 @@ def report(
             "finished build: remove them, or pass the model"
         )
     core = CORE if stored else choose_target(target, CORE, as_json)
-    from microfold.report.decode import read_json
     from microfold.report.page.page import collect_page, render_page
     from microfold.report.profile import read_profile
     from microfold.report.stored import load_report, read_report
+    from microfold.support.decode import read_json
 
     # Read all files first, so that their errors are reported before the model is compiled.
     other = (compare.name, load_report(compare)) if compare is not None else None

@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import Struct
 
 from microfold.errors import InputError
-from microfold.report.decode import decode, refuse
 from microfold.report.schema import Count
+from microfold.support.decode import decode, refuse
 
 # Limit of a 64-bit counter.
 _MOST_TICKS = 1 << 64

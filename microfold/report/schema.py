@@ -11,11 +11,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from microfold.support.decode import LARGEST
+
 # Version of the report. Removing a field or changing its meaning increments it.
 REPORT_VERSION = 2
-
-# Largest allowed number. Charts compute with floats, whose sums and quotients must stay finite.
-LARGEST = 1 << 62
 
 
 def doc(text: str) -> Meta:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from microfold.errors import InputError
-from microfold.report.decode import decode, read_json, refuse, shown
 from microfold.report.schema import REPORT_VERSION, BuildReport
+from microfold.support.decode import decode, read_json, refuse, shown
 
 
 def load_report(path: Path) -> BuildReport:
