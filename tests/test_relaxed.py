@@ -44,19 +44,21 @@ def program() -> Program:
 
 def test_the_report_states_changes_and_the_largest_difference(program: Program) -> None:
     report = build_report(program, None)
-    assert report["options"]["numerics"] == "relaxed"
-    (change,) = report["relaxed"]["changes"]
-    assert change["where"] == "mul %y"
-    assert "goes into fully_connected %a" in change["change"]
-    (output,) = report["relaxed"]["outputs"]
-    assert output["name"] == "y"
-    assert output["elements"] == 2 * RELAXED_RUNS
-    assert 0 < output["largest_steps"] == round(output["largest"] / 0.06)
+    assert report.options.numerics == "relaxed"
+    assert report.relaxed is not None
+    (change,) = report.relaxed.changes
+    assert change.where == "mul %y"
+    assert "goes into fully_connected %a" in change.change
+    (output,) = report.relaxed.outputs
+    assert output.name == "y"
+    assert output.elements == 2 * RELAXED_RUNS
+    assert output.largest_steps is not None and isinstance(output.largest, float)
+    assert 0 < output.largest_steps == round(output.largest / 0.06)
 
 
 def test_an_exact_build_has_nothing_to_state() -> None:
     program = compile_graph(parse(dedent(TEXT)), target.load("host"))
-    assert build_report(program, None)["relaxed"] is None
+    assert build_report(program, None).relaxed is None
 
 
 def test_verification_is_against_the_relaxed_graph(

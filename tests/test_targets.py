@@ -29,10 +29,10 @@ def test_features_imply_features() -> None:
     ("text", "message"),
     [
         ('features = ["neon"]', "unknown feature 'neon'"),
-        ('features = []\nspeed = "fast"', "unknown key 'speed'"),
+        ('features = []\nspeed = "fast"', "unknown key speed; known are features, name"),
         ("features = 3", "must be a list"),
-        ("features = [3]", "list of strings"),
-        ('name = "x"', "must have a list of features"),
+        ("features = [3]", r"features\[0\] must be a text; it is 3"),
+        ('name = "x"', "features is missing; it must be a list of features"),
         ("features = [", "not a readable TOML"),
         (f'{PIPELINE}apart = [["float", "load"]]', "pipeline.apart must have two classes and cycles"),
         (f'{PIPELINE}apart = [["float", "water", 3]]', "unknown 'water'"),
@@ -44,6 +44,21 @@ def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
     path.write_text(text)
     with pytest.raises(TargetError, match=message):
         target.load(str(path))
+
+
+def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('features = 3\ncompiler = ""\nboard = true\n[timing]\nalu = -1\n[memory.a]\nsize = 0\n')
+    with pytest.raises(TargetError) as error:
+        target.load(str(path))
+    assert str(error.value) == (
+        "own.toml: features must be a list of features, which may be empty; it is 3; "
+        "compiler must be the name of an executable; it is ''; board must be a text; it is True; "
+        "timing.source is missing; timing.alu must be a number of cycles, 0 to 1000; it is -1; "
+        "memory.a.size must be a number of bytes, 1 to 4294967296; it is 0; "
+        "memory.a.cycles is missing; it must be a number of cycles for each access, 1 to 10000; "
+        "memory.a.use is missing; it must be some of data, constants, code, each once"
+    )
 
 
 def test_own_target(tmp_path: Path) -> None:
@@ -89,24 +104,27 @@ def test_memories(tmp_path: Path) -> None:
     [
         ("memory = 3", r"memory must be tables, \[memory.NAME\]; it is 3"),
         ("[memory]\ndtcm = 3", r"memory.dtcm must be a table; it is 3"),
-        ("[memory.DTCM]", r"a memory's name must be up to 31 small letters.*'DTCM'"),
+        ("[memory.DTCM]", r"a key of memory must be up to 31 small letters.*'DTCM'"),
         ("[memory.data]", r"be none of text, data, .*; it is 'data'"),
-        (DTCM, r"memory.dtcm must have use, a list of data, constants, code"),
+        (DTCM, r"memory.dtcm.use is missing; it must be some of data, constants, code"),
         (
             f"{DTCM}use = []",
-            r"memory.dtcm.use must have some of data, constants, code, each once; it is \[\]",
+            r"memory.dtcm.use must be some of data, constants, code, each once; it is a list",
         ),
-        (f"{DTCM}use = [['data']]", r"memory.dtcm.use must have some of"),
+        (
+            f"{DTCM}use = [['data']]",
+            r"memory.dtcm.use\[0\] must be one of code, constants, data; it is a list",
+        ),
         (f"{DTCM}use = ['data', 'data']", r"each once"),
         (f"{DTCM}use = ['data']\nspeed = 1", r"unknown key memory.dtcm.speed; known are size, cycles"),
-        ("[memory.a]\nsize = true", r"memory.a.size must be a number of bytes; it is True"),
+        ("[memory.a]\nsize = true", r"memory.a.size must be a number of bytes, 1 to 4294967296; it is True"),
         (
             "[memory.a]\nsize = 0\ncycles = 1\nuse = ['data']",
-            r"memory.a.size must be in \[1, 4294967296\]; it is 0",
+            r"memory.a.size must be a number of bytes, 1 to 4294967296; it is 0",
         ),
         (
             "[memory.a]\nsize = 8\ncycles = 0\nuse = ['data']",
-            r"memory.a.cycles must be in \[1, 10000\]; it is 0",
+            r"memory.a.cycles must be a number of cycles for each access, 1 to 10000; it is 0",
         ),
         (f"{DTCM}use = ['data']\nregion = 'A B'", r"memory.dtcm.region must be a name of letters"),
         (f"{DTCM}use = ['data']\nregion = 'FLASH'\n{FLASH}", r"memory.dtcm and memory.flash are both FLASH"),

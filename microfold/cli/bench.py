@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from microfold.errors import InputError
 
 if TYPE_CHECKING:
     from microfold.cli.suite import Piece
+    from microfold.report.schema import BuildReport
 
 
 def bench(
@@ -97,14 +98,14 @@ def _bench_suite(
         raise typer.Exit(1)
 
 
-def bench_piece(path: Path, piece: Piece) -> dict[str, Any]:
+def bench_piece(path: Path, piece: Piece) -> BuildReport:
     """Return the bench report of one piece of a suite."""
     return _measure(path, piece.target, piece.code, piece.passes, as_json=True)
 
 
 def _measure(
     model: Path, target: str, code: CodeOptions, passes: PassOptions, as_json: bool, show: bool = False
-) -> dict[str, Any]:
+) -> BuildReport:
     """Return the bench report of one model, and print it in full if `show`."""
     program = compile_model(model, target, code, passes, as_json)
     from microfold.report.data import bench_report

@@ -45,7 +45,7 @@ def build(
         built = emit_build(program)
         measured = measure(program, built.files)
         built = state_stacks(built, [(program, measured.stack if measured else None)])
-        report = build_report(program, measured) | {"build_id": built.id}
+        report = build_report(program, measured, built.id)
     files: dict[str, str | bytes] = {**built.files, **report_files(program.name, report, html)}
     if built.blob is not None:
         files[f"{program.name}_weights.bin"] = built.blob

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from microfold.cli.command_line import build_command
 from microfold.cli.common import prepare_model, print_json, report_files, say_name, to_json, working
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from microfold.lowering.prepared import Prepared
     from microfold.options import Options
     from microfold.program import Program
+    from microfold.report.schema import BuildReport
 
 # Default name of the files that the models share.
 NAME = "models"
@@ -86,11 +87,11 @@ def build_group(
         measured = measure_group(shared, built)
         stacks = measured.stacks if measured else (None,) * len(programs)
         built = state_stacks(built, zip(programs, stacks, strict=True))
-        reports: list[dict[str, Any]] = []
+        reports: list[BuildReport] = []
         for program, stack in zip(programs, stacks, strict=True):
             alone = measure(program)
             alone = replace(alone, stack=stack) if alone else None
-            reports.append(build_report(program, alone) | {"build_id": built.id})
+            reports.append(build_report(program, alone, built.id))
         report = group_report(shared, measured, reports, built.id)
     files: dict[str, str | bytes] = dict(built.files)
     for program, each in zip(programs, reports, strict=True):
@@ -99,7 +100,7 @@ def build_group(
     if html:
         from microfold.report.page.group import render_group
 
-        files[f"{shared.name}_report.html"] = render_group(report, shared.name)
+        files[f"{shared.name}_report.html"] = render_group(report)
     write_files(output, files)
     if as_json:
         print_json(report)

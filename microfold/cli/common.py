@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from microfold.options import Options
     from microfold.passes.context import Decision, PassContext
     from microfold.program import Program
-    from microfold.report.structure import Report
+    from microfold.report.schema import BuildReport
     from microfold.target import Target
     from microfold.tune.plans import Plan
 
@@ -74,8 +74,13 @@ def _nothing(_done: int, _total: int) -> None:
 
 
 def to_json(data: Any) -> str:
-    """Return JSON text; numbers without a JSON form become the strings ``inf``, ``-inf`` and ``nan``."""
-    return json.dumps(_finite(data), indent=2, allow_nan=False)
+    """Return JSON text of plain data and structs.
+
+    Numbers without a JSON form become the strings ``inf``, ``-inf`` and ``nan``.
+    """
+    from msgspec import to_builtins
+
+    return json.dumps(_finite(to_builtins(data)), indent=2, allow_nan=False)
 
 
 def _finite(data: Any) -> Any:
@@ -92,7 +97,7 @@ def print_json(data: Any) -> None:
     print(to_json(data))
 
 
-def report_files(name: str, report: Report, html: bool) -> dict[str, str]:
+def report_files(name: str, report: BuildReport, html: bool) -> dict[str, str]:
     """Return the report files of a build: name to content.
 
     Args:
@@ -102,9 +107,8 @@ def report_files(name: str, report: Report, html: bool) -> dict[str, str]:
     files = {f"{name}_report.json": to_json(report) + "\n"}
     if html:
         from microfold.report.page.page import collect_page, render_page
-        from microfold.report.stored import read_report
 
-        files[f"{name}_report.html"] = render_page(collect_page(read_report(report, name)))
+        files[f"{name}_report.html"] = render_page(collect_page(report))
     return files
 
 

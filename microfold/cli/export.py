@@ -80,7 +80,7 @@ def export(
         built = emit_build(program)
         measured = measure(program, built.files)
         built = state_stacks(built, [(program, measured.stack if measured else None)])
-        report = build_report(program, measured) | {"build_id": built.id}
+        report = build_report(program, measured, built.id)
         files = make_package(program, built, report, chosen, about, report_files(program.name, report, html))
     folder = output if output is not None else Path(package_name(program.name))
     publish(folder, files)

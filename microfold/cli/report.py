@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,8 +17,7 @@ from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError, MicrofoldError
 
 if TYPE_CHECKING:
-    from microfold.report.tradeoffs import Tradeoff
-    from microfold.report.what_if import Alternative
+    from microfold.report.schema import Alternative, Tradeoff
 
 
 def report(
@@ -79,10 +78,10 @@ def report(
             "finished build: remove them, or pass the model"
         )
     core = CORE if stored else choose_target(target, CORE, as_json)
-    from microfold.report.decode import read_json
     from microfold.report.page.page import collect_page, render_page
     from microfold.report.profile import read_profile
     from microfold.report.stored import load_report, read_report
+    from microfold.support.decode import read_json
 
     # Read all files first, so that their errors are reported before the model is compiled.
     other = (compare.name, load_report(compare)) if compare is not None else None
@@ -97,8 +96,7 @@ def report(
     write_text(output, render_page(page))
     if as_json:
         shown = {"what_if": tried} if what_if else {}
-        shown |= {"tradeoffs": front} if tradeoffs else {}
-        print_json(data | {name: [asdict(each) for each in found] for name, found in shown.items()})
+        print_json(data | shown | ({"tradeoffs": front} if tradeoffs else {}))
     elif output != STANDARD_OUTPUT:
         print(f"Written to {output}.")
 
@@ -107,10 +105,12 @@ def _compile(model: Path, target: str, code: CodeOptions, passes: PassOptions, q
     """Return the report of a build, without writing C files."""
     program = compile_model(model, target, code, passes, quiet)
     with working("measuring code size", quiet):
+        from msgspec import to_builtins
+
         from microfold.report.data import build_report
         from microfold.verification.measure import measure
 
-        return build_report(program, measure(program))
+        return to_builtins(build_report(program, measure(program)))
 
 
 def _tradeoffs(

@@ -81,7 +81,7 @@ def models_of(folder: Path) -> list[Path]:
 
 def run_suite(
     suite: SuiteOptions,
-    function: Callable[[Path, Piece], Report],
+    function: Callable[[Path, Piece], object],
     models: Sequence[Path],
     targets: Sequence[str],
     code: CodeOptions,
@@ -181,7 +181,7 @@ def split_words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _do(function: Callable[[Path, Piece], Report], piece: Piece, _lane: str) -> Report:
+def _do(function: Callable[[Path, Piece], object], piece: Piece, _lane: str) -> Report:
     from microfold.support.scratch import scratch_folder
 
     with scratch_folder() as folder:

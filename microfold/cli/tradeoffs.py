@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
 
 if TYPE_CHECKING:
-    from microfold.report.tradeoffs import Tradeoff
+    from microfold.report.schema import Tradeoff
 
 
 def tradeoffs(
@@ -38,7 +37,7 @@ def tradeoffs(
 
         front = front_of(model, target, code, passes)
     if as_json:
-        print_json([asdict(each) for each in front])
+        print_json(front)
     else:
         print_tradeoffs(front, load(target))
 

@@ -30,7 +30,7 @@ from microfold.export.names import (
 )
 from microfold.options import OWN_LICENSE
 from microfold.program import Program
-from microfold.report.data import Report
+from microfold.report.schema import BuildReport
 from microfold.simulate import boards
 from microfold.simulate.firmware import STACK_SIZE
 from microfold.simulate.toolchain import effective_flags
@@ -90,7 +90,7 @@ def check_exportable(program: Program, kind: Format) -> None:
 def make_package(
     program: Program,
     build: Build,
-    report: Report,
+    report: BuildReport,
     kind: Format,
     about: About,
     further: Mapping[str, Content] | None = None,
@@ -139,7 +139,9 @@ class _Placing:
         return self._kind.headers if public else self._kind.sources
 
 
-def _values(program: Program, build: Build, report: Report, kind: Format, about: About) -> dict[str, Any]:
+def _values(
+    program: Program, build: Build, report: BuildReport, kind: Format, about: About
+) -> dict[str, Any]:
     """Return the variables of the templates."""
     name, target = program.name, program.target
     package = package_name(name)
@@ -180,7 +182,7 @@ def _values(program: Program, build: Build, report: Report, kind: Format, about:
         "pack_cores": pack_cores(features),
         "kconfig_cores": kconfig_cores(features),
         "uses_fpu": requirements.uses_fpu(program),
-        "needs": report["needs"],
+        "needs": report.needs,
         "target": target,
         "target_name": plain(target.name),
         "flags": effective_flags(target.cpu_flags),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from microfold.codegen.taps import Tap
 from microfold.program import Program
-from microfold.report.structure import Report
 from microfold.support.frozen import frozen
 from microfold.verification.taps.diagnosis import Elements, Fault, RunResult, context_offset
 from microfold.verification.taps.dump import Dump
@@ -35,7 +35,7 @@ class Comparison:
         return not found and any(result.tensors for result in self.runs)
 
 
-def diff_report(comparison: Comparison) -> Report:
+def diff_report(comparison: Comparison) -> dict[str, Any]:
     """Return the comparison as plain data."""
     program, parser = comparison.program, comparison.dump.parser
     runs = [_run_report(program, result) for result in comparison.runs]
@@ -75,7 +75,7 @@ def build_text(build: int) -> str:
     return f"0x{build:08x}u"
 
 
-def _run_report(program: Program, result: RunResult) -> Report:
+def _run_report(program: Program, result: RunResult) -> dict[str, Any]:
     return {
         "run": result.run.number,
         "ended": result.run.ended,
@@ -86,7 +86,7 @@ def _run_report(program: Program, result: RunResult) -> Report:
     }
 
 
-def _tap_report(tap: Tap) -> Report:
+def _tap_report(tap: Tap) -> dict[str, Any]:
     return {
         "role": tap.role.name.lower(),
         "layer": tap.layer,
@@ -95,7 +95,7 @@ def _tap_report(tap: Tap) -> Report:
     }
 
 
-def _fault_report(program: Program, run: int, fault: Fault) -> Report:
+def _fault_report(program: Program, run: int, fault: Fault) -> dict[str, Any]:
     return {
         "kind": fault.kind,
         "run": run,
@@ -115,7 +115,7 @@ def _layer_name(program: Program, layer: int | None) -> str | None:
     return program.layers[layer].name if layer is not None else None
 
 
-def _elements_report(elements: Elements | None) -> Report | None:
+def _elements_report(elements: Elements | None) -> dict[str, Any] | None:
     if elements is None:
         return None
     return {
@@ -128,7 +128,7 @@ def _elements_report(elements: Elements | None) -> Report | None:
     }
 
 
-def _profile_report(program: Program, profile: Profile | None) -> Report | None:
+def _profile_report(program: Program, profile: Profile | None) -> dict[str, Any] | None:
     if profile is None:
         return None
     return {

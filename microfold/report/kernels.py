@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
@@ -10,12 +11,11 @@ from microfold.kernels.selection.cheapest import Candidate, Offer
 from microfold.kernels.selection.distinguish import distinguish
 from microfold.kernels.selection.variant import constants_of
 from microfold.lowering.choose import NOT_CHOSEN
-from microfold.report.structure import Report
 
 
 def describe_candidates(
     layer: LayerContext, candidates: Sequence[Candidate], why_not: Mapping[Kernel, str] | None = None
-) -> list[Report]:
+) -> list[dict[str, Any]]:
     """Return each kernel's cost or reason for rejection, and its variants, in the order of selection.
 
     Args:
@@ -34,7 +34,7 @@ def describe_candidates(
 
 def _variants(
     layer: LayerContext, candidate: Candidate, chosen: bool, why_not: Mapping[Kernel, str]
-) -> list[Report]:
+) -> list[dict[str, Any]]:
     """Describe the variants of a kernel: the chosen one first, the others with their rejection reasons."""
 
     def taken(offer: Offer) -> bool:

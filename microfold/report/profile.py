@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from microfold.errors import InputError
-from microfold.report.decode import decode, refuse
-from microfold.support.frozen import frozen
+from microfold.report.schema import Count
+from microfold.support.decode import decode, refuse
 
 # Limit of a 64-bit counter.
 _MOST_TICKS = 1 << 64
 _MOST_NAMED = 5
 
 
-@frozen
-class Profile:
+class Profile(Struct, frozen=True):
     """Ticks of layers, measured on a device.
 
     Attributes:
@@ -29,16 +30,14 @@ class Profile:
     ticks: Mapping[int, int]
 
 
-@frozen
-class _DumpLayer:
+class _DumpLayer(Struct, frozen=True):
     """A layer in the output of `microfold diff --json`."""
 
     name: str
-    ticks: int | None
+    ticks: Count | None
 
 
-@frozen
-class _DumpProfile:
+class _DumpProfile(Struct, frozen=True):
     """Profile in the output of `microfold diff --json`."""
 
     layers: tuple[_DumpLayer, ...]

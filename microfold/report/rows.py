@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from microfold.plan.stream.operations import Arrive, RowsCall
 from microfold.plan.stream.row_node import pitch
 from microfold.plan.stream.windows import Windows
 from microfold.program import Layer, Program
+from microfold.report.schema import Rows, Window
 
 # Function that returns the estimated cost of a layer in a run.
 Estimate = Callable[[Layer], int | None]
@@ -51,7 +51,7 @@ def longest(program: Program, estimated: Estimate) -> int | None:
     return max(known) if known and len(known) == len(estimates) else None
 
 
-def rows_report(program: Program) -> dict[str, Any] | None:
+def rows_report(program: Program) -> Rows | None:
     """Return the report of streamed layers and their line buffers, or None without streamed layers."""
     stream = program.stream
     if stream is None:
@@ -61,25 +61,25 @@ def rows_report(program: Program) -> dict[str, Any] | None:
     rings = {value for region in timeline.regions for value in region.rings}
     carried = {value for region in timeline.regions for value in region.carried}
     newest = timeline.newest_blocks
-    return {
-        "layers": sum(layer.rows is not None for layer in program.layers),
-        "longest_push": longest(program, instructions),
-        "longest_push_cycles": longest(program, cycles),
-        "moved": stream.moved,
-        "windows": [
-            {
-                "tensor": value.name,
-                "offset": stream.windows[value],
-                "rows": block.size // pitch(value),
-                "bytes": block.size,
-                "whole": value.type.nbytes,
-                "rows_per_call": producers[value].width if value in producers else 1,
-                "kept": "ring" if value in rings else "carried" if value in carried else "window",
-                "apart": newest[value].size if value in newest else 0,
-            }
+    return Rows(
+        layers=sum(layer.rows is not None for layer in program.layers),
+        longest_push=longest(program, instructions),
+        longest_push_cycles=longest(program, cycles),
+        moved=stream.moved,
+        windows=tuple(
+            Window(
+                tensor=value.name,
+                offset=stream.windows[value],
+                rows=block.size // pitch(value),
+                bytes=block.size,
+                whole=value.type.nbytes,
+                rows_per_call=producers[value].width if value in producers else 1,
+                kept="ring" if value in rings else "carried" if value in carried else "window",
+                apart=newest[value].size if value in newest else 0,
+            )
             for value, block in timeline.window_blocks.items()
-        ],
-    }
+        ),
+    )
 
 
 def _steps(program: Program) -> Iterator[tuple[bool, int | None]]:

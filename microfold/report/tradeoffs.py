@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Literal
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
@@ -21,8 +20,8 @@ from microfold.lowering.choose import Chooser, ChosenKernels
 from microfold.lowering.optimised import Imported, Optimised, optimised
 from microfold.options import Options
 from microfold.passes.context import PassContext
+from microfold.report.schema import Tradeoff
 from microfold.report.what_if import pareto_front, time_of
-from microfold.support.frozen import frozen
 from microfold.target import Target
 
 # Number of RAM limits between the arena of the fastest kernels and the smallest one, and of flash limits for
@@ -30,33 +29,6 @@ from microfold.target import Target
 RAM_STEPS, FLASH_STEPS = 5, 3
 # Time counts a thousand times as much as flash. Flash decides between choices of nearly equal speed.
 _TIME, _FLASH, _RAM = Objective(cycles=1000.0, flash=1.0), Objective(flash=1.0), Objective(arena=1.0)
-
-
-@frozen
-class Tradeoff:
-    """A build of a model: sizes in bytes, and estimates of one run.
-
-    Attributes:
-        optimize: level for the C compiler: ``size`` or not.
-        ram_budget, flash_budget: limits that lead to this build, in bytes.
-        ram: arena and state.
-        flash: constants and estimated code.
-        estimated_cycles: None if the target has no cycle model.
-    """
-
-    optimize: Literal["size", "balanced"]
-    ram_budget: int
-    flash_budget: int
-    ram: int
-    flash: int
-    estimated_instructions: int | None
-    estimated_cycles: int | None
-
-    @property
-    def arguments(self) -> str:
-        """Options of `microfold build` for this build."""
-        size = "--optimize size " if self.optimize == "size" else ""
-        return f"{size}--objective cycles=1 --rows never --ram {self.ram_budget} --flash {self.flash_budget}"
 
 
 def tradeoffs(

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from microfold.options import OPTIMIZE
 from microfold.program import Program
-from microfold.support.frozen import frozen
+from microfold.report.schema import Alternative
 from microfold.target import available, load
 from microfold.verification.measure import Measurement
-
-
-@frozen
-class Alternative:
-    """Build for a target and a level, with the fields of ``alternative`` in `report.schema.json`."""
-
-    target: str
-    optimize: Literal["size", "balanced", "speed"]
-    problem: str | None
-    ram: int | None
-    flash: int | None
-    measured: bool
-    estimated_instructions: int | None
-    estimated_cycles: int | None
 
 
 def alternatives() -> list[tuple[str, str]]:

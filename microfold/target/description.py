@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
-import reprlib
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import UNSET, Struct, UnsetType
 
 from microfold.errors import InputError, TargetError
 from microfold.support import resources
+from microfold.support.decode import decode, refuse, rule, shown
 from microfold.support.frozen import frozen
 from microfold.support.toml import read_toml
-from microfold.target.memories import Memory, read_memories
+from microfold.target.memories import Memory, MemoryName, MemoryTable, read_memories
 from microfold.target.pipeline import Pipeline
 from microfold.target.pipeline_table import read_pipeline
 from microfold.target.timing import Timing
@@ -31,8 +31,9 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "dual_issue": ("late_loads",),  # two instructions of 32 bits per cycle; at most one is a load
 }
 
-# Maximum cycles of an instruction, far above the real ones of a core without wait states.
-MOST_CYCLES = 1000
+# Rules of values in messages.
+_NAME = "1 to 64 letters, digits, '.', '_', '+', '-', and begin with a letter or digit"
+_TABLE = "a table, or the name of the target that has it"
 
 
 @frozen
@@ -90,7 +91,7 @@ def close_features(features: Mapping[str, object] | list[str], where: str) -> fr
     while pending:
         feature = pending.pop()
         if feature not in FEATURES:
-            raise TargetError(f"{where}: unknown feature {_shown(feature)}; known are {', '.join(FEATURES)}")
+            raise TargetError(f"{where}: unknown feature {shown(feature)}; known are {', '.join(FEATURES)}")
         if feature not in closed:
             closed.add(feature)
             pending += FEATURES[feature]
@@ -133,81 +134,51 @@ def load(name_or_path: str) -> Target:
     return _from_table(table, path)
 
 
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    """Keys of a target's file, see `Target`."""
+
+    features: Annotated[tuple[str, ...], rule("a list of features, which may be empty")]
+    name: Annotated[str, rule(_NAME, pattern=r"\A[A-Za-z0-9][A-Za-z0-9._+-]{0,63}\Z")] | UnsetType = UNSET
+    description: str = ""
+    compiler: Annotated[str, rule("the name of an executable", min_length=1)] = "cc"
+    cpu_flags: Annotated[tuple[str, ...], rule("a list of texts")] = ()
+    board: str = ""
+    timing: Annotated[Timing | str | UnsetType, rule(_TABLE)] = UNSET
+    pipeline: Annotated[dict[str, Any] | str | UnsetType, rule(_TABLE)] = UNSET
+    memory: Annotated[
+        dict[MemoryName, Annotated[MemoryTable, rule("a table")]], rule("tables, [memory.NAME]")
+    ] = {}
+
+
 def _from_table(table: dict[str, Any], path: Path) -> Target:
-    for key, value in table.items():
-        if key not in _KEYS:
-            raise TargetError(f"{path.name}: unknown key {_shown(key)}; known are {', '.join(_KEYS)}")
-        kind, what = _KEYS[key]
-        if not isinstance(value, kind):
-            raise TargetError(f"{path.name}: {key} must be {what}; it is {_shown(value)}")
-        _check_texts(key, value, path)
-    if "features" not in table:
-        raise TargetError(f"{path.name}: a target must have a list of features (which may be empty)")
-    name = table.get("name", path.stem)
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", name):
-        raise TargetError(
-            f"{path.name}: a name must have 1 to 64 letters, digits, '.', '_', '+', '-', and begin with a "
-            f"letter or digit; it is {_shown(name)}"
-        )
-    features = close_features(table["features"], path.name)
-    compiler = table.get("compiler", "cc")
-    if not compiler:
-        raise TargetError(f"{path.name}: compiler must name an executable; it is empty")
+    try:
+        file = decode(_File, table, path.name, root="")
+        memories, faults = read_memories(file.memory)
+        refuse(path.name, [*_unprintable(file), *faults])
+    except InputError as error:
+        raise TargetError(str(error)) from None
+    name = path.stem if file.name is UNSET else file.name
     return Target(
         name=name,
-        features=features,
-        compiler=compiler,
-        cpu_flags=tuple(table.get("cpu_flags", ())),
-        board=table.get("board", ""),
-        description=table.get("description", ""),
-        timing=_timing(table["timing"], path) if "timing" in table else None,
-        pipeline=_pipeline(table["pipeline"], path) if "pipeline" in table else None,
-        memories=read_memories(table.get("memory", {}), path.name),
+        features=close_features([*file.features], path.name),
+        compiler=file.compiler,
+        cpu_flags=file.cpu_flags,
+        board=file.board,
+        description=file.description,
+        timing=_shared(file.timing, "timing", path) if isinstance(file.timing, str) else file.timing or None,
+        pipeline=_pipeline(file.pipeline, path) if file.pipeline is not UNSET else None,
+        memories=memories,
     )
 
 
-# Type of each key's value, and its name in messages.
-_KEYS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
-    "name": (str, "a text"),
-    "description": (str, "a text"),
-    "features": (list, "a list of strings"),
-    "compiler": (str, "a text"),
-    "cpu_flags": (list, "a list of strings"),
-    "board": (str, "a text"),
-    "timing": ((dict, str), "a table, or the name of the target that has it"),
-    "pipeline": ((dict, str), "a table, or the name of the target that has it"),
-    "memory": (dict, "tables, [memory.NAME]"),
-}
-
-
-def _check_texts(key: str, value: Any, path: Path) -> None:
-    """Check that texts are printable, because they go into command lines, C comments and tables."""
-    for text in value if isinstance(value, list) else [value] if isinstance(value, str) else []:  # type: ignore[reportUnknownVariableType]
-        if not isinstance(text, str):
-            raise TargetError(f"{path.name}: {key} must be {_KEYS[key][1]}; it is {_shown(value)}")
+def _unprintable(file: _File) -> Iterator[str]:
+    """Yield the faults of texts, because they go into command lines, C comments and tables."""
+    source = file.timing.source if isinstance(file.timing, Timing) else ""
+    texts = [("description", file.description), ("compiler", file.compiler), ("board", file.board)]
+    texts += [("cpu_flags", flag) for flag in file.cpu_flags] + [("timing.source", source)]
+    for key, text in texts:
         if not text.isprintable():
-            raise TargetError(f"{path.name}: {key} must be printable, on one line; it is {_shown(text)}")
-
-
-def _shown(value: Any) -> str:
-    return reprlib.repr(value)
-
-
-def _timing(table: dict[str, Any] | str, path: Path) -> Timing:
-    if isinstance(table, str):
-        return _shared(table, "timing", path)
-    known = {field.name: str if field.name == "source" else int for field in fields(Timing)}
-    for key, value in table.items():
-        if key not in known:
-            raise TargetError(f"{path.name}: unknown key timing.{key}; known are {', '.join(known)}")
-        if type(value) is not known[key] or (isinstance(value, int) and not 0 <= value <= MOST_CYCLES):
-            kinds = {"source": "a text", "error": f"percent, 0 to {MOST_CYCLES}"}
-            kind = kinds.get(key, f"a number of cycles, 0 to {MOST_CYCLES}")
-            raise TargetError(f"{path.name}: timing.{key} must be {kind}; it is {_shown(value)}")
-    _check_texts("timing.source", table.get("source"), path)
-    if "source" not in table:
-        raise TargetError(f"{path.name}: timing must have a source")
-    return Timing(**table)
+            yield f"{key} must be printable, on one line; it is {shown(text)}"
 
 
 def _pipeline(table: dict[str, Any] | str, path: Path) -> Pipeline:
@@ -218,7 +189,7 @@ def _shared(name: str, key: str, path: Path) -> Any:
     found = getattr(load(name), key) if name in available() and name != path.stem else None
     if found is None:
         raise TargetError(
-            f"{path.name}: {key} must name another target that has one; it is {_shown(name)}; "
+            f"{path.name}: {key} must name another target that has one; it is {shown(name)}; "
             f"targets are {', '.join(available())}"
         )
     return found

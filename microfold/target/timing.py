@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from microfold.support.frozen import frozen
+from typing import Annotated
+
+from msgspec import Struct
+
+from microfold.support.decode import rule
+
+# Maximum cycles of an instruction, far above the real ones of a core without wait states.
+MOST_CYCLES = 1000
+
+Cycles = Annotated[int, rule(f"a number of cycles, 0 to {MOST_CYCLES}", ge=0, le=MOST_CYCLES)]
+Percent = Annotated[int, rule("percent, 0 to 1000", ge=0, le=1000)]
 
 
-@frozen
-class Timing:
+class Timing(Struct, frozen=True, forbid_unknown_fields=True):
     """Cycles of instructions without wait states, from a core's technical reference manual.
 
     Attributes:
@@ -19,19 +28,19 @@ class Timing:
     """
 
     source: str
-    error: int | None = None
-    alu: int = 1
-    multiply: int = 1
-    multiply_add: int = 1
-    multiply_long: int = 1
-    divide: int = 7
-    load: int = 2
-    next_transfer: int = 1
-    store: int = 1
-    store_indexed: int = 2
-    multiple: int = 1
-    branch: int = 1
-    taken: int = 2
-    float: int = 1
-    float_multiply_add: int = 3
-    float_divide: int = 14
+    error: Percent | None = None
+    alu: Cycles = 1
+    multiply: Cycles = 1
+    multiply_add: Cycles = 1
+    multiply_long: Cycles = 1
+    divide: Cycles = 7
+    load: Cycles = 2
+    next_transfer: Cycles = 1
+    store: Cycles = 1
+    store_indexed: Cycles = 2
+    multiple: Cycles = 1
+    branch: Cycles = 1
+    taken: Cycles = 2
+    float: Cycles = 1
+    float_multiply_add: Cycles = 3
+    float_divide: Cycles = 14

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from microfold.errors import InputError
-from microfold.report.decode import decode
-from microfold.support.frozen import frozen
+from microfold.support.decode import decode, refuse, rule
 from microfold.support.toml import read_toml
 
+Name = Annotated[
+    str,
+    rule("1 to 64 letters, digits, '.', '_', '+' and '-'", pattern=r"\A[A-Za-z0-9._+-]{1,64}\Z"),
+]
+Bytes = Annotated[int, Meta(ge=0, le=1 << 32)]
+Region = Annotated[tuple[Bytes, ...], rule("an address and a size", min_length=2, max_length=2)]
 
-@frozen
-class Board:
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    """Keys of the file."""
+
+    name: Name
+    clock: Annotated[int, Meta(ge=1, le=10**10)]
+    flash: Region
+    ram: Region
+    stack: Annotated[int, Meta(ge=512, le=1 << 24)] = 16384
+    caches: Literal["warm", "cold"] = "warm"
+    counter: Literal["auto", "dwt", "systick"] = "auto"
+    runs: Annotated[int, Meta(ge=1, le=1000)] = 5
+    output: Literal["semihosting", "sources"] = "semihosting"
+    sources: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+class Board(_File, frozen=True):
     """Board, described by the user in a TOML file.
 
     Attributes:
@@ -30,17 +53,6 @@ class Board:
         folder: folder to which their paths are relative.
     """
 
-    name: str
-    clock: int
-    flash: tuple[int, ...]
-    ram: tuple[int, ...]
-    stack: int = 16384
-    caches: Literal["warm", "cold"] = "warm"
-    counter: Literal["auto", "dwt", "systick"] = "auto"
-    runs: int = 5
-    output: Literal["semihosting", "sources"] = "semihosting"
-    sources: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
     folder: str = ""
 
 
@@ -48,33 +60,24 @@ def load_board(path: Path) -> Board:
     """Load the description of a board.
 
     Raises:
-        InputError: the file cannot be read, or has an unknown key or invalid value.
+        InputError: the file cannot be read, or has an unknown keys or invalid values.
     """
     try:
         table = read_toml(path)
     except ValueError as error:
         raise InputError(f"{path} is not a readable TOML file: {error}") from None
-    unknown = sorted(table.keys() - Board.__dataclass_fields__.keys() | table.keys() & {"folder"})
-    if unknown:
-        raise InputError(
-            f"{path}: unknown key {', '.join(unknown)}; docs/tuning.md lists the keys of a board"
-        )
-    board = decode(Board, table, str(path))
-    if not re.fullmatch(r"[A-Za-z0-9._+-]{1,64}", board.name):
-        raise InputError(
-            f"{path}: name must have letters, digits, '.', '_', '+' and '-' only; it is {board.name!r}"
-        )
+    file = decode(_File, table, str(path), root="")
+    refuse(str(path), [*_contradictions(file, path.parent)])
+    return Board(**asdict(file), folder=str(path.absolute().parent))
+
+
+def _contradictions(board: _File, folder: Path) -> Iterator[str]:
+    """Yield the faults that concern several values or files."""
     for name, region in (("flash", board.flash), ("ram", board.ram)):
-        if len(region) != 2 or sum(region) > 1 << 32 or region[1] == 0:
-            raise InputError(
-                f"{path}: {name} must be an address and a size within 4 GiB; it is {list(region)}"
-            )
-    for name, least, most in (("clock", 1, 10**10), ("runs", 1, 1000), ("stack", 512, 1 << 24)):
-        if not least <= getattr(board, name) <= most:
-            raise InputError(f"{path}: {name} must be in [{least}, {most}]; it is {getattr(board, name)}")
+        if sum(region) > 1 << 32 or region[1] == 0:
+            yield f"{name} must be an address and a size within 4 GiB; it is {list(region)}"
     if board.output == "sources" and not board.sources:
-        raise InputError(f'{path}: output = "sources" requires sources that define microfold_board_write')
+        yield 'output = "sources" requires sources that define microfold_board_write'
     for source in board.sources:
-        if not Path(path.parent, source).is_file():
-            raise InputError(f"{path}: a board's sources must exist; {source!r} does not")
-    return replace(board, folder=str(path.absolute().parent))
+        if not Path(folder, source).is_file():
+            yield f"a board's sources must exist; {source!r} does not"

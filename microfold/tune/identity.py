@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from microfold.ir.graph import Graph
 from microfold.ir.text import to_text
 from microfold.kernels.call import Constant
@@ -55,6 +58,8 @@ def _text(value: object) -> str:
     """Return a value as text that is equal in every process, with the members of sets in sorted order."""
     if is_dataclass(value):
         return _text({field.name: getattr(value, field.name) for field in fields(value)})
+    if isinstance(value, Struct):
+        return _text(asdict(value))
     if isinstance(value, Mapping):
         pairs = cast("Mapping[Any, Any]", value).items()
         return f"{{{', '.join(sorted(f'{_text(key)}: {_text(found)}' for key, found in pairs))}}}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from textwrap import dedent
@@ -14,6 +15,7 @@ import microfold.ops  # noqa: F401  (makes the operators' names known)
 from microfold import target
 from microfold.analysis.check_pruning import check_pruning
 from microfold.analysis.pruning_proof import Claim, PrunedValue, PruningProof, Reason
+from microfold.cli.common import to_json
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
@@ -151,7 +153,7 @@ def test_claims_against_the_reference(graph: Graph) -> None:
 def test_report(graph: Graph) -> None:
     program = compile_graph(graph, target.load("host"))
     report = build_report(program, None)
-    assert report["pruned"] == [
+    assert json.loads(to_json(report.pruned)) == [
         {
             "graph": "g",
             "macs_before": 33,
@@ -171,8 +173,6 @@ def test_report(graph: Graph) -> None:
             ],
         }
     ]
-    assert report["accumulators"]["proved"]
-    assert report["accumulators"]["unproved_layers"] == []
-    assert (
-        max(layer["accumulator_bits"] for layer in report["layers"]) == report["accumulators"]["largest_bits"]
-    )
+    assert report.accumulators.proved
+    assert report.accumulators.unproved_layers == ()
+    assert max(layer.accumulator_bits or 0 for layer in report.layers) == report.accumulators.largest_bits

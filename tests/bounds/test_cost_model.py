@@ -7,6 +7,7 @@ import json
 import pytest
 
 from microfold import target
+from microfold.cli.common import to_json
 from microfold.compiler import compile_file
 from microfold.kernels.cost.coefficients import closest
 from microfold.report.data import build_report
@@ -35,7 +36,7 @@ def test_estimates_are_close(core: str) -> None:
 @pytest.mark.parametrize("core", target.available())
 def test_a_build_states_estimates(core: str) -> None:
     program = compile_file(MODELS["digits"], target.load(core))
-    report = json.loads(json.dumps(build_report(program, None)))
+    report = json.loads(to_json(build_report(program, None)))
     layers = report["layers"]
     assert all(layer["estimated_instructions"] > 0 for layer in layers)
     assert report["estimated_instructions"] == sum(layer["estimated_instructions"] for layer in layers)

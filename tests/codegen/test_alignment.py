@@ -87,7 +87,7 @@ def test_headers_and_report_state_it(io: str) -> None:
             size = int(macros[f"{kind}_{index}_ALIGNED_SIZE"])
             assert size % 32 == 0 and 0 <= size - buffer.type.nbytes < 32
     assert int(macros["CONTEXT_SIZE"]) % 32 == 0
-    assert build_report(program, None)["options"]["align"] == 32
+    assert build_report(program, None).options.align == 32
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])

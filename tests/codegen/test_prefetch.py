@@ -21,7 +21,7 @@ from microfold.plan.check import check_plan
 from microfold.plan.regions import Item, RegionPlan, check_regions, plan_regions
 from microfold.program import Program
 from microfold.target import Target
-from microfold.target.memories import Memory, read_memories
+from microfold.target.memories import Memory
 from microfold.verification.measure import measure
 from microfold.verification.verify import input_sets, verify
 from tests import loops
@@ -208,13 +208,19 @@ def test_rows_do_not_prefetch() -> None:
         ({"size": True}, "size must be a number of bytes"),
     ],
 )
-def test_targets_that_are_refused(table: dict[str, object], message: str) -> None:
+def test_targets_that_are_refused(tmp_path: Path, table: dict[str, object], message: str) -> None:
     rom = {"size": 100, "cycles": 1, "use": ["constants"]}
-    with pytest.raises(TargetError, match=message):
-        read_memories({"rom": rom, "qspi": rom | table}, "board.toml")
     loaded = {"size": 9, "cycles": 1, "use": ["constants"], "load": "qspi"}
-    with pytest.raises(TargetError, match="must name a non-volatile memory"):
-        read_memories({"fast": loaded, "qspi": rom | {"prefetch": True}}, "board.toml")
+    for memories, wanted in (
+        ({"rom": rom, "qspi": rom | table}, message),
+        ({"fast": loaded, "qspi": rom | {"prefetch": True}}, "must name a non-volatile memory"),
+    ):
+        lines = ["features = []"]
+        for name, keys in memories.items():
+            lines += [f"[memory.{name}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
+        (tmp_path / "board.toml").write_text("\n".join(lines))
+        with pytest.raises(TargetError, match=wanted):
+            target.load(str(tmp_path / "board.toml"))
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang", "arm-none-eabi-gcc"])

@@ -125,7 +125,7 @@ def on_stages(built: Program) -> int:
     """Values whose rows come to a stage."""
     report = rows_report(built)
     assert report is not None
-    return sum(window["kept"] == "carried" and window["apart"] > 0 for window in report["windows"])
+    return sum(window.kept == "carried" and window.apart > 0 for window in report.windows)
 
 
 @pytest.mark.usefixtures("all_rings")
@@ -518,18 +518,19 @@ def test_reports_say_where_rows_are_kept(capsys: pytest.CaptureFixture[str]) -> 
     """Windows have the bytes of their rows, and lie in the arena; reports without rows have none."""
     graph = Nets(0).tall()
     whole, built = (compile_graph(graph, target.load("cortex-m4"), each) for each in (Options(), ROWS))
-    assert build_report(whole, None)["rows"] is None
+    assert build_report(whole, None).stream is None
     report = build_report(built, None)
     assert faults(json.loads(to_json(report))) == []
-    rows = report["rows"]
-    assert rows["layers"] == sum(layer.rows is not None for layer in built.layers)
-    windows = {each["tensor"]: each for each in rows["windows"]}
+    rows = report.stream
+    assert rows is not None and rows.longest_push is not None and rows.longest_push_cycles is not None
+    assert rows.layers == sum(layer.rows is not None for layer in built.layers)
+    windows = {each.tensor: each for each in rows.windows}
     assert windows.keys() >= {"image", "first", "second", "third"}
-    assert windows["image"]["bytes"] == windows["image"]["rows"] * 6 * 4
-    assert all(each["offset"] + each["bytes"] <= built.arena.size for each in rows["windows"])
-    assert rows["longest_push"] >= max(layer.estimated_instructions or 0 for layer in built.layers[-1:])
+    assert windows["image"].bytes == windows["image"].rows * 6 * 4
+    assert all(each.offset + each.bytes <= built.arena.size for each in rows.windows)
+    assert rows.longest_push >= max(layer.estimated_instructions or 0 for layer in built.layers[-1:])
     last = built.layers[-1].estimated_cycles
-    assert last is not None and rows["longest_push_cycles"] >= last
-    print_memory(built, report | {"flash": dict.fromkeys(("weights", "code", "library", "padding"), 0)})
-    assert f"{rows['longest_push_cycles']:,}" in (shown := capsys.readouterr().out)
+    assert last is not None and rows.longest_push_cycles >= last
+    print_memory(built, report)
+    assert f"{rows.longest_push_cycles:,}" in (shown := capsys.readouterr().out)
     assert "cycles, estimated" in shown and "longest push" in shown

@@ -206,6 +206,6 @@ def test_commands(tmp_path: Path) -> None:
 def test_reports_say_what_is_kept() -> None:
     report = build_report(spotter(), None)
     assert faults(json.loads(to_json(report))) == []
-    assert report["sliding"]["frames"] == 30
-    assert [kept["rows"] for kept in report["sliding"]["kept"]] == [3, 5, 10, 15]
-    assert build_report(spotter(options=Options()), None)["sliding"] is None
+    assert report.sliding is not None and report.sliding.frames == 30
+    assert [kept.rows for kept in report.sliding.kept] == [3, 5, 10, 15]
+    assert build_report(spotter(options=Options()), None).sliding is None

@@ -13,7 +13,8 @@ from microfold.export.formats import find
 from microfold.export.package import About, make_package
 from microfold.options import Options
 from microfold.program import Program
-from microfold.report.data import Report, build_report
+from microfold.report.data import build_report
+from microfold.report.schema import BuildReport
 from tests.codegen.toolchain import run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +29,7 @@ def compiled(model: Path, core: str, options: Options) -> Program:
 
 
 @cache
-def built(program: Program) -> tuple[Build, Report]:
+def built(program: Program) -> tuple[Build, BuildReport]:
     return emit_build(program), build_report(program, None)
 
 

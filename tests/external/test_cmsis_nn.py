@@ -138,10 +138,10 @@ def test_header_and_report_say_what_to_link() -> None:
     program = compiled(networks.others(), target.load("host"))
     header = emit(program)["net.h"]
     assert "Link with CMSIS-NN 7.0.0 or later, which provides arm_fully_connected_wrapper_s8" in header
-    (library,) = build_report(program, None)["libraries"]
-    assert library["headers"] == ["arm_nnfunctions.h"]
-    assert "arm_softmax_s8" in library["functions"]
-    assert build_report(program, None)["accumulators"]["proved"]
+    (library,) = build_report(program, None).libraries
+    assert library.headers == ("arm_nnfunctions.h",)
+    assert "arm_softmax_s8" in library.functions
+    assert build_report(program, None).accumulators.proved
 
 
 def test_command_line(tmp_path: Path) -> None:

@@ -143,9 +143,9 @@ def test_the_code_is_strict_c(cc: str, tmp_path: Path) -> None:
 
 def test_report() -> None:
     report = build_report(compiler.compile_graph(imported(), target.load("host")), None)
-    (library,) = report["libraries"]
-    assert library["functions"] == ["ethosu_reserve_driver", "ethosu_invoke_v3", "ethosu_release_driver"]
-    assert report["layers"][1]["op"] == "ethos_u"
+    (library,) = report.libraries
+    assert library.functions == ("ethosu_reserve_driver", "ethosu_invoke_v3", "ethosu_release_driver")
+    assert report.layers[1].op == "ethos_u"
 
 
 @pytest.mark.exhaustive

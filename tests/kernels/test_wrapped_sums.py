@@ -66,10 +66,10 @@ def test_it_wraps_like_the_reference(core: str) -> None:
 @pytest.mark.parametrize("name", GRAPHS)
 def test_the_report_says_so(name: str) -> None:
     program = build(name, "host")
-    proof = build_report(program, None)["accumulators"]
-    assert not proof["proved"]
-    assert proof["unproved_layers"] == proof["wrapping_layers"] == [program.layers[0].name]
-    assert proof["largest"] > proof["limit"] == 1 << 31
+    proof = build_report(program, None).accumulators
+    assert not proof.proved
+    assert proof.unproved_layers == proof.wrapping_layers == (program.layers[0].name,)
+    assert proof.largest > proof.limit == 1 << 31
 
 
 def test_nothing_is_claimed_about_outputs_that_may_wrap() -> None:

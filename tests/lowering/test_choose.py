@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from microfold import target
 from microfold.compiler import compile_graph, explain_kernels
@@ -135,8 +136,8 @@ def test_a_limit_that_estimates_kept_and_code_did_not(
     program = compile_graph(graph_of("cnn_int8"), target.load("host"), options)
     report = build_report(program, None)
     for code, over in ((10, False), (9000, True), (None, False)):
-        report["flash"] |= {"code": code, "weights": 100}
-        print_build(program, report, tmp_path)
+        flash = replace(report.flash, code=code, weights=100)
+        print_build(program, replace(report, flash=flash), tmp_path)
         said = "9,100 bytes, over the limit of 5,000" in " ".join(capsys.readouterr().out.split())
         assert said == over
 

@@ -15,11 +15,13 @@ from microfold.compiler import compile_file, compile_graph
 from microfold.ir.text import parse
 from microfold.options import Options
 from microfold.program import Program
-from microfold.report import data
 from microfold.report.data import build_report
+from microfold.report.json_schema import FILES, json_schema, schema_text
+from microfold.report.schema import BuildReport
 from tests.cli.test_passes import SCALED
 from tests.codegen.graphs import accumulator
 from tests.command_line import succeed
+from tests.golden import Golden
 from tests.needs import CROSS_TOOLS, need_tools
 
 if TYPE_CHECKING:
@@ -33,9 +35,9 @@ CNN = MADE / "cnn_int8.tflite"
 def schema() -> jsonschema.Draft202012Validator:
     import jsonschema  # takes seconds, which processes that only collect tests need not wait
 
-    text = (Path(data.__file__).parent / "report.schema.json").read_text(encoding="utf-8")
-    jsonschema.Draft202012Validator.check_schema(json.loads(text))
-    return jsonschema.Draft202012Validator(json.loads(text))
+    made = json_schema(BuildReport)
+    jsonschema.Draft202012Validator.check_schema(made)
+    return jsonschema.Draft202012Validator(made)
 
 
 def faults(report: Any) -> list[str]:
@@ -44,6 +46,17 @@ def faults(report: Any) -> list[str]:
 
 def as_data(program: Program) -> Any:
     return json.loads(to_json(build_report(program, None)))
+
+
+def test_files_are_generated(request: pytest.FixtureRequest) -> None:
+    """Each field has a description."""
+    update = bool(request.config.getoption("--update-golden"))
+    files = Golden(Path(json_schema.__code__.co_filename).parent, update, "tests/report/test_schema.py")
+    for name, kind in FILES.items():
+        assert json.loads(schema_text(kind)) == json_schema(kind)
+        parts = json_schema(kind)["$defs"].values()
+        assert all("description" in each for part in parts for each in (part, *part["properties"].values()))
+        files.check(name, schema_text(kind))
 
 
 @pytest.mark.parametrize("name", ["cnn_int8", "attn_f32", "lt_gru_f32", "preact_bn_int8", "stream_int8"])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 import pytest
 
@@ -13,10 +12,9 @@ from microfold import target
 from microfold.cli.common import to_json
 from microfold.compiler import compile_file
 from microfold.errors import InputError
-from microfold.report import data
 from microfold.report.data import build_report
 from microfold.report.profile import read_profile
-from microfold.report.stored import BuildReport, load_report, read_report
+from microfold.report.stored import load_report, read_report
 
 MADE = Path(__file__).resolve().parents[1] / "models" / "made"
 
@@ -36,59 +34,7 @@ def written(folder: Path, content: object) -> Path:
 def test_a_stored_report_is_the_one_that_was_made(tmp_path: Path) -> None:
     program = compile_file(MADE / "stream_int8.tflite", target.load("cortex-m4"))
     made = build_report(program, None)
-    assert load_report(written(tmp_path, to_json(made))) == read_report(made, "")
-
-
-def test_fields_are_those_of_the_schema() -> None:
-    """A field has the schema's type, values and minimum. A field without a default is required."""
-    schema = json.loads((Path(data.__file__).parent / "report.schema.json").read_text(encoding="utf-8"))
-
-    def resolved(node: Any) -> Any:
-        while True:
-            if "$ref" in node:
-                node = schema["$defs"][node["$ref"].rsplit("/", 1)[1]]
-            elif "anyOf" in node:
-                node = next(each for each in node["anyOf"] if each.get("type") != "null")
-            elif node.get("type") == "array":
-                node = node["items"]
-            else:
-                return node
-
-    def leaf(hint: Any) -> Any:
-        while type(None) in get_args(hint) or get_origin(hint) is tuple:
-            hint = get_args(hint)[0]
-        return hint
-
-    def constraint(field: Any, hint: Any) -> dict[str, Any]:
-        if get_origin(hint) is Literal:
-            return {"enum": list(get_args(hint))}
-        minimum = field.metadata.get("minimum", 0)
-        bounds = {"minimum": minimum} if hint is int and minimum is not None else {}
-        return {"type": {str: "string", int: "integer", bool: "boolean"}[hint], **bounds}
-
-    seen: set[Any] = set()
-
-    def check(kind: Any, node: Any) -> None:
-        node = resolved(node)
-        seen.add(kind)
-        for field in fields(kind):
-            name = field.metadata.get("key", field.name)
-            assert name in node["properties"], f"{kind.__name__}.{name}"
-            assert name in node["required"], f"{kind.__name__}.{name}"
-            hint = get_type_hints(kind)[field.name]
-            inner = [each for each in (hint, *get_args(hint)) if is_dataclass(each)]
-            for each in inner:
-                check(each, node["properties"][name])
-            if not inner:
-                given = resolved(node["properties"][name])
-                if isinstance(given.get("type"), list):
-                    given = {**given, "type": given["type"][0]}
-                wanted = constraint(field, leaf(hint))
-                kept = {key: given[key] for key in ("type", "enum", "minimum") if key in given}
-                assert kept == wanted, f"{kind.__name__}.{name}"
-
-    check(BuildReport, schema)
-    assert len(seen) > 15
+    assert load_report(written(tmp_path, to_json(made))) == made
 
 
 def test_reports_of_before_are_read() -> None:
@@ -118,7 +64,7 @@ def test_all_faults_are_told_at_once() -> None:
         "bad.json: $.ram.arena must be a whole number from 0; it is -1; $.flash.weights is missing; "
         "$.layers[0].macs must be a whole number from 0; it is 1.5; "
         "$.layers[1].fused must be a list; it is 'relu'; $.layers[2].name must be a text; it is None; "
-        "$.edges[0].from.kind must be one of input, layer, state, output; it is 'friend'"
+        "$.edges[0].from.kind must be one of input, layer, output, state; it is 'friend'"
     )
     report["layers"] = [3] * 20
     with pytest.raises(InputError, match=r"; and \d+ more$"):
@@ -138,7 +84,7 @@ def test_all_faults_are_told_at_once() -> None:
             "one of 32, 64; it is 1099511627",
         ),
         (lambda r: r["layers"][0]["accumulator"].update(type_bits=32.0), "one of 32, 64; it is 32.0"),
-        (lambda r: r["options"].update(optimize="fast"), "one of size, balanced, speed; it is 'fast'"),
+        (lambda r: r["options"].update(optimize="fast"), "one of balanced, size, speed; it is 'fast'"),
         (lambda r: r.update(origin=[]), "must be an object; it is a list"),
         (lambda r: r.update(model={}), "must be a text; it is an object"),
         (lambda r: r.update(report_version=7), "report_version 2; got 7: build the model again"),

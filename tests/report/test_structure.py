@@ -36,7 +36,7 @@ def test_edges_of_states() -> None:
 
 def _drawn(program: Program) -> list[str]:
     return [
-        f"{e['from']['kind']} {e['from']['index']} -> {e['to']['kind']} {e['to']['index']}: {e['bytes']}"
+        f"{e.source.kind} {e.source.index} -> {e.reader.kind} {e.reader.index}: {e.bytes}"
         for e in edges(program)
     ]
 
@@ -44,18 +44,18 @@ def _drawn(program: Program) -> list[str]:
 def test_blocks_fill_the_arena() -> None:
     program = compile_file(MADE / "cnn_int8.tflite", target.load("cortex-m4"))
     found = blocks(program)
-    assert max(block["offset"] + block["bytes"] for block in found) == program.arena.size
-    assert all(0 <= b["first_layer"] <= b["last_layer"] < len(program.layers) for b in found)
-    assert [block["name"] for block in found if block["kind"] == "scratch"] == [
+    assert max(block.end for block in found) == program.arena.size
+    assert all(0 <= b.first_layer <= b.last_layer < len(program.layers) for b in found)
+    assert [block.name for block in found if block.kind == "scratch"] == [
         f"scratch of call {layer.index}" for layer in program.layers if layer.call.scratch
     ]
-    assert [block["name"] for block in found if block["kind"] == "input"] == [
+    assert [block.name for block in found if block.kind == "input"] == [
         value.name for value in program.graph.inputs
     ]
 
 
 def test_a_block_that_nothing_reads() -> None:
     """It is an input."""
-    found = {block["name"]: block for block in blocks(compile_graph(two_inputs(), target.load("host")))}
+    found = {block.name: block for block in blocks(compile_graph(two_inputs(), target.load("host")))}
     unread = found["unread"]
-    assert (unread["kind"], unread["first_layer"], unread["last_layer"]) == ("input", 0, 0)
+    assert (unread.kind, unread.first_layer, unread.last_layer) == ("input", 0, 0)

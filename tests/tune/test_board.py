@@ -125,9 +125,9 @@ def test_answers() -> None:
     [
         ({"flash": [0]}, "an address and a size"),
         ({"ram": [1 << 32, 1]}, "within 4 GiB"),
-        ({"clock": 0}, "clock must be in"),
-        ({"name": "a b"}, "name must have letters"),
-        ({"caches": "hot"}, "one of warm, cold"),
+        ({"clock": 0}, "clock must be a whole number from 1 to 10000000000; it is 0"),
+        ({"name": "a b"}, "name must be 1 to 64 letters"),
+        ({"caches": "hot"}, "one of cold, warm"),
         ({"colour": "red"}, "unknown key colour"),
         ({"output": "sources"}, "requires sources"),
         ({"sources": ["none.c"]}, "sources must exist; 'none.c' does not"),

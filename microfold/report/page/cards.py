@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from microfold.report.page.scale import number, signed
-from microfold.report.stored import BuildReport
+from microfold.report.schema import BuildReport
 from microfold.support.frozen import frozen
 
 # Length of a card's bar, in units of its drawing.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from microfold.report.page.cards import Change, change
 from microfold.report.page.scale import number, signed
-from microfold.report.stored import BuildReport, Layer
+from microfold.report.schema import BuildReport, Layer
 from microfold.support.frozen import frozen
 
 # Maximum length of a bar to either side, in units of its drawing.

@@ -8,7 +8,7 @@ from typing import Literal
 
 from microfold.report.page.palette import Palette
 from microfold.report.page.scale import CHARACTER, WIDTH, number, shortened
-from microfold.report.stored import BuildReport, Edge, End
+from microfold.report.schema import BuildReport, Edge, End
 from microfold.support.frozen import frozen
 
 # Names are slanted to the lower left.

@@ -3,65 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from microfold import __version__
-from microfold.report.decode import decode
+from microfold.report.group_schema import GroupFlash, GroupRam, GroupReport
 from microfold.report.page.cards import Card, memory_card
 from microfold.report.page.layers import BAR
 from microfold.report.page.page import render
 from microfold.report.page.scale import number
-from microfold.report.stored import BuildReport, MemoryFill
 from microfold.support.frozen import frozen
-
-# Fields have the names of `group.schema.json`, which describes them.
-
-
-@frozen
-class GroupRam:
-    """RAM, in bytes."""
-
-    arena: int
-    arena_object: int
-    state: int
-    stack: int | None
-    apart: int
-
-
-@frozen
-class GroupFlash:
-    """Flash, in bytes."""
-
-    weights: int
-    code: tuple[int, ...] | None
-    kernels: int | None
-    library: int | None
-    padding: int | None
-    apart: int | None
-
-
-@frozen
-class SharedFunction:
-    """Function that several models call."""
-
-    function: str
-    kernel: str
-    models: tuple[str, ...]
-
-
-@frozen
-class GroupReport:
-    """Report of a group."""
-
-    microfold_version: str
-    build_id: str
-    name: str
-    target: str
-    ram: GroupRam
-    flash: GroupFlash
-    shared: tuple[SharedFunction, ...]
-    memories: tuple[MemoryFill, ...]
-    models: tuple[BuildReport, ...]
 
 
 @frozen
@@ -104,14 +53,8 @@ class GroupPage:
 _TITLES = ("arena", "state", "constants", "code", "MACs", "instructions")
 
 
-def render_group(data: Any, source: str) -> str:
-    """Render the page of a group's report, as `render_page` does for one model.
-
-    Args:
-        data: result of `group_report`.
-        source: name of the data in error messages.
-    """
-    report = decode(GroupReport, data, source)
+def render_group(report: GroupReport) -> str:
+    """Render the page of a group's report, as `render_page` does for one model."""
     origin = report.models[0].origin
     page = GroupPage(
         version=__version__,

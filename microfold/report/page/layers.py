@@ -7,7 +7,7 @@ from collections.abc import Callable
 from microfold.report.page.palette import Palette
 from microfold.report.page.scale import CHARACTER, WIDTH, number, rank, shortened
 from microfold.report.profile import Profile
-from microfold.report.stored import BuildReport, Layer
+from microfold.report.schema import BuildReport, Layer
 from microfold.support.frozen import frozen
 
 # Maximum length of a cell's bar, in units of its drawing.

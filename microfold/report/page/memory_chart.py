@@ -9,7 +9,7 @@ from itertools import combinations
 
 from microfold.report.page.palette import Palette
 from microfold.report.page.scale import CHARACTER, WIDTH, Column, Linear, Tick, columns, number, shortened
-from microfold.report.stored import Block, BuildReport
+from microfold.report.schema import Block, BuildReport
 from microfold.support.frozen import frozen
 
 _LEFT, _RIGHT = 72.0, 12.0

@@ -43,9 +43,7 @@ from microfold.report.page.what_if_chart import (
     what_if_section,
 )
 from microfold.report.profile import Profile
-from microfold.report.stored import BuildReport
-from microfold.report.tradeoffs import Tradeoff
-from microfold.report.what_if import Alternative
+from microfold.report.schema import Alternative, BuildReport, Tradeoff
 from microfold.support import resources
 from microfold.support.frozen import frozen
 

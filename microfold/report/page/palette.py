@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from microfold.report.stored import Layer
+from microfold.report.schema import Layer
 from microfold.support.frozen import frozen
 
 # Number of style classes, `op0` and so on; all further operators share one class.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from microfold.report.page.scale import WIDTH, Column, Linear, Tick, columns, number, round_number
 from microfold.report.profile import Profile
-from microfold.report.stored import BuildReport, Layer
+from microfold.report.schema import BuildReport, Layer
 from microfold.support.frozen import frozen
 
 _LEFT, _RIGHT, _TOP, _PLOT, _BOTTOM = 72.0, 12.0, 16.0, 190.0, 40.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from microfold.report.page.scale import number, shortened
-from microfold.report.stored import BuildReport, PrunedValue
+from microfold.report.schema import BuildReport, PrunedValue
 from microfold.support.frozen import frozen
 
 # Length of a strip of channels, in units of its drawing.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from microfold.report.page.layers import BAR
-from microfold.report.stored import Rows, Window
+from microfold.report.schema import Rows, Window
 from microfold.support.frozen import frozen
 
 

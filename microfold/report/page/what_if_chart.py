@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 from microfold.report.page.palette import COLOURS
 from microfold.report.page.scale import CHARACTER, Linear, Logarithmic, Tick, around, number, rank
-from microfold.report.tradeoffs import Tradeoff
+from microfold.report.schema import Tradeoff
 from microfold.report.what_if import Alternative, Figures, pareto_front, time_of
 from microfold.support.frozen import frozen
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from microfold.program import Program
-from microfold.report.data import Report
+from microfold.report.schema import BuildReport
 from microfold.report.tables import Column, Table, number
 from microfold.report.terminal.figures import (
     console,
@@ -20,47 +21,47 @@ from microfold.report.terminal.verify import first_line, print_failures
 from microfold.verification.benchmark.suite import Row
 
 
-def print_bench(program: Program, report: Report) -> None:
+def print_bench(program: Program, report: BuildReport) -> None:
     """Print the instructions per layer and in total, and the memory."""
     print_layers(report, instructions=True)
-    per_mac = report["instructions_per_mac"]
+    per_mac = report.instructions_per_mac or None
     console.print(
-        f"{report['instructions']:,} instructions per run"
+        f"{report.instructions:,} instructions per run"
         + (f", {per_mac:.3f} per MAC" if per_mac is not None else "")
     )
-    if report["estimated_cycles"] is not None:
+    if report.estimated_cycles is not None:
         console.print(_cycles(report))
     print_memory(program, report)
 
 
-def _cycles(report: Report) -> str:
+def _cycles(report: BuildReport) -> str:
     """Return the cycles of one run as text, with their source and error."""
-    cycles, error = report["estimated_cycles"], report["cycles_error"]
+    cycles, error = report.estimated_cycles, report.cycles_error
     each, least = per_instruction(report)
     text = f"{cycles:,} cycles estimated, {each} per instruction ({least} without stalls)"
     known = f"±{error} %, " if error is not None else ""
-    how = f"from executed instructions, {known}timing from {report['cycles_source']}"
+    how = f"from executed instructions, {known}timing from {report.cycles_source}"
     return f"{text}, {how}; wait states, caches and buses excluded"
 
 
-def print_bench_summary(reports: Sequence[Report]) -> None:
+def print_bench_summary(reports: Sequence[BuildReport]) -> None:
     """Print a table with a row for each model."""
     columns = [Column("model"), number("MACs", rank=1), number("instructions"), number("per MAC", rank=3)]
     columns += [number("est. cycles", rank=2), number("arena"), number("stack", rank=4), number("weights")]
     columns += [number("code")]
-    table = Table(f"one run on {reports[0]['target']}, bytes and instructions", columns)
+    table = Table(f"one run on {reports[0].target}, bytes and instructions", columns)
     for report in reports:
-        per_mac = report["instructions_per_mac"]
-        ram, flash = report["ram"], report["flash"]
-        numbers = (report["macs"], report["instructions"], per_mac, report["estimated_cycles"])
-        numbers = (*numbers, ram["arena"], ram["stack"])
-        row = [number_text(n) for n in (*numbers, flash["weights"], flash["code"])]
-        table.add(report["model"], *row)
+        per_mac = report.instructions_per_mac or None
+        ram, flash = report.ram, report.flash
+        numbers = (report.macs, report.instructions, per_mac, report.estimated_cycles)
+        numbers = (*numbers, ram.arena, ram.stack)
+        row = [number_text(n) for n in (*numbers, flash.weights, flash.code)]
+        table.add(report.model, *row)
     console.show(table)
-    _print_note(reports)
+    _print_note({r.target: r.cycles_error for r in reports if r.estimated_cycles is not None})
 
 
-def print_bench_suite(reports: Sequence[Report]) -> None:
+def print_bench_suite(reports: Sequence[Mapping[str, Any]]) -> None:
     """Print a table with a row for each model, target and level, and the problems of failed builds."""
     columns = (
         Column("model"),
@@ -86,12 +87,11 @@ def print_bench_suite(reports: Sequence[Report]) -> None:
         numbers = (report["instructions"], report["estimated_cycles"], ram["arena"], ram["stack"])
         table.add(*heading, *map(number_text, (*numbers, flash["weights"], flash["code"])), "")
     console.show(table)
-    _print_note(reports)
+    _print_note(cycles_errors(reports))
     print_failures(reports)
 
 
-def _print_note(reports: Iterable[Report]) -> None:
-    errors = cycles_errors(reports)
+def _print_note(errors: Mapping[str, int | None]) -> None:
     if errors:
         print_cycles_note(errors)
 

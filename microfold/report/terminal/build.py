@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from microfold.program import Program
-from microfold.report.data import Report
+from microfold.report.schema import BuildReport
 from microfold.report.terminal.figures import (
     console,
     cycles_error,
@@ -20,18 +20,18 @@ from microfold.simulate.toolchain import ARM_COMPILER
 from microfold.verification.measure import lacks_c_library
 
 
-def print_build(program: Program, report: Report, folder: Path) -> None:
+def print_build(program: Program, report: BuildReport, folder: Path) -> None:
     """Print a summary of a build, a row for each layer, and the calls for the firmware."""
     print_layers(report, instructions=False)
     _print_estimate(report)
     print_memory(program, report)
     print_memories(report)
-    if report["relaxed"] is not None:
-        for change in report["relaxed"]["changes"]:
-            console.print(f"relaxed numerics: {change['where']}: {change['change']}")
-        print_deviations(report["relaxed"]["outputs"], report["relaxed"]["input_sets"])
-    if report["labels_ignored"] is not None:
-        console.print(f"labels of the model are ignored: {report['labels_ignored']}")
+    if report.relaxed is not None:
+        for change in report.relaxed.changes:
+            console.print(f"relaxed numerics: {change.where}: {change.change}")
+        print_deviations(report.relaxed.outputs, report.relaxed.input_sets)
+    if report.labels_ignored is not None:
+        console.print(f"labels of the model are ignored: {report.labels_ignored}")
     name = program.name
     console.print(f"\nWritten to {folder}. In your firmware:\n")
     given = f", weights, {name.upper()}_WEIGHTS_SIZE" if program.options.weights == "blob" else ""
@@ -53,7 +53,7 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
     lines += run_lines(program, arena, holder, result)
     for line in lines:
         console.print(f"    {line}", soft_wrap=True)
-    if fetched := sum(layer["fetched"] for layer in report["layers"]):
+    if fetched := sum(layer.fetched for layer in report.layers):
         console.print(
             f"\nDefine {name}_prefetch and {name}_prefetch_wait, see {name}.h: they copy {fetched:,} bytes "
             "of constants to the arena in each run.",
@@ -63,14 +63,14 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
             f"\nDefine void {name}_tap_write(const void *bytes, uint32_t size), and pass its bytes to "
             "`microfold diff`. Sizes are without taps.",
         )
-    for library in report["libraries"]:
-        functions = ", ".join(library["functions"])
-        console.print(f"\nLink with {library['name']}, which provides {functions}.")
+    for library in report.libraries:
+        functions = ", ".join(library.functions)
+        console.print(f"\nLink with {library.name}, which provides {functions}.")
     _print_excess(program, report)
     _print_unmeasured(program, report)
 
 
-def print_export(program: Program, report: Report, folder: Path, files: Sequence[str]) -> None:
+def print_export(program: Program, report: BuildReport, folder: Path, files: Sequence[str]) -> None:
     """Print the footprint of a package, and its files."""
     print_memory(program, report)
     console.print(f"\nWritten to {folder}; its README.md describes how to add it to a project:\n")
@@ -80,12 +80,12 @@ def print_export(program: Program, report: Report, folder: Path, files: Sequence
     _print_unmeasured(program, report)
 
 
-def _print_excess(program: Program, report: Report) -> None:
+def _print_excess(program: Program, report: BuildReport) -> None:
     """Print a notice if constants and measured code exceed the limit, which was checked by estimates."""
-    limit, code = program.options.flash, report["flash"]["code"]
+    limit, code = program.options.flash, report.flash.code
     if limit is None or code is None:
         return
-    size = report["flash"]["weights"] + code
+    size = report.flash.weights + code
     if size > limit:
         console.print(
             f"\nConstants and code have {size:,} bytes, over the limit of {limit:,}: the limit "
@@ -94,40 +94,40 @@ def _print_excess(program: Program, report: Report) -> None:
         )
 
 
-def _print_unmeasured(program: Program, report: Report) -> None:
+def _print_unmeasured(program: Program, report: BuildReport) -> None:
     """Print why figures are missing."""
     compiler = program.target.compiler
     if shutil.which(compiler) is None:
         package = " (on Debian and Ubuntu: apt install gcc-arm-none-eabi)" if compiler == ARM_COMPILER else ""
         text = f"Code size and stack require {compiler}, which is not on the PATH{package}."
-    elif report["flash"]["code"] is None and report["libraries"]:
-        headers = ", ".join(header for library in report["libraries"] for header in library["headers"])
+    elif report.flash.code is None and report.libraries:
+        headers = ", ".join(header for library in report.libraries for header in library.headers)
         text = f"Code size and stack require {headers}: pass the folder with --external-flags."
-    elif report["flash"]["code"] is None and lacks_c_library(program.target):
+    elif report.flash.code is None and lacks_c_library(program.target):
         package = (
             " (on Debian and Ubuntu: apt install libnewlib-arm-none-eabi)" if compiler == ARM_COMPILER else ""
         )
         text = f"Code size and stack were not measured: {compiler} has no C library{package}."
-    elif report["flash"]["code"] is None:
+    elif report.flash.code is None:
         text = f"Code size and stack require ELF files, which {compiler} does not write."
-    elif report["ram"]["stack"] is None:
+    elif report.ram.stack is None:
         text = f"The stack requires code for Cortex-M that {compiler} links with a C library, and objdump."
     else:
         return
     console.print(f"\n{text}")
 
 
-def _print_estimate(report: Report) -> None:
+def _print_estimate(report: BuildReport) -> None:
     """Print the estimated cost of one run."""
-    if report["estimated_instructions"] is None:
+    if report.estimated_instructions is None:
         return
-    text = f"{report['estimated_instructions']:,} instructions"
-    if report["estimated_cycles"] is not None:
-        error = cycles_error(report["cycles_error"])
-        text += f" and {report['estimated_cycles']:,} cycles (timing model {error}, on top of the error of "
+    text = f"{report.estimated_instructions:,} instructions"
+    if report.estimated_cycles is not None:
+        error = cycles_error(report.cycles_error)
+        text += f" and {report.estimated_cycles:,} cycles (timing model {error}, on top of the error of "
         text += "the instruction estimate; wait states, caches and buses excluded)"
     console.print(f"{text} per run, estimated")
-    if report["kernels_proved"]:
+    if report.kernels_proved:
         console.print("No selection of kernels is faster within this flash and arena (proved)")
 
 

@@ -7,14 +7,13 @@ from typing import Any
 
 from microfold.codegen.names import Namer
 from microfold.options import Options
-from microfold.report.data import Report
+from microfold.report.schema import Tradeoff
 from microfold.report.tables import Column, Table, number
 from microfold.report.terminal.figures import console, number_text, print_cycles_note
-from microfold.report.tradeoffs import Tradeoff
 from microfold.target import Target
 
 
-def print_inspection(inspection: Report) -> None:
+def print_inspection(inspection: dict[str, Any]) -> None:
     """Print operators, inputs, outputs and problems of a model."""
     columns = (Column(""), Column("name"), Column("type"), Column("quantisation"))
     ends = Table(f"{inspection['model']}: inputs and outputs", columns)
@@ -61,7 +60,7 @@ def _print_cycles_note(target: Target) -> None:
         print_cycles_note({target.name: target.cycle_model.error})
 
 
-def print_kernels(layers: Sequence[Report], options: Options, target: Target) -> None:
+def print_kernels(layers: Sequence[dict[str, Any]], options: Options, target: Target) -> None:
     """Print every variant of every candidate of every layer, the chosen one first."""
     columns = (number("#"), Column("layer"), Column("operator", rank=2), Column("kernel"))
     columns += (Column("variant", rank=1), number("instructions", rank=4), number("cycles"))

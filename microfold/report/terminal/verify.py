@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from microfold.program import Program
-from microfold.report.data import Report, deviation_report
+from microfold.report.data import deviation_report
+from microfold.report.schema import OutputDeviation
 from microfold.report.tables import Column, Table, number
 from microfold.report.terminal.figures import console, number_text
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from microfold.verification.verify import Verification
 
 
-def print_verify_suite(reports: Sequence[Report]) -> None:
+def print_verify_suite(reports: Sequence[Mapping[str, Any]]) -> None:
     """Print a row for each model, target and level: whether it is bit-identical to the reference."""
     columns = (Column("model"), Column("target"), Column("level"), Column("exact"), number("tensors"))
     table = Table("suite: tensors against the reference", (*columns, Column("first difference")))
@@ -32,11 +33,11 @@ def print_verify_suite(reports: Sequence[Report]) -> None:
     print_failures(reports)
 
 
-def first_line(report: Report) -> str:
+def first_line(report: Mapping[str, Any]) -> str:
     return str(report["error"]).splitlines()[0]
 
 
-def print_failures(reports: Sequence[Report]) -> None:
+def print_failures(reports: Sequence[Mapping[str, Any]]) -> None:
     failed = sum("error" in report for report in reports)
     console.print(
         f"{failed} of {len(reports)} cannot be compiled or run" if failed else "all were compiled and run"
@@ -72,12 +73,12 @@ def print_verification(program: Program, result: Verification, *, every_layer: b
         )
 
 
-def print_deviations(deviations: Sequence[Report], inputs: int) -> None:
+def print_deviations(deviations: Sequence[OutputDeviation], inputs: int) -> None:
     """Print the deviation of each output by relaxed numerics."""
     for d in deviations:
-        steps = "" if d["largest_steps"] is None else f"{d['largest_steps']} steps, "
+        steps = "" if d.largest_steps is None else f"{d.largest_steps} steps, "
         console.print(
-            f"relaxed numerics: output {d['output']} {d['name']!r} differs from the imported model in "
-            f"{d['changed']:,} of {d['elements']:,} elements, by at most {steps}{d['largest']:.6g}, "
+            f"relaxed numerics: output {d.output} {d.name!r} differs from the imported model in "
+            f"{d.changed:,} of {d.elements:,} elements, by at most {steps}{d.largest:.6g}, "
             f"over {inputs} input sets",
         )

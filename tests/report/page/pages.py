@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from microfold import target
 from microfold.compiler import compile_file, compile_graph
@@ -13,8 +15,7 @@ from microfold.ir.graph import Graph
 from microfold.options import Options
 from microfold.report.data import build_report
 from microfold.report.profile import Profile
-from microfold.report.stored import BuildReport, Change, Library, Relaxed, read_report
-from microfold.report.what_if import Alternative
+from microfold.report.schema import Alternative, BuildReport, Change, Library, Relaxed
 
 ROOT = Path(__file__).resolve().parents[3]
 MADE = ROOT / "tests" / "models" / "made"
@@ -26,11 +27,11 @@ DIGITS = ROOT / "examples" / "digits" / "digits.tflite"
 def report_of(path: Path, core: str = "cortex-m4", optimize: str = "balanced") -> BuildReport:
     """Of a file; no compiler measures the code."""
     program = compile_file(path, target.load(core), Options(optimize=optimize))
-    return read_report(build_report(program, None), path.name)
+    return build_report(program, None)
 
 
 def report_of_graph(graph: Graph, core: str = "cortex-m4") -> BuildReport:
-    return read_report(build_report(compile_graph(graph, target.load(core)), None), graph.name)
+    return build_report(compile_graph(graph, target.load(core)), None)
 
 
 def report_saying(text: str) -> BuildReport:
@@ -41,16 +42,16 @@ def report_saying(text: str) -> BuildReport:
             return text
         if isinstance(value, tuple):
             return tuple(map(changed, value))
-        if is_dataclass(value):
+        if isinstance(value, Struct):
             kept = {"kind", "optimize", "dtype"}
-            return type(value)(**{k: v if k in kept else changed(v) for k, v in vars(value).items()})
+            return replace(value, **{k: changed(v) for k, v in asdict(value).items() if k not in kept})
         return value
 
     report = replace(
         report_of(MADE / "stream_int8.tflite"),
         pruned=report_of(ROOT / "examples" / "sine" / "sine.tflite").pruned,
-        libraries=(Library("", ("",)),),
-        relaxed=Relaxed((Change("", ""),)),
+        libraries=(Library("", (), ("",)),),
+        relaxed=Relaxed((Change("", ""),), 1, ()),
     )
     return changed(report)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from microfold.report.page.graph_chart import GraphChart, graph_chart
 from microfold.report.page.headroom_chart import headroom_chart
@@ -17,7 +17,7 @@ from microfold.report.page.pruning_strips import STRIP, certificates, spans
 from microfold.report.page.scale import WIDTH, Linear, around, columns, round_number
 from microfold.report.page.what_if_chart import what_if_section
 from microfold.report.profile import Profile
-from microfold.report.stored import BuildReport, Candidate
+from microfold.report.schema import BuildReport, Candidate
 from tests.codegen.graphs import accumulator, two_inputs
 from tests.report.page.graphs import inverted_residuals
 from tests.report.page.pages import (
@@ -270,7 +270,7 @@ def test_what_if_nothing_can_be_compiled() -> None:
 def test_alike_cores_are_one_point() -> None:
     twins = [
         *ALTERNATIVES[:3],
-        *(type(a)("cortex-m7", *list(vars(a).values())[1:]) for a in ALTERNATIVES[:3]),
+        *(replace(a, target="cortex-m7") for a in ALTERNATIVES[:3]),
     ]
     section = what_if_section(twins, ("cortex-m7", "size"))
     for chart in section.charts:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from microfold.report.page.cards import cards, change
 from microfold.report.page.comparison import BAR, compare

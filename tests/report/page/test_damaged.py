@@ -55,7 +55,8 @@ def test_damage() -> None:
         if isinstance(part, list) and rng.random() < 0.5:
             del part[last]
         else:
-            part[last] = rng.choice(VALUES)
+            alike = [value for value in VALUES if type(value) is type(part[last])]
+            part[last] = rng.choice(alike if alike and rng.random() < 0.5 else VALUES)
         try:
             read = read_report(damaged, "damaged.json")
         except InputError:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from microfold.report.page.memory_chart import MemoryChart, bytes_in_use, memory_chart
 from microfold.report.page.palette import Palette
 from microfold.report.page.scale import WIDTH
-from microfold.report.stored import BuildReport
+from microfold.report.schema import BuildReport
 from tests.report.page.graphs import inverted_residuals
 from tests.report.page.pages import CNN, DIGITS, MADE, report_of, report_of_graph
 

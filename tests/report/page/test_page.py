@@ -6,9 +6,9 @@ import base64
 import hashlib
 import re
 from collections.abc import Collection
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from microfold import target
 from microfold.codegen.shared import Shared
@@ -20,7 +20,7 @@ from microfold.report.group import group_report
 from microfold.report.page.cards import cards
 from microfold.report.page.group import render_group
 from microfold.report.page.page import collect_page, render_page
-from microfold.report.stored import BuildReport, Library, read_report
+from microfold.report.schema import BuildReport, Library
 from microfold.report.what_if import impossible
 from tests.codegen.graphs import accumulator, several_outputs
 from tests.report.page.graphs import inverted_residuals
@@ -109,7 +109,7 @@ def test_everything_at_once() -> None:
 
 def test_windows_of_rows() -> None:
     program = compile_file(CNN, target.load("cortex-m4"), Options(io="rows"))
-    report = read_report(build_report(program, None), "rows")
+    report = build_report(program, None)
     text = rendered(report)
     assert "rows" in {e.attributes["id"] for e in check(text).all("section")}
     assert report.stream is not None
@@ -127,7 +127,7 @@ def test_several_models() -> None:
     shared = Shared("both", programs)
     reports = [build_report(program, None) for program in programs]
     data = group_report(shared, None, reports, "0x00000000u")
-    page = check(render_group(data, "both"), beside=[f"{name}_report.html" for name in names])
+    page = check(render_group(data), beside=[f"{name}_report.html" for name in names])
     assert page.all("title")[0].text == "both for cortex-m4 \N{EN DASH} microfold report"
     assert [e.attributes["id"] for e in page.all("section")] == ["models", "shared"]
 
@@ -155,7 +155,7 @@ def test_what_is_needed_is_what_the_header_says() -> None:
 
 
 def test_libraries_are_needed() -> None:
-    report = replace(report_of(CNN), libraries=(Library("cmsis-nn", ("arm_a_s8", "arm_b_s8")),))
+    report = replace(report_of(CNN), libraries=(Library("cmsis-nn", (), ("arm_a_s8", "arm_b_s8")),))
     items = [element.text for element in check(rendered(report)).all("li")]
     assert "link with cmsis-nn, which provides arm_a_s8, arm_b_s8" in items
 
