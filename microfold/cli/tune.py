@@ -31,7 +31,9 @@ def tune(
     passes: PassOptions,
     model: Annotated[
         Path | None,
-        typer.Argument(help="A .tflite file, or a graph in text form (.mf).", show_default=False),
+        typer.Argument(
+            help="A .tflite file, a C array of one, or a graph in text form (.mf).", show_default=False
+        ),
     ] = None,
     target: TargetName = None,
     candidates: Annotated[
