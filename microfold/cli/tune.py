@@ -215,7 +215,7 @@ def _subject(model: Path, target: str, code: CodeOptions, passes: PassOptions) -
                 code.name or model.stem,
                 to_text(graph),
                 targets.load(target),
-                replace(code.options(), numerics=passes.numerics),
+                passes.added_to(code.options()),
                 context.opt_level,
                 tuple(context.disabled_pass),
                 tuple(context.required_pass),

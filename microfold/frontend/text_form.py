@@ -7,7 +7,7 @@ from io import BytesIO
 from pathlib import Path
 
 from microfold.errors import InputError
-from microfold.frontend.formats import TFLITE, is_tflite, recognise
+from microfold.frontend.formats import GRAPH_TEXT, TFLITE, is_tflite, recognise
 from microfold.ir.domain import admit
 from microfold.ir.graph import Graph
 from microfold.ir.text import parse
@@ -27,7 +27,7 @@ def read_graph(path: Path) -> tuple[Graph, bytes]:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         found = TFLITE if is_tflite(data) else recognise(BytesIO(data), len(data))
-        if found is not None:
+        if found not in (None, GRAPH_TEXT):
             raise InputError(
                 f"a .mf file must be a graph in text form; {path} is {found.name}: {found.remedy} "
                 f"(docs/{found.page})"
