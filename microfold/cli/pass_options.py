@@ -112,7 +112,7 @@ class PassOptions:
         return replace(self, **defaults)
 
     def added_to(self, options: Options) -> Options:
-        """Return the compiler's options with those of the passes that they have, too."""
+        """Return the compiler's options with the numerics and the types of inputs and outputs."""
         types = {"input_type": tuple(self.input_type or ()), "output_type": tuple(self.output_type or ())}
         return replace(options, numerics=self.numerics, **types)
 

@@ -48,7 +48,7 @@ class _Array:
 
 
 def looks_like_source(head: bytes) -> bool:
-    """Return whether the first bytes of a file are text, as those of a C source file are."""
+    """Return whether the first bytes of a file can be the beginning of a C source file."""
     return b"\0" not in head and not re.search(rb"[\x01-\x08\x0e-\x1f]", head)
 
 

@@ -139,7 +139,7 @@ def recognise(file: BinaryIO, size: int) -> Format | None:
 
 
 def is_tflite(head: bytes) -> bool:
-    """Return whether the first bytes of a file are those of a `.tflite` file."""
+    """Return whether a `.tflite` file can begin with these bytes."""
     return head[4:8] == IDENTIFIER
 
 

@@ -61,7 +61,7 @@ def load(path: str | Path, shapes: Shapes = NO_SHAPES, signature: str | None = N
 
 
 def read_file(path: Path) -> bytes:
-    """Return the bytes of a model: those of a `.tflite` file, or of the C array in a source file.
+    """Return the bytes of a model, from a `.tflite` file or from the C array in a source file.
 
     Raises:
         InputError: the file cannot be read, or is larger than `MAX_FILE_BYTES`.

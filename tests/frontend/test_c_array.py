@@ -76,12 +76,14 @@ def test_wherever_a_model_is_accepted(tmp_path: Path) -> None:
         (XXD.replace("[]", "[7]"), f"must have its 7 declared elements; it has {len(MODEL)}"),
         (XXD.replace("\n}", ", 256\n}"), f"element {len(MODEL)} is '256'"),
         (XXD.replace("\n}", f", {'9' * 99_999}\n}}"), f"element {len(MODEL)} is '{'9' * 24}'"),
+        # Behind the first megabyte, which is converted at once.
+        (XXD.replace("\n}", ", 0" * 400_000 + ", 256\n}"), f"element {len(MODEL) + 400_000} is '256'"),
         (XXD.replace("\n}", ", 0x\n}"), "is '0x'"),
         (XXD.replace("\n}", ", 1 2\n}"), "is '1 2'"),
         (XXD.replace("\n}", ", ,\n}"), "is ''"),
         (XXD.replace("\n}", ", \xff\n}"), "must be bytes"),
     ],
-    ids=range(12),
+    ids=range(13),
 )  # fmt: skip
 def test_refusals(text: str, message: str) -> None:
     with pytest.raises(ModelFormatError, match=message):

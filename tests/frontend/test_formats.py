@@ -89,6 +89,7 @@ FILES = {
     "frozen graph": (field(1, NODE) + field(1, NODE), formats.FROZEN_GRAPH),
     "tensorflow.js": (b'{"format": "layers-model", "modelTopology": {', formats.TENSORFLOW_JS),
     "core ml": (field(1, 7) + field(2, field(1, b"x")) + field(502, b"main"), formats.COREML),
+    "core ml 1": (field(1, 1) + field(2, field(1, b"x")) + field(500, b"net"), formats.COREML),
     "mlpackage": (archive("Data/com.apple.CoreML/model.mlmodel", "Manifest.json"), formats.COREML),
     "openvino": (b'<?xml version="1.0"?>\n<net name="g" version="11">', formats.OPENVINO),
     "pickle": (pickle.dumps({"a": 1}), formats.PICKLE),

@@ -51,7 +51,7 @@ from microfold.passes.decorators import module_pass
 from microfold.support.frozen import frozen
 
 _QUANTIZED = (DType.INT8, DType.UINT8, DType.INT16)
-# Offset of a type's numbers from those of int8, and their number for each step of int8.
+# Offset from the numbers of int8, and steps of the type for each step of int8.
 _OFFSETS = {DType.INT8: (0, 1), DType.UINT8: (128, 1), DType.INT16: (0, 256)}
 # Operators whose first operand has the elements of the result.
 _MOVES = (
@@ -244,7 +244,7 @@ def _wanted(
 ) -> dict[Value, DType]:
     """Return the requested type of each value; a type without a name is for all real values."""
     names = {value.name: value for value in values}
-    known = ", ".join(map(repr, names))
+    known = ", ".join(map(repr, names)) or "none"
     found: dict[Value, DType] = {}
     for name, text in types.items():
         if not name:
@@ -255,7 +255,8 @@ def _wanted(
             problems.append(f"{what} {name!r}: the model has no such {what}; its {what}s are {known}")
     if "" in types and not found:
         problems.append(
-            f"{what}s: {types['']} is for real values; none of {known} has them: remove the option"
+            f"{what}s: {types['']} is for float32, and for 8 and 16-bit integers with one scale; none of "
+            f"{known} is one: remove the option"
         )
     return found
 
