@@ -7,6 +7,7 @@
 # make analyze          run static analysers on generated C; PART=2/3: the second of every three programs
 # make audit            check the locked packages for known vulnerabilities
 # make docs             build the documentation site in site/; make docs-serve shows it while you write
+# make conversions      convert models of PyTorch, Keras and ONNX; installs 7 GB in examples/conversions/build
 # make lock             update .ci/requirements/*.lock to the latest versions that pyproject.toml allows
 # make release          build dist/: wheel, source distribution and bill of materials
 
@@ -19,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 LOCK   := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes \
           --no-annotate --no-header --default-index https://pypi.org/simple
 
-.PHONY: setup browser venv test test-fast test-exhaustive lint format analyze audit docs docs-serve lock release clean
+.PHONY: setup browser venv test test-fast test-exhaustive lint format analyze audit docs docs-serve lock release conversions clean
 .NOTPARALLEL:
 
 setup:
@@ -77,6 +78,9 @@ lock: venv
 
 release: venv
 	PYTHONPATH=.:.ci $(BIN)/python -m tools.release
+
+conversions: venv
+	$(MAKE) -C examples/conversions
 
 clean:
 	rm -rf build dist site .pytest_cache .ruff_cache .hypothesis examples/*/build

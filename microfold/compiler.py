@@ -62,7 +62,7 @@ def compile_file(
     passes: Pass | None = None,
     explain: bool = False,
 ) -> Program:
-    """Compile a `.tflite` file, or a graph in its text form (`.mf`).
+    """Compile a `.tflite` file, a C array of one, or a graph in its text form (`.mf`).
 
     Args:
         name: prefix of all C names; default: the file's name.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 from microfold.errors import InputError
 from microfold.support.frozen import frozen
@@ -19,6 +20,8 @@ MEMORY = ("context", "split", "parts")
 # Bytes: from the alignment of the widest elements to the length of the longest cache lines.
 ALIGN = (8, 16, 32, 64)
 NUMERICS = ("exact", "relaxed")
+# Element types that inputs and outputs can be given.
+IO_TYPES = ("float32", "int8", "uint8", "int16")
 # Figures that an objective can price.
 PRICED = ("cycles", "flash", "ram")
 MAX_ITERATIONS = (1 << 31) - 1
@@ -49,6 +52,8 @@ class Options:
             run, so that models can share it. ``parts``: as ``split``, but in several objects, for the
             memories of the target.
         io_layout: layout of image inputs and outputs, e.g. ``NHWC``; ``model``: the layout of the model.
+        input_type, output_type: element types of inputs and outputs, each ``TYPE`` for all real values or
+            ``NAME=TYPE`` for one. Default: the types of the model.
         sliding: frame axis of the input: a run takes only new frames and reuses the results of earlier ones.
             None: a run takes the whole input.
         sliding_step: new frames per run; None: the minimum that the network's strides allow.
@@ -82,6 +87,8 @@ class Options:
     align: int = ALIGN[0]
     memory: str = MEMORY[0]
     io_layout: str = "model"
+    input_type: tuple[str, ...] = ()
+    output_type: tuple[str, ...] = ()
     sliding: int | None = None
     sliding_step: int | None = None
     single_file: bool = False
@@ -157,6 +164,10 @@ class Options:
             raise InputError(
                 f"io_layout must be model, or the axes N, H, W and C in some order; got {self.io_layout!r}"
             )
+        for name, types in (("input_type", self.input_type), ("output_type", self.output_type)):
+            if isinstance(types, str):
+                raise InputError(f"{name} must be a list of TYPE or NAME=TYPE; put {types!r} in a list")
+            io_types(types)
         for name, size in (("flash", self.flash), ("ram", self.ram)):
             if size is not None and size < 0:
                 raise InputError(f"{name} must not be negative; got {size}")
@@ -241,6 +252,27 @@ def parse_prices(text: str) -> dict[str, float]:
         found[name] = price
     if not any(found.values()):
         raise InputError(f"an objective must have a price above zero; {text!r} has none")
+    return found
+
+
+def io_types(texts: Sequence[str]) -> dict[str, str]:
+    """Return the element types that ``TYPE`` and ``NAME=TYPE`` request, by name; "" stands for all.
+
+    Raises:
+        InputError: a type is unknown, or a name has several types.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, kind = text.rpartition("=")
+        if kind not in IO_TYPES or (equals and not name):
+            raise InputError(
+                f"the type of an input or output must be TYPE or NAME=TYPE with one of "
+                f"{', '.join(IO_TYPES)}; got {text!r}"
+            )
+        if name in found:
+            which = repr(name) if name else "all inputs or outputs"
+            raise InputError(f"{which} must have one type; got {found[name]} and {kind}: remove one of them")
+        found[name] = kind
     return found
 
 

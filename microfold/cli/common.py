@@ -290,7 +290,7 @@ def prepared(
     from microfold import target as targets
 
     load_custom(code.custom)
-    options = replace(code.options(), numerics=passes.numerics)
+    options = passes.added_to(code.options())
     core = targets.load(target)
     with passes.context() as context:
         graph, data = read_graph(model, passes.input_shape or (), passes.signature)

@@ -70,6 +70,7 @@ def opt(
         from microfold.options import Options
         from microfold.passes.context import Decision
         from microfold.passes.kinds import Sequential
+        from microfold.transform.requested.io_types import with_io_types
 
         steps = parse_passes(passes)
         explained = explained_by(explain, steps) if explain else set[str]()
@@ -90,6 +91,8 @@ def opt(
                 half_precision=core.half_precision,
             )
             chosen = chosen.reporting_to(decisions.append)
+            asked = context.added_to(Options())
+            graph = with_io_types(graph, asked.input_type, asked.output_type, chosen)
             result = Sequential(steps, known=known_passes)(graph, chosen)
     if output is not None:
         write_text(output, _text(result, tree, constants=True))

@@ -20,17 +20,21 @@ if TYPE_CHECKING:
     from microfold.options import Options
 
 Model = Annotated[
-    Path, typer.Argument(help="A .tflite file, or a graph in text form (.mf).", show_default=False)
+    Path,
+    typer.Argument(
+        help="A .tflite file, a C array of one, or a graph in text form (.mf).", show_default=False
+    ),
 ]
 Models = Annotated[
     list[Path],
     typer.Argument(
-        help="A .tflite file, or a graph in text form (.mf). Several models share kernels and one arena.",
+        help="A .tflite file, a C array of one, or a graph in text form (.mf). Several models share kernels "
+        "and one arena.",
         show_default=False,
         metavar="MODEL...",
     ),
 ]
-TfliteModel = Annotated[Path, typer.Argument(help="A .tflite file.", show_default=False)]
+TfliteModel = Annotated[Path, typer.Argument(help="A .tflite file, or a C array of one.", show_default=False)]
 
 
 def words(*words: str) -> Callable[[str], list[str]]:

@@ -12,13 +12,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from microfold.cli.options import Signature, words
-from microfold.options import NUMERICS
+from microfold.options import IO_TYPES, NUMERICS
 from microfold.support.frozen import frozen
 
 if TYPE_CHECKING:
+    from microfold.options import Options
     from microfold.passes.context import PassContext
 
 Names = list[str] | None
+
+InputType = Annotated[
+    Names,
+    typer.Option(
+        "--input-type",
+        metavar="[NAME=]TYPE",
+        help="Element type of one input, or of all: float32, int8, uint8 or int16. Repeatable. [default: the "
+        "model's]",
+        autocompletion=words(*IO_TYPES),
+    ),
+]
+OutputType = Annotated[
+    Names,
+    typer.Option(
+        "--output-type",
+        metavar="[NAME=]TYPE",
+        help="Element type of one output, or of all, as --input-type. Repeatable. [default: the model's]",
+        autocompletion=words(*IO_TYPES),
+    ),
+]
 
 # Options that only observe the passes: the compiled code does not depend on them.
 WATCHING = frozenset({"print_after", "print_after_all", "dump", "timing", "verify_each"})
@@ -36,6 +57,8 @@ class PassOptions:
             help="Shape of an input with open dimensions (-1), e.g. x=4,49,10,1. Repeatable.",
         ),
     ] = None
+    input_type: InputType = None
+    output_type: OutputType = None
     signature: Signature = None
     opt_level: Annotated[
         int, typer.Option("--opt-level", min=0, max=4, help="Skip passes above this level.")
@@ -87,6 +110,11 @@ class PassOptions:
         """Options of the same passes without instruments."""
         defaults: dict[str, Any] = {f.name: f.default for f in fields(self) if f.name in WATCHING}
         return replace(self, **defaults)
+
+    def added_to(self, options: Options) -> Options:
+        """Return the compiler's options with the numerics and the types of inputs and outputs."""
+        types = {"input_type": tuple(self.input_type or ()), "output_type": tuple(self.output_type or ())}
+        return replace(options, numerics=self.numerics, **types)
 
     @contextmanager
     def context(self) -> Generator[PassContext]:

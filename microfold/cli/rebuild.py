@@ -54,7 +54,10 @@ def rebuild(
 
 def _by_its_text(dump: Dump, model: Path, quiet: bool) -> tuple[Program, int]:
     """Return program and build id, by the build command in the first record of a run."""
-    sha256 = hashlib.sha256(read_file(model)).hexdigest()
+    from microfold.frontend import text_form, tflite
+
+    data = read_file(model) if model.suffix == text_form.SUFFIX else tflite.read_file(model)
+    sha256 = hashlib.sha256(data).hexdigest()
     texts = {build: found.text for build, found in dump.builds.items() if found.text is not None}
     if not texts:
         raise InputError(

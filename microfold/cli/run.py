@@ -12,7 +12,7 @@ from microfold.cli.common import compile_model, print_json, working
 from microfold.cli.inputs import load_inputs
 from microfold.cli.options import CodeOptions, Custom, Json, Model
 from microfold.cli.outputs import named
-from microfold.cli.pass_options import PassOptions
+from microfold.cli.pass_options import InputType, OutputType, PassOptions
 
 
 def run(
@@ -27,11 +27,14 @@ def run(
             "--output", "-o", callback=named, help="Write the outputs to this .npz file.", show_default=False
         ),
     ] = None,
+    input_type: InputType = None,
+    output_type: OutputType = None,
     custom: Custom = None,
     as_json: Json = False,
 ) -> None:
     """Run a model on this machine and print its outputs. Each input set is one run."""
-    program = compile_model(model, "host", CodeOptions(custom=custom), PassOptions(), as_json)
+    passes = PassOptions(input_type=input_type, output_type=output_type)
+    program = compile_model(model, "host", CodeOptions(custom=custom), passes, as_json)
     import numpy as np
 
     from microfold.host.session import Session

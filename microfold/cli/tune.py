@@ -31,7 +31,9 @@ def tune(
     passes: PassOptions,
     model: Annotated[
         Path | None,
-        typer.Argument(help="A .tflite file, or a graph in text form (.mf).", show_default=False),
+        typer.Argument(
+            help="A .tflite file, a C array of one, or a graph in text form (.mf).", show_default=False
+        ),
     ] = None,
     target: TargetName = None,
     candidates: Annotated[
@@ -213,7 +215,7 @@ def _subject(model: Path, target: str, code: CodeOptions, passes: PassOptions) -
                 code.name or model.stem,
                 to_text(graph),
                 targets.load(target),
-                replace(code.options(), numerics=passes.numerics),
+                passes.added_to(code.options()),
                 context.opt_level,
                 tuple(context.disabled_pass),
                 tuple(context.required_pass),

@@ -24,7 +24,9 @@ def verify(
     suite: SuiteOptions,
     model: Annotated[
         Path | None,
-        typer.Argument(help="A .tflite file, or a graph in text form (.mf).", show_default=False),
+        typer.Argument(
+            help="A .tflite file, a C array of one, or a graph in text form (.mf).", show_default=False
+        ),
     ] = None,
     target: TargetName = None,
     inputs: Annotated[

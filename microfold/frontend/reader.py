@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from io import BytesIO
 from typing import Any
 
 import flatbuffers.number_types
@@ -16,6 +17,7 @@ import numpy as np
 import tflite
 
 from microfold.errors import ModelFormatError
+from microfold.frontend.formats import is_tflite, recognise
 from microfold.frontend.raw import RawOperator, RawSubgraph, RawTensor, malformed_as_error, plain_text
 from microfold.frontend.sparsity import densify
 from microfold.ir import limits
@@ -63,10 +65,13 @@ def read_model(data: bytes, source: str) -> tuple[RawSubgraph, ...]:
     Raises:
         ModelFormatError: the bytes are not a consistent model.
     """
-    if len(data) < 8 or data[4:8] != b"TFL3":
+    if not is_tflite(data):
+        found = recognise(BytesIO(data), len(data))
         raise ModelFormatError(
-            f"{source} is not a .tflite file: bytes 4 to 7 must be 'TFL3'; convert the model with the "
-            "TensorFlow Lite (LiteRT) converter"
+            found.message(source)
+            if found is not None
+            else f"{source} is not a .tflite file: bytes 4 to 7 must be 'TFL3'; they are {data[4:8]!r}: "
+            "convert the model with the TensorFlow Lite (LiteRT) converter (docs/model-files.md)"
         )
     with malformed_as_error(source):
         return _Reader(data, source).subgraphs()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 
 from microfold.errors import InputError
+from microfold.frontend.formats import GRAPH_TEXT, TFLITE, is_tflite, recognise
 from microfold.ir.domain import admit
 from microfold.ir.graph import Graph
 from microfold.ir.text import parse
@@ -24,6 +26,12 @@ def read_graph(path: Path) -> tuple[Graph, bytes]:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
+        found = TFLITE if is_tflite(data) else recognise(BytesIO(data), len(data))
+        if found not in (None, GRAPH_TEXT):
+            raise InputError(
+                f"a .mf file must be a graph in text form; {path} is {found.name}: {found.remedy} "
+                f"(docs/{found.page})"
+            ) from None
         raise InputError(
             f"{path} is not UTF-8 text: byte {error.start} is {error.object[error.start]}; "
             "pass the output of `microfold ir`, or a .tflite file"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from microfold.errors import Problem, TypeRuleError, UnsupportedModelError
+from microfold.errors import InputError, ModelFormatError, Problem, TypeRuleError, UnsupportedModelError
 from microfold.frontend.bind_symbolic_vars import NO_SHAPES, Shapes, bind_symbolic_vars
 from microfold.frontend.bodies import Body
+from microfold.frontend.c_array import MAX_SOURCE_BYTES, looks_like_source, model_of_source
 from microfold.frontend.complex_numbers import COMPLEX, COMPLEX_NAME
 from microfold.frontend.context import OperatorContext
+from microfold.frontend.formats import HEAD, describe_folder, is_tflite, recognise
 from microfold.frontend.hints import CHANGE, unsupported_operator
 from microfold.frontend.importers import BLOCKWISE_INPUTS, SCRATCH_INPUTS, ImportFunction
 from microfold.frontend.list_writes import find_list_writes
@@ -58,12 +61,28 @@ def load(path: str | Path, shapes: Shapes = NO_SHAPES, signature: str | None = N
 
 
 def read_file(path: Path) -> bytes:
-    """Return the bytes of a model file.
+    """Return the bytes of a model, from a `.tflite` file or from the C array in a source file.
 
     Raises:
         InputError: the file cannot be read, or is larger than `MAX_FILE_BYTES`.
+        ModelFormatError: the file has another format.
     """
-    return files.read_file(path, MAX_FILE_BYTES)
+    if os.path.isdir(path):
+        found = describe_folder(path)
+        raise InputError(
+            f"cannot read {path}: a model must be a file; it is a folder"
+            + (f", {found.name}: {found.remedy} (docs/{found.page})" if found else ": pass a file in it")
+        )
+    with files.open_file(path) as (file, size):
+        found = recognise(file, size)
+        if found is not None:
+            raise ModelFormatError(found.message(path.name))
+        file.seek(0)
+        head = file.read(HEAD)
+        is_source = not is_tflite(head) and looks_like_source(head)
+        file.seek(0)
+        data = files.read_whole(file, path, size, MAX_SOURCE_BYTES if is_source else MAX_FILE_BYTES)
+    return model_of_source(data, path.name) if is_source else data
 
 
 def import_model(

@@ -42,7 +42,8 @@ def compile(
     """Compile a model to C, compile the C for this machine, and load it.
 
     Args:
-        model: path of a `.tflite` file or of a graph in text form (`.mf`), or an imported graph.
+        model: path of a `.tflite` file, of a C array of one, or of a graph in text form (`.mf`); or an
+            imported graph.
         target: target whose code this machine can run, without SIMD instructions.
         name: prefix of all C names; default: the file's name.
         passes: pass or passes to run instead of `microfold.pipeline.default_pipeline()`. Its `with_pass`

@@ -27,6 +27,7 @@ from microfold.pipeline import chosen_pipeline, default_pipeline, slide
 from microfold.support.frozen import frozen
 from microfold.target import Target
 from microfold.transform.layout.io_layout import with_io_layout
+from microfold.transform.requested.io_types import with_io_types
 from microfold.transform.requested.slide_window import Sliding
 from microfold.transform.simplify.split_grouped_conv2d import may_split
 from microfold.transform.subgraphs.limit_loops import with_limited_loops
@@ -216,7 +217,8 @@ def _run_passes(model: Imported, unroll: int, *, unlimited: bool = False) -> Opt
     admit(model.graph)
     context = _with_target(model.context, target, options, unroll)
     limited = with_limited_loops(model.graph, options.max_iterations, context)
-    source, sliding = with_io_layout(limited, options.io_layout, context), None
+    typed = with_io_types(limited, options.input_type, options.output_type, context)
+    source, sliding = with_io_layout(typed, options.io_layout, context), None
     if options.sliding is not None:
         source, sliding = slide(source, options.sliding, options.sliding_step, context)
     pipeline = default_pipeline() if model.passes is None else chosen_pipeline(model.passes)

@@ -8,8 +8,9 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from microfold.errors import InputError
 from microfold.support.signals import deferred_signals
@@ -28,20 +29,34 @@ def read_file(path: Path, largest: int = LARGEST_INPUT) -> bytes:
     Raises:
         InputError: the file cannot be read, is not a regular file, or is too large.
     """
+    with open_file(path) as (file, size):
+        return read_whole(file, path, size, largest)
+
+
+def read_whole(file: BinaryIO, path: Path, size: int, largest: int) -> bytes:
+    """Return all bytes of an open file; see `read_file`."""
+    if size > largest:
+        raise InputError(f"{path} is too large: the limit is {largest:,} bytes; it has {size:,}")
+    # Read only the size of the file, because a buffer of this size is allocated first.
+    content = file.read(size or largest)
+    if content is None:  # type: ignore[reportUnnecessaryComparison]  # files in /proc can block
+        raise BlockingIOError(errno.EAGAIN, "it has nothing to read yet")
+    return content
+
+
+@contextlib.contextmanager
+def open_file(path: Path) -> Generator[tuple[BinaryIO, int]]:
+    """Open a regular file for reading, and yield it with its size in bytes.
+
+    Raises:
+        InputError: the file cannot be opened or read, or is not a regular file.
+    """
     try:
         with open(path, "rb", opener=_open_without_waiting) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise InputError(f"cannot read {path}: it must be a file; it is {_kind(status.st_mode)}")
-            if status.st_size > largest:
-                raise InputError(
-                    f"{path} is too large: the limit is {largest:,} bytes; it has {status.st_size:,}"
-                )
-            # Read only the size of the file, because a buffer of this size is allocated first.
-            content = file.read(status.st_size or largest)
-            if content is None:  # type: ignore[reportUnnecessaryComparison]  # files in /proc can block
-                raise BlockingIOError(errno.EAGAIN, "it has nothing to read yet")
-            return content
+            yield file, status.st_size
     except OSError as error:
         if isinstance(error, IsADirectoryError):
             raise InputError(f"cannot read {path}: it must be a file; it is a folder") from None
