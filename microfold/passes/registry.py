@@ -23,15 +23,21 @@ def register_passes(finder: Finder) -> None:
     _finders.append(finder)
 
 
+def registered_passes() -> dict[str, Any]:
+    """Return every pass of all finders by name; passes with options as factories."""
+    known: dict[str, Any] = {}
+    for finder in _finders:
+        known = {**finder(), **known}
+    return known
+
+
 def find_pass(name: str) -> Pass:
     """Return the pass with a name, with the default values of its options.
 
     Raises:
         InputError: the name is unknown, or the pass has an option without a default.
     """
-    known: dict[str, Any] = {}
-    for finder in _finders:
-        known = {**finder(), **known}
+    known = registered_passes()
     if name not in known:
         close = get_close_matches(name, known, 1)
         meant = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known)) or 'none'}"
