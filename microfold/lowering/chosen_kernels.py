@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 # Selection override: receives the chosen kernels, and returns them or others for the same layers.
 Revise = Callable[[Sequence[Ranking], Sequence[Candidate]], Sequence[Candidate]]
 
-# Reason for streaming if no kernels for whole tensors keep the limits.
-NOTHING_ELSE_FITS = "whole tensors do not fit the limits"
-
-
 @frozen(eq=False)
 class WholeTensors:
     """Kernels for layers that compute whole tensors.
@@ -239,7 +235,7 @@ def streaming_decision(model: Optimised) -> tuple[bool, str]:
             raise combined(refusal, other) from None
         except (InputError, UnsupportedModelError):
             raise refusal from None
-        return True, NOTHING_ELSE_FITS
+        return True, "whole tensors do not fit the limits"
     reason = model.estimated.why_not_faster_by_rows
     if reason is None:
         return _rows_or_whole(model, "by rows", "whole tensors fit the RAM only with slower kernels")

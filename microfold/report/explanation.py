@@ -20,7 +20,7 @@ from microfold.kernels.selection.objective import Figures, Objective
 from microfold.kernels.selection.program import Choice
 from microfold.kernels.selection.selector import RunBounds, Selection
 from microfold.lowering.choose import ChosenKernels
-from microfold.lowering.chosen_kernels import NOTHING_ELSE_FITS, Rows, WholeTensors, streaming_decision
+from microfold.lowering.chosen_kernels import Rows, WholeTensors, streaming_decision
 from microfold.lowering.prepared import Prepared
 from microfold.lowering.schedule import claim_name
 from microfold.passes.context import Decision
@@ -42,7 +42,8 @@ class LimitUse:
     """Limit of a memory, in bytes.
 
     Attributes:
-        binding: whether kernels without this limit would be better by the objective, or no layers streamed.
+        binding: whether the build would be another without this limit: kernels would be better by the objective,
+            or layers would not be streamed.
     """
 
     memory: str
@@ -183,7 +184,6 @@ def explain(prepared: Prepared) -> Explanation:
     names = _names(rankings, selection, order)
     figures = replace(kernels.figures, arena=program.arena.size)
     chosen = question.chosen
-    streaming = streaming_decision(model)[1]
     slowest = sorted(chosen, key=lambda choice: -choice.cycles)[:LARGEST]
     plans = selection.plans
     return Explanation(
@@ -200,7 +200,7 @@ def explain(prepared: Prepared) -> Explanation:
         measured=sum(candidate.measured is not None for candidate in selection.candidates),
         proved=selection.proved,
         cycles_error=model.target.cycle_model.error if model.target.cycle_model is not None else None,
-        limits=_limits(question, figures, forced=streaming == NOTHING_ELSE_FITS),
+        limits=_limits(question, figures, forced=streamed > 0 and model.options.io != "rows"),
         peak=None if plans is None else _peak(question, names, figures.arena, program.arena.bound),
         time=[
             _share(f"{names[c.variant.layer]} ({c.variant.kernel.name})", c.cycles, figures.cycles)
@@ -209,7 +209,7 @@ def explain(prepared: Prepared) -> Explanation:
         flash=_flash(question, names, figures.flash),
         less=[question.with_less(memory) for memory in _FIELDS],
         others=[question.with_other_kernel(c, names[c.variant.layer]) for c in slowest],
-        streaming=streaming,
+        streaming=streaming_decision(model)[1],
         passes=_decisions(model.decisions),
     )
 
@@ -300,7 +300,7 @@ def _limits(question: _Question, figures: Figures, forced: bool) -> list[LimitUs
     """Return the limits of a build.
 
     Args:
-        forced: whether layers are streamed only because of a limit.
+        forced: whether layers are streamed because of a limit.
     """
     found: list[LimitUse] = []
     for memory, field in _FIELDS.items():
