@@ -29,6 +29,7 @@ def test_features_imply_features() -> None:
     ("text", "message"),
     [
         ('features = ["neon"]', "unknown feature 'neon'"),
+        ('features = ["rv32imc"]', r"such as RISC-V, use features = \[\]"),
         ('features = []\nspeed = "fast"', "unknown key 'speed'"),
         ("features = 3", "must be a list"),
         ("features = [3]", "list of strings"),

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def passes(
     section: Annotated[
-        str, typer.Option("--section", help="List only the passes of this section, in the order of execution.")
+        str,
+        typer.Option("--section", help="List only the passes of this section, in the order of execution."),
     ] = "",
     custom: Custom = None,
     as_json: Json = False,

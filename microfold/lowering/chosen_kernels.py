@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # Selection override: receives the chosen kernels, and returns them or others for the same layers.
 Revise = Callable[[Sequence[Ranking], Sequence[Candidate]], Sequence[Candidate]]
 
+
 @frozen(eq=False)
 class WholeTensors:
     """Kernels for layers that compute whole tensors.

@@ -320,14 +320,14 @@ def _peak(question: _Question, names: dict[int, str], planned: int, bound: int) 
     if bound > largest and isinstance(plans, RunBounds):
         kernels, calls = [c.variant.kernel for c in chosen], [c.variant.call for c in chosen]
         runs = plans.runs_above(kernels, calls, largest)
-        sized = [(plans.run_bound(run, [kernels[i] for i in run], [calls[i] for i in run]), run) for run in runs]
+        sized = [
+            (plans.run_bound(run, [kernels[i] for i in run], [calls[i] for i in run]), run) for run in runs
+        ]
         if sized:
             needs, run = max(sized, key=lambda each: each[0])
             fullest, together = [*run], True
     others = [c.variant.need for c in chosen if c.variant.layer not in fullest]
-    return Peak(
-        [names[layer] for layer in fullest], together, needs, max(others, default=0), planned, bound
-    )
+    return Peak([names[layer] for layer in fullest], together, needs, max(others, default=0), planned, bound)
 
 
 def _share(name: str, amount: float, total: float) -> Share:
@@ -361,6 +361,8 @@ def _decisions(decisions: Sequence[Decision]) -> PassSummary:
     fused = [(name, count) for name, count in fired.most_common() if name in own]
     others = [(name, count) for name, count in fired.most_common() if name not in own]
     declined = Counter(
-        f"{d.pass_name} of {d.where.partition(' ')[0]}: {_NAME.sub('%...', d.reason)}" for d in made if not d.fired
+        f"{d.pass_name} of {d.where.partition(' ')[0]}: {_NAME.sub('%...', d.reason)}"
+        for d in made
+        if not d.fired
     )
     return PassSummary(fused, others, declined.most_common())

@@ -25,7 +25,12 @@ def program_key(graph: Graph, target: Target, options: Options, context: PassCon
 
     The compiler and the version of microfold are not in the key, because they are part of a `Setting`.
     """
-    passes: list[object] = [context.opt_level, context.numerics, {*context.disabled_pass}, {*context.required_pass}]
+    passes: list[object] = [
+        context.opt_level,
+        context.numerics,
+        {*context.disabled_pass},
+        {*context.required_pass},
+    ]
     if context.pipeline is not None:
         passes += [context.pipeline.name, *_order(context.pipeline)]
     chosen = replace(options, **_WITHOUT_CODE)
@@ -36,7 +41,11 @@ def program_key(graph: Graph, target: Target, options: Options, context: PassCon
 
 def _order(step: Pass) -> list[str]:
     """Return the names of the passes in a pipeline, in their order."""
-    return [name for each in step.passes for name in _order(each)] if isinstance(step, Sequential) else [step.name]
+    return (
+        [name for each in step.passes for name in _order(each)]
+        if isinstance(step, Sequential)
+        else [step.name]
+    )
 
 
 def code_digest(program: Program) -> str:

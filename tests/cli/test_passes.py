@@ -224,10 +224,14 @@ def test_lists_of_passes(microfold_: Run) -> None:
     assert "order: Literal['depth', 'breadth', 'memory']" in rows["topological_sort"]["options"]
     assert rows["topological_sort"]["places"] == []
     assert all(row["summary"].endswith(".") for row in rows.values())
-    for place, step in enumerate(default_pipeline().passes, 1):
+    sections = default_pipeline().sections
+    for place, step in enumerate((step for each in sections.values() for step in each.passes), 1):
         inner = step.names() if isinstance(step, Sequential) else set()
         assert all(place in rows[name]["places"] for name in {step.name, *inner})
     assert "materialize_outputs" in microfold_("passes").out
+    layout = json.loads(microfold_("passes", "--section", "layout", "--json").out)
+    assert [row["name"] for row in layout] == ["convert_layout", "optimize_layout_transform"]
+    assert "did you mean layout?" in microfold_("passes", "--section", "layot").err
 
 
 @pytest.mark.parametrize(

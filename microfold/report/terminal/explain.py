@@ -37,8 +37,12 @@ def _lines(found: Explanation) -> Iterator[tuple[str, str]]:
     yield "streaming", f"{'yes' if found.streamed else 'no'}: {found.streaming}"
     for subject, counts in (("fused by", found.passes.fused), ("rewritten by", found.passes.rewritten)):
         yield subject, ", ".join(f"{name} ({count})" for name, count in counts) or "no pass"
-    declined = [reason if count == 1 else f"{reason} ({count} times)" for reason, count in found.passes.declined]
-    more = f"; {len(declined) - LARGEST} more: `microfold opt --explain PASS`" if len(declined) > LARGEST else ""
+    declined = [
+        reason if count == 1 else f"{reason} ({count} times)" for reason, count in found.passes.declined
+    ]
+    more = (
+        f"; {len(declined) - LARGEST} more: `microfold opt --explain PASS`" if len(declined) > LARGEST else ""
+    )
     yield "not fused", ("; ".join(declined[:LARGEST]) or "no pass declined") + more
 
 
