@@ -223,7 +223,7 @@ def default_pipeline() -> FixedPointIteration:
                 # its readers can now be constant.
                 eliminate_dead_state,
                 fold_constant,
-                # Rewrites may have produced equal nodes, e.g. two reshapes of a value, or two equal constants.
+                # Rewrites may have produced equal nodes, e.g. two reshapes of one value, two equal constants.
                 eliminate_common_subexpr,
                 # Remove states without readers.
                 dead_code_elimination,

@@ -66,8 +66,8 @@ class PassOptions:
         typer.Option(
             "--pass-before",
             metavar="NAME=PASS,…",
-            help="Also run these passes before this section or pass of the pipeline; --custom files may define "
-            "them. Repeatable.",
+            help="Also run these passes before this section or pass of the pipeline; --custom files may "
+            "define them. Repeatable.",
         ),
     ] = None
     after: Annotated[

@@ -58,7 +58,7 @@ def parse_passes(text: str) -> list[Pass]:
 
 
 def listed_names(step: Pass) -> set[str]:
-    """Return the names of the passes that a list element names; none for a section or the default pipeline."""
+    """Return the passes that a list element names; none for a section or the default pipeline."""
     if not isinstance(step, Sequential):
         return {step.name}
     default = isinstance(step, Section) or step.name == default_pipeline().name
@@ -80,8 +80,8 @@ def edited_pipeline(before: Sequence[str], after: Sequence[str]) -> Pass | None:
             where, equals, text = value.partition("=")
             if not equals:
                 raise InputError(
-                    f"--pass-{option} must be NAME=PASS, with a section or a pass of the pipeline as NAME; it is "
-                    f"{value!r}; `microfold passes` lists them"
+                    f"--pass-{option} must be NAME=PASS, with a section or a pass of the pipeline as NAME; "
+                    f"it is {value!r}; `microfold passes` lists them"
                 )
             steps = parse_passes(text)
             # A later pass is inserted next to the place, so that the given order results.

@@ -337,8 +337,8 @@ def register(kernel: type[KernelType]) -> type[KernelType]:
     """Add a kernel to `KERNELS`, the list that selection, tests and benchmarks read. Class decorator.
 
     Raises:
-        DeclarationError: the name breaks the grammar or is taken, the kernel requires an unknown feature, or it
-            has no operator.
+        DeclarationError: the name breaks the grammar or is taken, the kernel requires an unknown feature, or
+            it has no operator.
     """
     if not kernel.__module__.startswith(OWN):
         load_all_kernels()  # A plug-in must not use the name of a built-in kernel that is loaded later.
@@ -356,8 +356,8 @@ def register(kernel: type[KernelType]) -> type[KernelType]:
         )
     if not hasattr(added, "op"):
         raise DeclarationError(
-            f"a kernel must have the operator that it computes as the class attribute op; {added.name} has none: "
-            "add op = Maximum, for example"
+            "a kernel must have the operator that it computes as the class attribute op; "
+            f"{added.name} has none: add op = Maximum, for example"
         )
     KERNELS.append(added)
     return kernel

@@ -40,6 +40,6 @@ def check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise DeclarationError(
             "a kernel's name must be types, operator, two underscores, instruction set, variant "
-            f"(types: {', '.join(TYPES.values())}; sets: {', '.join(INSTRUCTION_SETS)}); got {name!r}: rename it, "
-            "for example s8_clip__dsp"
+            f"(types: {', '.join(TYPES.values())}; sets: {', '.join(INSTRUCTION_SETS)}); got {name!r}: "
+            "rename it, for example s8_clip__dsp"
         )

@@ -137,8 +137,8 @@ class PassContext:
         choices: decides between bit-identical alternatives; None: estimates decide.
         half_precision: whether the target computes float16 faster than float32.
         externals: pattern tables of the external code generators, in order of preference.
-        pipeline: passes of a build instead of the default pipeline, followed by its mandatory passes; None: the
-            default pipeline.
+        pipeline: passes of a build instead of the default pipeline, whose mandatory passes run after them;
+            None: the default pipeline.
         sink: receiver of every `Decision`, e.g. ``decisions.append``.
         pass_name: name of the pass that receives this context; set by `Pass`.
         running: whether the instruments have been entered; set by `Pass`.

@@ -1,8 +1,8 @@
 """Explanation of a build's decision: objective, proofs, the binding resources, and the nearest alternatives.
 
-All figures are those of kernel selection: the same estimates, limits and integer program. An alternative is the
-result of the same selection with one more restriction, for the same graph. Passes could decide otherwise with
-another limit.
+All figures are those of kernel selection: the same estimates, limits and integer program. An alternative is
+the result of the same selection with one more restriction, for the same graph. Passes could decide otherwise
+with another limit.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class LimitUse:
     """Limit of a memory, in bytes.
 
     Attributes:
-        binding: whether the build would be another without this limit: kernels would be better by the objective,
-            or layers would not be streamed.
+        binding: whether the build would be another without this limit: kernels would be better by the
+            objective, or layers would not be streamed.
     """
 
     memory: str
@@ -245,7 +245,7 @@ class _Question:
         return self.objective.value(found.figures, reference) < self.objective.value(now, reference)
 
     def with_less(self, memory: str) -> Alternative:
-        """Return the build of the same graph with one percent less of a memory: whole tensors or streaming."""
+        """Return the build of the same graph with one percent less of a memory, streamed or not."""
         beside = self.beside[memory]
         most = math.floor(LESS * (getattr(self.figures, _FIELDS[memory]) + beside))
         restriction = f"{memory} <= {most:,} B"

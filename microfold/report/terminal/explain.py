@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from microfold.report.explanation import LARGEST, Alternative, Explanation, Share
 from microfold.report.tables import Column, Table
@@ -58,11 +58,13 @@ def _objective(found: Explanation) -> str:
 
 def _figures(found: Explanation) -> str:
     figures = found.figures
-    measured = f", {found.measured} layers measured" if found.measured else ""
-    cycles = f"{figures.cycles:,.0f} cycles (estimated{measured})"
+    measured = f"; {found.measured} layers measured" if found.measured else ""
+    timing = f"timing model {cycles_error(found.cycles_error)}"
+    cycles = f"{figures.cycles:,.0f} cycles (estimated, {timing}{measured})"
     code = figures.flash - found.constants
     flash = f"{figures.flash:,} B flash ({found.constants:,} constants, {code:,} code estimated)"
-    return f"{cycles}, {flash}, {figures.arena + found.state:,} B RAM ({figures.arena:,} arena, {found.state:,} state)"
+    ram = f"{figures.arena + found.state:,} B RAM ({figures.arena:,} arena, {found.state:,} state)"
+    return f"{cycles}, {flash}, {ram}"
 
 
 def _proof(found: Explanation) -> str:
@@ -84,10 +86,11 @@ def _peak(found: Explanation) -> str:
     least = "proved minimal for these kernels"
     if peak.planned > peak.bound:
         least = f"lower bound {peak.bound:,}"
-    return f"{names} ({how} {peak.needs:,} B; other calls at most {peak.others:,}); {peak.planned:,} B planned, {least}"
+    needs = f"{how} {peak.needs:,} B; other calls at most {peak.others:,}"
+    return f"{names} ({needs}); {peak.planned:,} B planned, {least}"
 
 
-def _shares(shares: tuple[Share, ...] | list[Share], unit: str) -> str:
+def _shares(shares: Sequence[Share], unit: str) -> str:
     return ", ".join(f"{each.name} {each.amount:,.0f} {unit} ({each.part:.0%})" for each in shares)
 
 

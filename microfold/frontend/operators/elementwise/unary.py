@@ -76,15 +76,15 @@ def operators_of(functions: Collection[str]) -> list[str]:
     """Return the operators of the file format that the functions of `ops.elementwise.unary` implement.
 
     Raises:
-        DeclarationError: the format has no operator with the name of a function, so that no model could use it.
+        DeclarationError: the format has no operator with the name of a function: no model could use it.
     """
     names = [name.upper() for name in functions if name not in _MADE_ELSEWHERE]
     unknown = [name for name in names if not hasattr(tflite.BuiltinOperator, name)]
     if unknown:
         raise DeclarationError(
-            "a function in ops/elementwise/unary.py must have the name of an operator of the file format; the "
-            f"format has no {', '.join(unknown)}: correct the name, or write the importer or pass that makes the "
-            "function and add it to _MADE_ELSEWHERE in frontend/operators/elementwise/unary.py"
+            "a function in ops/elementwise/unary.py must have the name of an operator of the file format; "
+            f"the format has no {', '.join(unknown)}: correct the name, or write the importer or pass that "
+            "makes the function and add it to _MADE_ELSEWHERE in frontend/operators/elementwise/unary.py"
         )
     return names
 
