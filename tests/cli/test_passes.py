@@ -13,8 +13,8 @@ import pytest
 import microfold.ops
 from microfold.ir.graph import Graph
 from microfold.ir.text import parse
-from microfold.passes.context import PassContext
 from microfold.passes import registry
+from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 from microfold.passes.kinds import Sequential
 from microfold.pipeline import default_pipeline
