@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 Finder = Callable[[], "Mapping[str, Pass | PassFactory[Any]]"]
 
 # Finders, in order of priority. Importing `microfold.transform` adds its own.
-_finders: list[Finder] = []
+FINDERS: list[Finder] = []
 
 
 def register_passes(finder: Finder) -> None:
     """Register a finder of passes. It is called at every lookup of a name."""
-    _finders.append(finder)
+    FINDERS.append(finder)
 
 
 def registered_passes() -> dict[str, Any]:
     """Return every pass of all finders by name; passes with options as factories."""
     known: dict[str, Any] = {}
-    for finder in _finders:
+    for finder in FINDERS:
         known = {**finder(), **known}
     return known
 

@@ -233,7 +233,7 @@ def {name}(graph, context):
 def test_own_passes_are_inserted_into_the_pipeline(
     microfold_: Run, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "_finders", [*registry._finders])
+    monkeypatch.setattr(registry, "FINDERS", [*registry.FINDERS])
     own, taken = tmp_path / "own.py", tmp_path / "taken.py"
     own.write_text(OWN.format(name="look_around"), encoding="utf-8")
     taken.write_text(OWN.format(name="fuse_ops"), encoding="utf-8")

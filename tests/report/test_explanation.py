@@ -36,7 +36,14 @@ def cnn(made_models: Path) -> Graph:
     return tflite.load(made_models / "cnn_int8.tflite")
 
 
-@pytest.mark.parametrize("options", [Options(), Options(optimize="size", rows="never"), Options(flash=7200)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(),
+        pytest.param(Options(optimize="size", rows="never"), marks=pytest.mark.slow),
+        Options(flash=7200),
+    ],
+)
 def test_alternatives_are_the_builds_with_these_restrictions(cnn: Graph, options: Options) -> None:
     found = explained(cnn, options)
     assert found.figures == built(cnn, options)
