@@ -68,7 +68,7 @@ def compile_file(
         name: prefix of all C names; default: the file's name.
         signature: signature whose subgraph is compiled; default: the first subgraph.
         context: settings and instruments of the passes; see `compile_graph`.
-        passes: pipeline to run instead of the default one; see `compile_graph`.
+        passes: pipeline to run instead of the default one; see `PassContext.pipeline`.
         explain: whether to try other options if a budget is not met, to name remedies in the error.
 
     Raises:
@@ -114,8 +114,7 @@ def compile_graph(
     Args:
         context: settings and instruments of the passes. `target` and `options` override its settings of
             numerics and external code.
-        passes: pipeline to run instead of the default one. The mandatory passes of the default pipeline run
-            after it.
+        passes: pipeline to run instead of the default one; see `PassContext.pipeline`.
         origin: file that the graph was read from.
         labels: class names of the outputs.
         costs: measured costs of kernels; default: selection uses estimates.
@@ -127,7 +126,9 @@ def compile_graph(
         InputError: options and context ask for different numerics, or the labels are required and do not fit.
         BudgetError: no build was found that fits the RAM and flash limits of the options.
     """
-    imported = Imported.of(graph, target, options or Options(), context, passes, costs)
+    imported = Imported.of(graph, target, options or Options(), context, costs)
+    if passes is not None:
+        imported = replace(imported, context=replace(imported.context, pipeline=passes))
     found = prepare(imported, name=name, origin=origin, labels=labels, revise=revise, explain=explain)
     return found.program
 

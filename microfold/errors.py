@@ -56,6 +56,10 @@ class InputError(MicrofoldError):
     """Error: a value passed by the caller has the wrong shape, type or range."""
 
 
+class DeclarationError(MicrofoldError, ValueError):
+    """Error: an operator, a kernel or a function of a table is declared wrongly, here or in a user's file."""
+
+
 class BudgetError(InputError):
     """Error: no build was found that fits the RAM or flash limit.
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from microfold.errors import InputError, UnsupportedModelError
 from microfold.ir.graph import Graph
 from microfold.passes.context import PassContext
-from microfold.passes.kinds import FixedPointIteration, Pass, Sequential
+from microfold.passes.kinds import FixedPointIteration, Pass, Section, Sequential
 from microfold.transform import available
 from microfold.transform.external.annotate_target import annotate_target
 from microfold.transform.external.merge_compiler_regions import merge_compiler_regions
@@ -74,143 +74,200 @@ from microfold.transform.subgraphs.remove_unused_parameters import remove_unused
 
 
 def default_pipeline() -> FixedPointIteration:
-    """Return the pipeline of every build. Its rewrites are repeated until the graph no longer changes."""
+    """Return the pipeline of every build, in named sections.
+
+    Its rewrites are repeated until the graph no longer changes. `then` are passes that run once.
+    """
     return FixedPointIteration(
         [
-            # --- A single graph of operators that the passes know.
-            # Replace calls by bodies: no pass below enters a subgraph.
-            inline,
-            # Reduce loop-carried values before loops are unrolled.
-            loop_invariants,
-            remove_unused_outputs,
-            remove_unused_parameters,
-            # Loops and conditions with constant conditions. Within loops, counters must be folded first.
-            PartialEvaluate(),
-            inline,
-            fold_constant,
-            PartialEvaluate(),
-            # Conditions that the model computes: compute both branches, then select.
-            if_conversion,
-            inline,
-            # Subgraphs of unrolled loops and folded conditions.
-            remove_unused_functions,
-            # Later passes should not analyse nodes that no output depends on.
-            dead_code_elimination,
-            # Replace operators without a kernel by products and sums, which are folded below.
-            simplify_inference,
-            # States that never change become constants, which fold_constant needs.
-            eliminate_dead_state,
-            # Constants first: the rules below test whether an operand is constant.
-            fold_constant,
-            # Merge equal branches into one value, before the passes that require values with one reader.
-            eliminate_common_subexpr,
-            # Functions that models express by several operators, before their constants go into weights.
-            expand_pow,
-            recognize_gelu,
-            # Dilated convolutions, before the layout passes move the transposes that split the images.
-            flatten_atrous_conv,
-            # --- Layouts.
-            # Kernels compute NHWC. Before all passes that treat the last axis as channels.
-            ConvertLayout(),
-            # Early, because transposes separate nodes that the next passes merge.
-            optimize_layout_transform,
-            # --- Fold arithmetic into weights.
-            # Scales, then shifts, into weights and biases (float32). Before the passes that merge
-            # neighbours: removing the products and sums between them makes more nodes adjacent.
-            fold_batchnorm_to_conv2d,
-            # Scales of quantised values: bit-exact folds only, unless numerics are relaxed.
-            fold_quantized_scale_axis,
-            # Merge the scales and shifts that remain after weights into one operator (relaxed numerics only).
-            combine_scale_shift,
-            # --- Neighbours.
-            # Turn transposes that move no data into reshapes, and merge chains of reshapes.
-            rewrite_dataflow_reshape,
-            remove_redundant_reshape,
-            # Merge chains of pads and rewrite grouped convolutions as depthwise, for the next passes.
-            canonicalize_ops,
-            canonicalize_cast,
-            # Move activations up to the layers that can fuse them, for example across merged reshapes.
-            hoist_clip,
-            # Between dequantize and quantize, operators that only move or compare floats work on integers.
-            fake_quantization_to_integer,
-            # Remove float32 between quantised values, after canonicalize_cast has removed casts there.
-            fold_quantize,
-            # Fold the remaining dequantize nodes into readers that also accept integers.
-            fold_dequantize,
-            # Fold the remaining transposes into matrix products; chains of them are already merged.
-            fuse_transpose_matmul,
-            simplify_fc_transpose,
-            # Matrix products: expand sums first, then choose the cheapest order.
-            expand_matmul_of_sum,
-            adjust_matmul_order,
-            reorder_take_after_matmul,
-            # After the passes that expand or reorder matrix products.
-            batch_matmul_to_dense,
-            # Before fold_pad, which requires the pad right before the convolution.
-            move_pad_behind_quantize,
-            move_pad_behind_reshape,
-            # After canonicalize_ops, which merges chains of pads into one.
-            fold_pad,
-            # Split groups where profitable. After fold_pad, which folds pads before convolutions.
-            split_grouped_conv2d,
-            # Remove slices of concatenations of the same parts.
-            slice_through_concatenate,
-            # Expand groups for kernels and pruning, after all passes that profit from groups.
-            expand_grouped_conv2d,
-            # --- Reduce the work.
-            # After fold_pad: a window with its own padding shows the border's effect on a constant channel.
-            prune_constant_channels,
-            # Merge parallel layers, with the weights that pruning has left.
-            combine_concatenated,
-            # Merge parallel layers whose results must be separated by slices (opt_level 4 only).
-            CombineParallelConv2D(),
-            CombineParallelDense(),
-            CombineParallelMatmul(),
-            # Windows as large as the image. After the passes that match parallel convolutions.
-            conv2d_to_dense,
-            # Omit blocks of zeros. Last of the weight passes: the others cannot read sparse weights.
-            DenseToSparse(),
-            # Approximations (opt_level 4, relaxed numerics).
-            fast_math,
-            # float16 if it is faster on the target (relaxed numerics). After all folds into weights.
-            to_mixed_precision,
-            # Casts that have become adjacent.
-            canonicalize_cast,
-            # Values that lost their other readers can be merged now.
-            canonicalize_ops,
-            # A state may have lost the node that changed it. If all channels of a value were constant, its
-            # readers can now be constant.
-            eliminate_dead_state,
-            fold_constant,
-            # Rewrites may have produced equal nodes, e.g. two reshapes of one value, or two equal constants.
-            eliminate_common_subexpr,
-            # Remove states without readers.
-            dead_code_elimination,
+            Section(
+                "subgraphs",
+                "Inlines calls and unrolls loops into a single graph.",
+                # Replace calls by bodies: no pass below enters a subgraph.
+                inline,
+                # Reduce loop-carried values before loops are unrolled.
+                loop_invariants,
+                remove_unused_outputs,
+                remove_unused_parameters,
+                # Loops and conditions with constant conditions. Within loops, counters must be folded first.
+                PartialEvaluate(),
+                inline,
+                fold_constant,
+                PartialEvaluate(),
+                # Conditions that the model computes: compute both branches, then select.
+                if_conversion,
+                inline,
+                # Subgraphs of unrolled loops and folded conditions.
+                remove_unused_functions,
+                # Later passes should not analyse nodes that no output depends on.
+                dead_code_elimination,
+            ),
+            Section(
+                "operators",
+                "Expresses functions by the operators that later passes know, and folds constants.",
+                # Replace operators without a kernel by products and sums, which are folded below.
+                simplify_inference,
+                # States that never change become constants, which fold_constant needs.
+                eliminate_dead_state,
+                # Constants first: the rules below test whether an operand is constant.
+                fold_constant,
+                # Merge equal branches into one value, before the passes that require values with one reader.
+                eliminate_common_subexpr,
+                # Functions that models express by several operators, before their constants go into weights.
+                expand_pow,
+                recognize_gelu,
+                # Dilated convolutions, before the layout passes move the transposes that split the images.
+                flatten_atrous_conv,
+            ),
+            Section(
+                "layout",
+                "Converts images to NHWC, and removes transposes.",
+                # Kernels compute NHWC. Before all passes that treat the last axis as channels.
+                ConvertLayout(),
+                # Early, because transposes separate nodes that the next passes merge.
+                optimize_layout_transform,
+            ),
+            Section(
+                "scales",
+                "Folds products and sums with constants into weights and biases.",
+                # Scales, then shifts, into weights and biases (float32). Before the passes that merge
+                # neighbours: removing the products and sums between them makes more nodes adjacent.
+                fold_batchnorm_to_conv2d,
+                # Scales of quantised values: bit-exact folds only, unless numerics are relaxed.
+                fold_quantized_scale_axis,
+                # Merge the scales and shifts that remain after weights into one operator (relaxed numerics).
+                combine_scale_shift,
+            ),
+            Section(
+                "neighbours",
+                "Merges reshapes, pads, casts and activations with the operators next to them.",
+                # Turn transposes that move no data into reshapes, and merge chains of reshapes.
+                rewrite_dataflow_reshape,
+                remove_redundant_reshape,
+                # Merge chains of pads and rewrite grouped convolutions as depthwise, for the next passes.
+                canonicalize_ops,
+                canonicalize_cast,
+                # Move activations up to the layers that can fuse them, for example across merged reshapes.
+                hoist_clip,
+            ),
+            Section(
+                "quantization",
+                "Removes float operators between quantised values.",
+                # Between dequantize and quantize, operators that only move or compare floats use integers.
+                fake_quantization_to_integer,
+                # Remove float32 between quantised values, after canonicalize_cast has removed casts there.
+                fold_quantize,
+                # Fold the remaining dequantize nodes into readers that also accept integers.
+                fold_dequantize,
+            ),
+            Section(
+                "matmul",
+                "Folds transposes into matrix products, and chooses their order.",
+                # Fold the remaining transposes into matrix products; chains of them are already merged.
+                fuse_transpose_matmul,
+                simplify_fc_transpose,
+                # Matrix products: expand sums first, then choose the cheapest order.
+                expand_matmul_of_sum,
+                adjust_matmul_order,
+                reorder_take_after_matmul,
+                # After the passes that expand or reorder matrix products.
+                batch_matmul_to_dense,
+            ),
+            Section(
+                "windows",
+                "Folds pads into windows, and splits or expands grouped convolutions.",
+                # Before fold_pad, which requires the pad right before the convolution.
+                move_pad_behind_quantize,
+                move_pad_behind_reshape,
+                # After canonicalize_ops, which merges chains of pads into one.
+                fold_pad,
+                # Split groups where profitable. After fold_pad, which folds pads before convolutions.
+                split_grouped_conv2d,
+                # Remove slices of concatenations of the same parts.
+                slice_through_concatenate,
+                # Expand groups for kernels and pruning, after all passes that profit from groups.
+                expand_grouped_conv2d,
+            ),
+            Section(
+                "work",
+                "Removes constant channels, merges parallel layers, and omits blocks of zeros.",
+                # After fold_pad: a window with own padding shows the border's effect on a constant channel.
+                prune_constant_channels,
+                # Merge parallel layers, with the weights that pruning has left.
+                combine_concatenated,
+                # Merge parallel layers whose results must be separated by slices (opt_level 4 only).
+                CombineParallelConv2D(),
+                CombineParallelDense(),
+                CombineParallelMatmul(),
+                # Windows as large as the image. After the passes that match parallel convolutions.
+                conv2d_to_dense,
+                # Omit blocks of zeros. Last of the weight passes: the others cannot read sparse weights.
+                DenseToSparse(),
+            ),
+            Section(
+                "approximation",
+                "Computes faster than exactly (relaxed numerics).",
+                # Approximations (opt_level 4, relaxed numerics).
+                fast_math,
+                # float16 if it is faster on the target (relaxed numerics). After all folds into weights.
+                to_mixed_precision,
+            ),
+            Section(
+                "cleanup",
+                "Removes casts, states, constants and nodes that the rewrites above made redundant.",
+                # Casts that have become adjacent.
+                canonicalize_cast,
+                # Values that lost their other readers can be merged now.
+                canonicalize_ops,
+                # A state may have lost the node that changed it. If all channels of a value were constant,
+                # its readers can now be constant.
+                eliminate_dead_state,
+                fold_constant,
+                # Rewrites may have produced equal nodes, e.g. two reshapes of one value, two equal constants.
+                eliminate_common_subexpr,
+                # Remove states without readers.
+                dead_code_elimination,
+            ),
         ],
         then=[
-            # --- Forms that code generation expects.
-            # Add the iteration count to the remaining loops, and branch subgraphs to conditions. No pass
-            # above knows these forms.
-            lower_loops,
-            lower_branches,
-            # Cut out regions for external code while operators have no epilogues, as the patterns require.
-            annotate_target,
-            merge_compiler_regions,
-            partition_graph,
-            # Scales and shifts that could not be folded into weights become part of the operator.
-            recognize_layer_norm,
-            # Last of the rewrites, because the others match operators without epilogues.
-            FuseOps(),
-            # After FuseOps, which fuses clips of convolutions; this pass handles elementwise operators.
-            fuse_elementwise,
-            # Copies only where the final graph needs them.
-            materialize_outputs,
-            # Storage of values. After all passes that move or merge values, when the outputs are final.
-            # Views last, because the parts of a view cannot be parts of another one.
-            slice_as_view,
-            concat_as_view,
-            # If it makes the arena smaller. Last, because it plans the memory of the final graph.
-            fuse_residual,
+            Section(
+                "control_flow",
+                "Gives loops and conditions the forms that code generation expects.",
+                # Add the iteration count to the remaining loops, and branch subgraphs to conditions. No pass
+                # above knows these forms.
+                lower_loops,
+                lower_branches,
+            ),
+            Section(
+                "external",
+                "Cuts out regions for external code generators.",
+                # Cut out regions while operators have no epilogues, as the patterns require.
+                annotate_target,
+                merge_compiler_regions,
+                partition_graph,
+            ),
+            Section(
+                "fusion",
+                "Fuses operators into the layers that compute their operands.",
+                # Scales and shifts that could not be folded into weights become part of the operator.
+                recognize_layer_norm,
+                # Last of the rewrites, because the others match operators without epilogues.
+                FuseOps(),
+                # After FuseOps, which fuses clips of convolutions; this pass handles elementwise operators.
+                fuse_elementwise,
+            ),
+            Section(
+                "storage",
+                "Places values in the storage of others, where that saves copies or arena.",
+                # Copies only where the final graph needs them.
+                materialize_outputs,
+                # Storage of values. After all passes that move or merge values, when the outputs are final.
+                # Views last, because the parts of a view cannot be parts of another one.
+                slice_as_view,
+                concat_as_view,
+                # If it makes the arena smaller. Last, because it plans the memory of the final graph.
+                fuse_residual,
+            ),
         ],
         name="default_pipeline",
         known=available,
@@ -272,7 +329,13 @@ def optimize(graph: Graph, context: PassContext | None = None) -> Graph:
     return default_pipeline()(graph, context)
 
 
-def chosen_pipeline(passes: Pass) -> Sequential:
-    """Return a pipeline of the caller's passes, followed by the mandatory passes of the default pipeline."""
-    mandatory = [step for step in default_pipeline().passes if step.mandatory]
+def chosen_pipeline(passes: Pass | None) -> Sequential:
+    """Return a pipeline of the caller's passes, followed by the mandatory passes of the default pipeline.
+
+    Without passes, it is the default pipeline.
+    """
+    if passes is None:
+        return default_pipeline()
+    steps = (step for section in default_pipeline().sections.values() for step in section.passes)
+    mandatory = [step for step in steps if step.mandatory]
     return Sequential([passes, *mandatory], name="chosen_pipeline", known=available)

@@ -29,6 +29,7 @@ def test_features_imply_features() -> None:
     ("text", "message"),
     [
         ('features = ["neon"]', "unknown feature 'neon'"),
+        ('features = ["rv32imc"]', r"such as RISC-V, use features = \[\]"),
         ('features = []\nspeed = "fast"', "unknown key speed; known are features, name"),
         ("features = 3", "must be a list"),
         ("features = [3]", r"features\[0\] must be a text; it is 3"),

@@ -34,6 +34,7 @@ COMMANDS = (
     "inspect",
     "run",
     "kernels",
+    "explain",
     "tradeoffs",
     "tune",
     "report",

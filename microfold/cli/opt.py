@@ -72,12 +72,14 @@ def opt(
         from microfold.passes.kinds import Sequential
         from microfold.transform.requested.io_types import with_io_types
 
-        steps = parse_passes(passes)
-        explained = explained_by(explain, steps) if explain else set[str]()
         load_custom(custom)
+        steps = parse_passes(passes)
         graph = load_graph(model, context.input_shape or (), context.signature)
         decisions: list[Decision] = []
         with context.context() as chosen:
+            if chosen.pipeline is not None:
+                steps = [chosen.pipeline if step.name == chosen.pipeline.name else step for step in steps]
+            explained = explained_by(explain, steps) if explain else set[str]()
             required = set(chosen.required_pass).union(*map(listed_names, steps))
             core = targets.load(PORTABLE if target is None else target)
             costs = NodeCosts(core, objective_of(Options()))

@@ -84,6 +84,19 @@ class PassOptions:
             help="Run these passes regardless of --opt-level. Repeatable.",
         ),
     ] = None
+    before: Annotated[
+        Names,
+        typer.Option(
+            "--pass-before",
+            metavar="NAME=PASS,…",
+            help="Also run these passes before this section or pass of the pipeline; --custom files may "
+            "define them. Repeatable.",
+        ),
+    ] = None
+    after: Annotated[
+        Names,
+        typer.Option("--pass-after", metavar="NAME=PASS,…", help="Likewise, after it. Repeatable."),
+    ] = None
     print_after: Annotated[
         Names,
         typer.Option("--print-ir-after", metavar="PASS,…", help="Print the graph after these passes."),
@@ -123,7 +136,7 @@ class PassOptions:
         Raises:
             InputError: a pass is unknown, or a value is invalid.
         """
-        from microfold.cli.passes_text import check_pass, known_passes
+        from microfold.cli.passes_text import check_pass, edited_pipeline, known_passes
         from microfold.passes.context import Instrument, PassContext
         from microfold.passes.instruments import DumpIR, PrintIR, Timing, Verify
 
@@ -148,6 +161,7 @@ class PassOptions:
             disabled_pass=disabled,
             required_pass=required,
             instruments=instruments,
+            pipeline=edited_pipeline(self.before or (), self.after or ()),
         )
         if self.timing:
             print(timing, file=sys.stderr)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from typing import Any, get_type_hints
@@ -10,16 +10,16 @@ from typing import Any, get_type_hints
 from microfold.errors import InputError
 from microfold.ir.literals import LiteralCursor, has_text_form
 from microfold.passes.decorators import PassFactory
-from microfold.passes.kinds import Pass, Sequential
+from microfold.passes.kinds import Pass, Section, Sequential
+from microfold.passes.registry import registered_passes
 from microfold.pipeline import default_pipeline
-from microfold.transform import available
 
 DEFAULT = "default"
 
 
 def known_passes() -> set[str]:
-    """Return every pass name that an option may contain."""
-    return default_pipeline().names() | set(available())
+    """Return every name of a pass or a section that an option may contain."""
+    return default_pipeline().names() | registered_passes().keys()
 
 
 def check_pass(name: str, known: Collection[str]) -> None:
@@ -34,8 +34,21 @@ def check_pass(name: str, known: Collection[str]) -> None:
         raise InputError(f"unknown pass {name!r}{meant}; passes: {', '.join(sorted(known))}")
 
 
+def check_section(name: str) -> None:
+    """Reject the name of an unknown section of the default pipeline; an empty name stands for all sections.
+
+    Raises:
+        InputError: the name is unknown.
+    """
+    sections = default_pipeline().sections
+    if name and name not in sections:
+        close = get_close_matches(name, sections, 1)
+        meant = f" (did you mean {close[0]}?)" if close else ""
+        raise InputError(f"unknown section {name!r}{meant}; sections: {', '.join(sections)}")
+
+
 def parse_passes(text: str) -> list[Pass]:
-    """Parse a list of passes, in which ``default`` is the default pipeline.
+    """Parse a list of passes and sections, in which ``default`` is the default pipeline.
 
     Raises:
         InputError: a pass or an option is unknown, or an option is missing.
@@ -45,10 +58,36 @@ def parse_passes(text: str) -> list[Pass]:
 
 
 def listed_names(step: Pass) -> set[str]:
-    """Return the names of the passes that a list element names; none for the default pipeline."""
+    """Return the passes that a list element names; none for a section or the default pipeline."""
     if not isinstance(step, Sequential):
         return {step.name}
-    return set() if step.name == default_pipeline().name else {step.name, *step.names()}
+    default = isinstance(step, Section) or step.name == default_pipeline().name
+    return set() if default else {step.name, *step.names()}
+
+
+def edited_pipeline(before: Sequence[str], after: Sequence[str]) -> Pass | None:
+    """Return the default pipeline with the passes of --pass-before and --pass-after; None without any.
+
+    Args:
+        before, after: values of the options, each ``NAME=PASS,…``; NAME is a section or a pass.
+
+    Raises:
+        InputError, TextFormError: a value is malformed, or names an unknown section or pass.
+    """
+    pipeline = default_pipeline()
+    for option, values in (("before", before), ("after", after)):
+        for value in values:
+            where, equals, text = value.partition("=")
+            if not equals:
+                raise InputError(
+                    f"--pass-{option} must be NAME=PASS, with a section or a pass of the pipeline as NAME; "
+                    f"it is {value!r}; `microfold passes` lists them"
+                )
+            steps = parse_passes(text)
+            # A later pass is inserted next to the place, so that the given order results.
+            for step in steps if option == "before" else reversed(steps):
+                pipeline = pipeline.with_pass(step, **{option: where.strip()})
+    return pipeline if before or after else None
 
 
 def options_of(item: Pass | PassFactory[Any]) -> dict[str, Any]:
@@ -95,8 +134,11 @@ class _Parser(LiteralCursor):
         name = self.expect_kind("word").text
         if name == DEFAULT:
             return default_pipeline()
-        known = available()
-        check_pass(name, {DEFAULT, *known})
+        sections = default_pipeline().sections
+        if name in sections:
+            return sections[name]
+        known = registered_passes()
+        check_pass(name, {DEFAULT, *sections, *known})
         item: Pass | PassFactory[...] = known[name]
         options = self.options(item) if self.sees("{") else {}
         if isinstance(item, Pass):

@@ -208,6 +208,11 @@ def _subject(model: Path, target: str, code: CodeOptions, passes: PassOptions) -
         from microfold.ir.text import to_text
         from microfold.tune.space import Subject
 
+        if passes.before or passes.after:
+            raise InputError(
+                "tune measures builds of the default pipeline; it cannot be combined with --pass-before or "
+                "--pass-after: remove them"
+            )
         load_custom(code.custom)
         graph, _ = read_graph(model, passes.input_shape or (), passes.signature)
         with passes.context() as context:

@@ -1,6 +1,7 @@
 """User-defined custom operators: Python files that define them, and C functions that compute them.
 
-A Python file registers operators, importers and kernels like the modules of microfold. A TOML file names the
+A Python file registers operators, importers and kernels like the modules of microfold. It may also define
+passes, which options can then name. A TOML file names the
 C function of each custom operator.
 """
 
@@ -10,6 +11,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from microfold.errors import InputError, MicrofoldError
@@ -17,6 +19,9 @@ from microfold.frontend.context import OperatorContext, Unsupported
 from microfold.frontend.importers import IMPORTERS, ImportFunction
 from microfold.ir.types import TensorType
 from microfold.ops.external.custom_call import NAMES, CustomCall
+from microfold.passes.decorators import PassFactory
+from microfold.passes.kinds import Pass
+from microfold.passes.registry import register_passes, registered_passes
 from microfold.support.frozen import frozen
 from microfold.support.toml import read_toml
 
@@ -24,7 +29,7 @@ loaded: set[Path] = set()
 
 
 def load(path: Path) -> None:
-    """Register the operators of a file. Further calls with the same file have no effect.
+    """Register the operators and passes of a file. Further calls with the same file have no effect.
 
     Args:
         path: Python file, or TOML file of C functions.
@@ -49,11 +54,28 @@ def _run(path: Path) -> None:
     sys.modules[spec.name] = module  # required by dataclasses
     try:
         spec.loader.exec_module(module)
+        _register_passes(module, path)
     except Exception as error:  # the file may raise anything
         del sys.modules[spec.name]
         if isinstance(error, MicrofoldError):
             raise
         raise InputError(f"{path.name}: its operators cannot be loaded: {error!r}") from error
+
+
+def _register_passes(module: ModuleType, path: Path) -> None:
+    """Register the passes that a file defines, so that options can name them.
+
+    Raises:
+        InputError: another pass has the name of one of them.
+    """
+    known = registered_passes()
+    # Passes that the file imports are in the module, too.
+    defined = [item for item in vars(module).values() if isinstance(item, Pass | PassFactory)]
+    own = {item.name: item for item in defined if known.get(item.name) is not item}
+    taken = sorted(own.keys() & known.keys())
+    if taken:
+        raise InputError(f"{path.name}: pass {taken[0]} already exists; use another name")
+    register_passes(lambda: own)
 
 
 @frozen

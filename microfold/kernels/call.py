@@ -13,6 +13,7 @@ from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 
+from microfold.errors import DeclarationError
 from microfold.ir.types import Array
 from microfold.kernels.fields import Fields
 from microfold.support.frozen import frozen
@@ -114,11 +115,14 @@ class KernelCall:
     scratch: int = 0
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a parameter is not a declared field."""
+        """Raise DeclarationError if a parameter is not a declared field."""
         unknown = self.parameters.keys() - {field.name for field in self.function.fields}
         if unknown:
             names = ", ".join(sorted(unknown))
-            raise ValueError(f"{self.function.name}: parameters must be declared fields; {names} are not")
+            raise DeclarationError(
+                f"{self.function.name}: parameters must be declared fields; {names} are not: add them to the "
+                "class attribute `fields` of the kernel, in the order of the struct"
+            )
 
     @property
     def constants(self) -> dict[str, Constant]:

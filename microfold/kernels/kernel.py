@@ -22,6 +22,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import ClassVar, TypeVar
 
+from microfold.errors import DeclarationError
 from microfold.ir.node import Node
 from microfold.ir.op import Op
 from microfold.kernels.call import KernelCall
@@ -336,18 +337,27 @@ def register(kernel: type[KernelType]) -> type[KernelType]:
     """Add a kernel to `KERNELS`, the list that selection, tests and benchmarks read. Class decorator.
 
     Raises:
-        ValueError: the name breaks the grammar or is taken, or the kernel requires an unknown feature.
+        DeclarationError: the name breaks the grammar or is taken, the kernel requires an unknown feature, or
+            it has no operator.
     """
     if not kernel.__module__.startswith(OWN):
         load_all_kernels()  # A plug-in must not use the name of a built-in kernel that is loaded later.
     added = kernel()
     check_name(added.name)
     if added.name in [other.name for other in KERNELS]:
-        raise ValueError(f"{kernel.__name__}: a kernel's name must be unique; {added.name} is taken")
+        raise DeclarationError(
+            f"{kernel.__name__}: a kernel's name must be unique; {added.name} is taken: use another variant"
+        )
     unknown = sorted(added.features - FEATURES.keys())
     if unknown:
-        raise ValueError(
-            f"{added.name} requires unknown features {', '.join(unknown)}; features: {', '.join(FEATURES)}"
+        raise DeclarationError(
+            f"{added.name} requires unknown features {', '.join(unknown)}; features: {', '.join(FEATURES)}; "
+            "FEATURES in microfold/target/description.py defines them"
+        )
+    if not hasattr(added, "op"):
+        raise DeclarationError(
+            "a kernel must have the operator that it computes as the class attribute op; "
+            f"{added.name} has none: add op = Maximum, for example"
         )
     KERNELS.append(added)
     return kernel

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from microfold.errors import DeclarationError
 from microfold.ir.types import DType
 
 TYPES = {
@@ -35,9 +36,10 @@ _NAME = re.compile(
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError if a name breaks the grammar."""
+    """Raise DeclarationError if a name breaks the grammar."""
     if not _NAME.fullmatch(name):
-        raise ValueError(
+        raise DeclarationError(
             "a kernel's name must be types, operator, two underscores, instruction set, variant "
-            f"(types: {', '.join(TYPES.values())}; sets: {', '.join(INSTRUCTION_SETS)}); got {name!r}"
+            f"(types: {', '.join(TYPES.values())}; sets: {', '.join(INSTRUCTION_SETS)}); got {name!r}: "
+            "rename it, for example s8_clip__dsp"
         )

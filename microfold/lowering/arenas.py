@@ -16,7 +16,7 @@ from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.objective import Figures, Objective, objective_of
 from microfold.kernels.selection.pins import NO_PINS, Pins
 from microfold.lowering.choose import Chooser, ChosenKernels, limits_of
-from microfold.lowering.rows_or_whole import Whole, faster_rows, smaller_rows
+from microfold.lowering.rows_or_whole import Whole, smaller_rows, why_not_faster
 from microfold.lowering.scope import Scope, ScopeMemory
 from microfold.lowering.stream import in_rows, in_tiles
 from microfold.lowering.stream_cuts import Cuts
@@ -49,10 +49,15 @@ class Selected:
         reference: Figures | None = None,
     ):
         self.graph = graph
+        self._costs, self._pins = costs, pins
         self._reference = reference
         self.options = options
         self.target = target
         self.scope = Scope(graph, target, options, Guidance(costs, pins))
+
+    def with_options(self, options: Options) -> Selected:
+        """Return the selection for the same graph with other options, and the same hundred percent."""
+        return Selected(self.graph, self.target, options, self._costs, self._pins, self.reference)
 
     @cached_property
     def rankings(self) -> list[Ranking]:
@@ -169,7 +174,7 @@ class Selected:
                 must.
             InputError: nothing fits the flash or the RAM that the options allow.
         """
-        if self.smaller_by_rows is not None:
+        if isinstance(self.smaller_by_rows, Streamed):
             return self.smaller_by_rows
         found = self.rows
         return found if isinstance(found, Streamed) else in_tiles(self._search, found)
@@ -189,28 +194,35 @@ class Selected:
         return Search(Cuts(self.scope, self.options), self.reference)
 
     @property
-    def _may_choose(self) -> bool:
-        """Whether layers may be streamed or not. Streamed layers prefetch no constants."""
-        options = self.options
-        prefetches = any(memory.prefetch for memory in self.target.memories)
-        whole = options.why_whole or self.scope.inner or prefetches
-        return options.io != "rows" and not whole
+    def _no_choice(self) -> str:
+        """Reason why there is no choice between streaming and whole tensors; empty if there is one."""
+        if self.options.io == "rows":
+            return "io=rows requires streaming"
+        if self.scope.inner:
+            return "a layer runs others (a loop or a condition)"
+        if any(memory.prefetch for memory in self.target.memories):
+            return "streamed layers cannot prefetch the constants of the target's memories"
+        return self.options.why_whole
 
     @cached_property
-    def smaller_by_rows(self) -> Streamed | None:
-        """Streamed model that is preferred without limits; None if whole tensors are, or with a limit."""
+    def smaller_by_rows(self) -> Streamed | str:
+        """Streamed model that is preferred without limits, or the reason why whole tensors are preferred."""
         options = self.options
-        if options.ram is not None or options.flash is not None or not self._may_choose or self.problems:
-            return None
+        if options.ram is not None or options.flash is not None:
+            return "with a limit of RAM or flash, layers are streamed only if that is necessary or faster"
+        if self._no_choice or self.problems:
+            return self._no_choice or "some layers have no kernel"
         return smaller_rows(self._whole, self._search)
 
     @cached_property
-    def faster_by_rows(self) -> bool:
-        """Whether whole tensors fit the RAM only with kernels that make them slower than streaming."""
-        options = self.options
-        if options.ram is None or not self._may_choose:
-            return False
-        return faster_rows(self._whole, self._search, lambda: self.rows)
+    def why_not_faster_by_rows(self) -> str | None:
+        """Reason why streaming is not better than whole tensors that fit the RAM; None if it is better.
+
+        It is better if whole tensors fit only with slower kernels.
+        """
+        if self.options.ram is None:
+            return "RAM has no limit"
+        return self._no_choice or why_not_faster(self._whole, self._search, lambda: self.rows)
 
     @property
     def _whole(self) -> Whole:
@@ -265,7 +277,7 @@ class PlannedArenas:
             found = selected.schedule
         except InputError:
             return self._by_rows(selected)
-        if self.may_stream and selected.faster_by_rows:
+        if self.may_stream and selected.why_not_faster_by_rows is None:
             return self._by_rows(selected)
         needs = found.memory.needs
         fullest = [position for position, need in enumerate(needs) if need == max(needs)]

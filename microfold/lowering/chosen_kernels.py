@@ -203,14 +203,27 @@ def computed_by_rows(model: Optimised) -> bool:
     Raises:
         InputError: neither streaming nor whole tensors fit.
     """
+    return streaming_decision(model)[0]
+
+
+def streaming_decision(model: Optimised) -> tuple[bool, str]:
+    """Return whether to stream some layers, and the reason.
+
+    Raises:
+        InputError: see `computed_by_rows`.
+    """
     options, selected = model.options, model.selected
     if options.io == "rows":
-        return True
-    if selected.scope.inner or model.sliding is not None:
-        return False
+        return True, "io=rows requires it"
+    if selected.scope.inner:
+        return False, "a layer runs others (a loop or a condition)"
+    if model.sliding is not None:
+        return False, "a run of a sliding window takes whole frames"
     if options.ram is None:
-        smaller = model.estimated.smaller_by_rows is not None
-        return _rows_are_chosen(model, "by rows" if smaller else "whole")
+        found = model.estimated.smaller_by_rows
+        if isinstance(found, str):
+            return _rows_or_whole(model, "whole", found)
+        return _rows_or_whole(model, "by rows", "it is better by the objective, and no slower")
     try:
         _ = selected.exact
     except BudgetError as refusal:
@@ -223,12 +236,20 @@ def computed_by_rows(model: Optimised) -> bool:
             raise combined(refusal, other) from None
         except (InputError, UnsupportedModelError):
             raise refusal from None
-        return True
-    return _rows_are_chosen(model, "by rows" if model.estimated.faster_by_rows else "whole")
+        return True, "whole tensors do not fit the limits"
+    reason = model.estimated.why_not_faster_by_rows
+    if reason is None:
+        return _rows_or_whole(model, "by rows", "whole tensors fit the RAM only with slower kernels")
+    return _rows_or_whole(model, "whole", reason)
 
 
-def _rows_are_chosen(model: Optimised, best: str) -> bool:
-    """Return whether to stream layers if whole tensors fit; `best`: preference by estimates."""
+def _rows_or_whole(model: Optimised, best: str, reason: str) -> tuple[bool, str]:
+    """Return whether to stream layers if whole tensors fit, and the reason.
+
+    Args:
+        best: preference by estimates.
+        reason: reason for the preference.
+    """
 
     def estimates() -> Mapping[str, float]:
         found = {"whole": run_cost(model.rankings, model.selected.chosen)}
@@ -237,7 +258,8 @@ def _rows_are_chosen(model: Optimised, best: str) -> bool:
                 found["by rows"] = model.selected.streamed.cost
         return found
 
-    return model.context.choose("layers", best, estimates) == "by rows"
+    taken = model.context.choose("layers", best, estimates)
+    return taken == "by rows", reason if taken == best else "measured runs of `microfold tune` decided it"
 
 
 def least_by_rows(model: Optimised, io: str) -> int | None:

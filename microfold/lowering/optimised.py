@@ -22,8 +22,7 @@ from microfold.lowering.pinnable import pinnable_layers
 from microfold.ops.control.control_flow import While
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
-from microfold.passes.kinds import Pass
-from microfold.pipeline import chosen_pipeline, default_pipeline, slide
+from microfold.pipeline import chosen_pipeline, slide
 from microfold.support.frozen import frozen
 from microfold.target import Target
 from microfold.transform.layout.io_layout import with_io_layout
@@ -39,7 +38,6 @@ class Imported:
 
     Attributes:
         context: pass selection, and information for passes in addition to the options.
-        passes: replacement for the default pipeline; None: the default pipeline.
         costs: measured times of kernels; None if estimates decide.
     """
 
@@ -47,7 +45,6 @@ class Imported:
     target: Target
     options: Options
     context: PassContext
-    passes: Pass | None = None
     costs: MeasuredCosts | None = None
 
     @classmethod
@@ -57,12 +54,11 @@ class Imported:
         target: Target,
         options: Options,
         context: PassContext | None = None,
-        passes: Pass | None = None,
         costs: MeasuredCosts | None = None,
     ) -> Imported:
         """Return an imported graph; without a context, nothing is requested in addition to the options."""
         context = context or PassContext(numerics="relaxed" if options.numerics == "relaxed" else "exact")
-        return cls(graph, target, options, context, passes, costs)
+        return cls(graph, target, options, context, costs)
 
     @property
     def quiet(self) -> Imported:
@@ -104,6 +100,12 @@ class Optimised:
     def rankings(self) -> list[Ranking]:
         """All layers in the graph's order. Each layer is followed by the layers that it runs."""
         return self.selected.rankings
+
+    def with_options(self, options: Options) -> Optimised:
+        """Return the same graph for a build with other options; passes could decide otherwise with them."""
+        estimated = self.estimated.with_options(options)
+        selected = estimated if self.selected is self.estimated else self.selected.with_options(options)
+        return replace(self, options=options, estimated=estimated, selected=selected)
 
     @cached_property
     def kernels(self) -> WholeTensors | Rows:
@@ -221,7 +223,7 @@ def _run_passes(model: Imported, unroll: int, *, unlimited: bool = False) -> Opt
     source, sliding = with_io_layout(typed, options.io_layout, context), None
     if options.sliding is not None:
         source, sliding = slide(source, options.sliding, options.sliding_step, context)
-    pipeline = default_pipeline() if model.passes is None else chosen_pipeline(model.passes)
+    pipeline = chosen_pipeline(context.pipeline)
     chosen_for = replace(options, ram=None) if unlimited else options
     # Measured costs rank kernels only. Passes still use estimates, because whole-program measurements enter
     # through `Choices`.

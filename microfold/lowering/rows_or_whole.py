@@ -42,8 +42,10 @@ class Whole:
         return run_cost([self.rankings[index]], [self.chosen[index]])
 
 
-def faster_rows(whole: Whole, search: Search, rows: Callable[[], Streamed | Collection[InputError]]) -> bool:
-    """Return whether streaming within the RAM is better than whole tensors that fit.
+def why_not_faster(
+    whole: Whole, search: Search, rows: Callable[[], Streamed | Collection[InputError]]
+) -> str | None:
+    """Return why streaming within the RAM is not better than whole tensors that fit; None if it is better.
 
     It can be better in two kinds of layers: those with a slower kernel than they would have with more RAM,
     and the layers up to the one of largest need, which would be streamed.
@@ -54,41 +56,55 @@ def faster_rows(whole: Whole, search: Search, rows: Callable[[], Streamed | Coll
     now = whole.figures
     then = Figures(now.cycles - gained, search.reference.flash + ROWS_CODE, 0)
     if search.objective.value(then, search.reference) >= search.objective.value(now, search.reference):
-        return False
+        return "bounds of its cycles, flash and RAM are no better by the objective (not searched)"
     found = rows()
-    return isinstance(found, Streamed) and _is_better(found, whole, search)
+    if not isinstance(found, Streamed):
+        return "no streaming partition fits the limits"
+    return None if _is_better(found, whole, search) else _worse(found)
 
 
-def smaller_rows(whole: Whole, search: Search) -> Streamed | None:
-    """Return a streamed model that is better than whole tensors and no slower; None if there is none.
+def smaller_rows(whole: Whole, search: Search) -> Streamed | str:
+    """Return a streamed model that is better than whole tensors and no slower, or why none was taken.
 
     All layers whose calls need more than the arena of that model must be streamed. Slower models are not
     searched for, even if they would be better.
     """
     objective, reference = search.objective, search.reference
-    if not whole.needs or whole.figures.arena > limits.STREAMED_BYTES or not objective.arena:
-        return None
+    if not objective.arena:
+        return "RAM has no price, and streaming saves RAM only"
+    if not whole.needs or whole.figures.arena > limits.STREAMED_BYTES:
+        return f"arenas must have 1 to {limits.STREAMED_BYTES:,} bytes to be streamed without a limit of RAM"
     # A smaller arena must be worth the code that streaming adds.
     paid = objective.flash * ROWS_CODE / max(reference.flash, 1) / objective.arena * reference.arena
     over = [index for index, need in enumerate(whole.needs) if need >= whole.figures.arena - paid]
     if not over or search.cuts.whole_needs.at_ends > whole.figures.arena - paid:
-        return None
+        return "a smaller arena would save less than the code of streaming costs (lower bound)"
     # Layers of the largest need are evaluated first.
     gains = (_gain(whole, search, index) for index in sorted(over, key=lambda index: -whole.needs[index]))
     if any(gained < 0 for gained in accumulate(gains)):
-        return None
+        return "the layers that need most RAM would be slower or cannot be streamed (bound of their cycles)"
     if not any(_by_rows(planner, whole, over) for planner in search.cuts.promising):
-        return None
+        return "no streaming partition contains all layers that need most RAM"
     found = in_rows(search)
-    if not isinstance(found, Streamed) or not _is_better(found, whole, search):
-        return None
-    return found if found.cost <= whole.figures.cycles and _is_aligned(found, search.options) else None
+    if not isinstance(found, Streamed):
+        return "no streaming partition was found"
+    if found.cost > whole.figures.cycles or not _is_better(found, whole, search):
+        return _worse(found)
+    return found if _is_aligned(found, search.options) else "its inputs or outputs would not be aligned"
 
 
 def _by_rows(planner: StreamPlanner, whole: Whole, layers: Sequence[int]) -> bool:
     """Return whether a streaming partition streams all of some layers."""
     calls = {each.layer.node for each in planner.planned if each.call is not None}
     return all(whole.rankings[index].layer.node not in calls for index in layers)
+
+
+def _worse(found: Streamed) -> str:
+    figures = found.figures
+    return (
+        "the best streaming partition found is slower, or no better by the objective: "
+        f"{figures.cycles:,.0f} cycles, {figures.flash:,} B flash, {figures.arena:,} B arena"
+    )
 
 
 def _is_better(found: Streamed, whole: Whole, search: Search) -> bool:

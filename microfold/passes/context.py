@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
@@ -14,6 +14,9 @@ from microfold.ir.pattern_table import PatternTable
 from microfold.passes.choices import Choices, Estimates
 from microfold.support.digest import digest_of
 from microfold.support.frozen import frozen
+
+if TYPE_CHECKING:
+    from microfold.passes.kinds import Pass
 
 Numerics = Literal["exact", "relaxed"]
 Transform = Callable[[Graph, "PassContext"], Graph]
@@ -134,6 +137,8 @@ class PassContext:
         choices: decides between bit-identical alternatives; None: estimates decide.
         half_precision: whether the target computes float16 faster than float32.
         externals: pattern tables of the external code generators, in order of preference.
+        pipeline: passes of a build instead of the default pipeline, whose mandatory passes run after them;
+            None: the default pipeline.
         sink: receiver of every `Decision`, e.g. ``decisions.append``.
         pass_name: name of the pass that receives this context; set by `Pass`.
         running: whether the instruments have been entered; set by `Pass`.
@@ -157,6 +162,7 @@ class PassContext:
     choices: Choices | None = None
     half_precision: bool = False
     externals: Sequence[PatternTable] = ()
+    pipeline: Pass | None = None
     sink: Callable[[Decision], None] | None = None
     pass_name: str = ""
     running: bool = False

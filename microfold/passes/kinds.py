@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any, cast
 
 from microfold.errors import InputError
@@ -237,6 +238,36 @@ class Sequential(Pass):
         return graph
 
 
+class Section(Sequential):
+    """Named part of a pipeline. In a context, its name stands for the names of all its passes.
+
+    Args:
+        name: name of the section, by which its passes are listed, disabled, required and explained.
+        purpose: one line for lists.
+        passes: passes to run, in order.
+    """
+
+    def __init__(self, name: str, purpose: str, *passes: Pass):
+        super().__init__(passes, name=name)
+        self.purpose = purpose
+
+    def why_skipped(self, context: PassContext) -> str | None:
+        """Return None: passes are skipped one by one, because some are mandatory."""
+        return None
+
+    def _run_passes(self, graph: Graph, context: PassContext) -> Graph:
+        own = {step.name for step in self.passes}
+        for field in ("disabled_pass", "required_pass"):
+            given: frozenset[str] = getattr(context, field)
+            if self.name in given:
+                context = replace(context, **{field: given | own})
+        return super()._run_passes(graph, context)
+
+    def edited(self, edit: Callable[[Pass], Sequence[Pass]]) -> Section:
+        """Return the section with each pass replaced by the result of `edit`."""
+        return Section(self.name, self.purpose, *(new for step in self.passes for new in edit(step)))
+
+
 # Maximum number of rounds. Iterations should end earlier; more rounds only cost time.
 MAX_ROUNDS = 16
 
@@ -248,7 +279,7 @@ class FixedPointIteration(Sequential):
     recorded once.
 
     Args:
-        passes: passes to repeat.
+        passes: passes to repeat; a `Section` among them is a named part.
         then: passes that run once, after the repeated ones; the attribute `passes` also has them.
         name, opt_level, required, known: see `Sequential`.
     """
@@ -267,13 +298,19 @@ class FixedPointIteration(Sequential):
         self._repeated = tuple(passes)
         self._then = tuple(then)
 
-    def with_pass(self, step: Pass, *, before: str = "", after: str = "") -> FixedPointIteration:
-        """Return a sequence with one more pass at every occurrence of a named pass.
+    @property
+    def sections(self) -> dict[str, Section]:
+        """Sections by name, in order."""
+        return {step.name: step for step in self.passes if isinstance(step, Section)}
 
-        If the named pass is repeated, the new pass is also repeated, so it must reach a fixed point.
+    def with_pass(self, step: Pass, *, before: str = "", after: str = "") -> FixedPointIteration:
+        """Return a sequence with one more pass at a named section, or at every occurrence of a named pass.
+
+        If the named section or pass is repeated, the new pass is also repeated, so it must reach a fixed
+        point.
 
         Args:
-            before, after: name of the pass before or after which to insert; exactly one of the two.
+            before, after: section or pass before or after which to insert; exactly one of the two.
 
         Raises:
             InputError: the sequence has no such pass, or not exactly one of the two is given.
@@ -281,21 +318,35 @@ class FixedPointIteration(Sequential):
         where = before or after
         if bool(before) == bool(after):
             raise InputError("a pass must be inserted before or after another one; set one of the two")
-        if where not in {other.name for other in self.passes}:
-            names = ", ".join(sorted({other.name for other in self.passes}))
-            raise InputError(f"unknown pass {where!r}; {self.name} has {names}")
+        return self._edited(where, lambda place: (step, place) if before else (place, step))
 
-        def extended(passes: Sequence[Pass]) -> list[Pass]:
-            rows = [[step, p] if before else [p, step] for p in passes]
-            return [
-                each
-                for row, p in zip(rows, passes, strict=True)
-                for each in (row if p.name == where else [p])
-            ]
+    def without_pass(self, name: str) -> FixedPointIteration:
+        """Return the sequence without a section, or without all occurrences of a pass.
+
+        Builds run the mandatory passes of the default pipeline nevertheless, after all others.
+
+        Raises:
+            InputError: the sequence has no such pass.
+        """
+        return self._edited(name, lambda _: ())
+
+    def _edited(self, name: str, change: Callable[[Pass], Sequence[Pass]]) -> FixedPointIteration:
+        """Return the sequence with each occurrence of a section or pass replaced as `change` says."""
+        inner = {step.name for section in self.sections.values() for step in section.passes}
+        names = {step.name for step in self.passes} | inner
+        if name not in names:
+            close = get_close_matches(name, names, 1)
+            meant = f"did you mean {close[0]}?" if close else f"{self.name} has {', '.join(sorted(names))}"
+            raise InputError(f"unknown pass {name!r}; {meant}")
+
+        def edit(step: Pass) -> Sequence[Pass]:
+            if step.name == name:
+                return change(step)
+            return (step.edited(edit),) if isinstance(step, Section) else (step,)
 
         return FixedPointIteration(
-            extended(self._repeated),
-            then=extended(self._then),
+            [new for step in self._repeated for new in edit(step)],
+            then=[new for step in self._then for new in edit(step)],
             name=self.name,
             opt_level=self.opt_level,
             required=self.required,

@@ -15,12 +15,20 @@ if TYPE_CHECKING:
 Finder = Callable[[], "Mapping[str, Pass | PassFactory[Any]]"]
 
 # Finders, in order of priority. Importing `microfold.transform` adds its own.
-_finders: list[Finder] = []
+FINDERS: list[Finder] = []
 
 
 def register_passes(finder: Finder) -> None:
     """Register a finder of passes. It is called at every lookup of a name."""
-    _finders.append(finder)
+    FINDERS.append(finder)
+
+
+def registered_passes() -> dict[str, Any]:
+    """Return every pass of all finders by name; passes with options as factories."""
+    known: dict[str, Any] = {}
+    for finder in FINDERS:
+        known = {**finder(), **known}
+    return known
 
 
 def find_pass(name: str) -> Pass:
@@ -29,9 +37,7 @@ def find_pass(name: str) -> Pass:
     Raises:
         InputError: the name is unknown, or the pass has an option without a default.
     """
-    known: dict[str, Any] = {}
-    for finder in _finders:
-        known = {**finder(), **known}
+    known = registered_passes()
     if name not in known:
         close = get_close_matches(name, known, 1)
         meant = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known)) or 'none'}"

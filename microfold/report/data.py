@@ -183,7 +183,8 @@ def memories_report(regions: Regions) -> tuple[MemoryFill, ...]:
 # Fields of the pass context that follow from the target and the options, or only observe.
 _NOT_CHOSEN = frozenset({
     "instruments", "numerics", "unroll", "channel_block", "half_precision", "externals", "sink", "pass_name",
-    "running", "spare_ram", "spare_flash", "node_cost", "node_scratch", "arenas", "choices"
+    "running", "spare_ram", "spare_flash", "node_cost", "node_scratch", "arenas", "choices",
+    "pipeline"
 })  # fmt: skip
 
 

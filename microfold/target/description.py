@@ -91,7 +91,11 @@ def close_features(features: Mapping[str, object] | list[str], where: str) -> fr
     while pending:
         feature = pending.pop()
         if feature not in FEATURES:
-            raise TargetError(f"{where}: unknown feature {shown(feature)}; known are {', '.join(FEATURES)}")
+            raise TargetError(
+                f"{where}: unknown feature {shown(feature)}; known are {', '.join(FEATURES)}, which kernels "
+                "for Arm cores require; for another core, such as RISC-V, use features = []: the portable "
+                "kernels run on it"
+            )
         if feature not in closed:
             closed.add(feature)
             pending += FEATURES[feature]

@@ -14,6 +14,7 @@ from microfold.ir.text import to_text
 from microfold.kernels.call import Constant
 from microfold.options import Options
 from microfold.passes.context import PassContext
+from microfold.passes.kinds import Pass, Sequential
 from microfold.program import Program
 from microfold.support.digest import digest_of
 from microfold.target import Target
@@ -27,10 +28,26 @@ def program_key(graph: Graph, target: Target, options: Options, context: PassCon
 
     The compiler and the version of microfold are not in the key, because they are part of a `Setting`.
     """
-    passes = [context.opt_level, context.numerics, {*context.disabled_pass}, {*context.required_pass}]
+    passes: list[object] = [
+        context.opt_level,
+        context.numerics,
+        {*context.disabled_pass},
+        {*context.required_pass},
+    ]
+    if context.pipeline is not None:
+        passes += [context.pipeline.name, *_order(context.pipeline)]
     chosen = replace(options, **_WITHOUT_CODE)
     return digest_of(
         "\n".join([to_text(replace(graph, name="graph")), *map(_text, (target, chosen, passes))])
+    )
+
+
+def _order(step: Pass) -> list[str]:
+    """Return the names of the passes in a pipeline, in their order."""
+    return (
+        [name for each in step.passes for name in _order(each)]
+        if isinstance(step, Sequential)
+        else [step.name]
     )
 
 

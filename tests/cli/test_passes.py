@@ -13,6 +13,7 @@ import pytest
 import microfold.ops
 from microfold.ir.graph import Graph
 from microfold.ir.text import parse
+from microfold.passes import registry
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 from microfold.passes.kinds import Sequential
@@ -185,7 +186,7 @@ def test_verify_each_names_the_pass(microfold_: Run, clips: Path, monkeypatch: p
     def lose_nodes(graph: Graph, context: PassContext) -> Graph:  # noqa: ARG001
         return replace(graph, nodes=())
 
-    monkeypatch.setattr("microfold.cli.passes_text.available", lambda: {"lose_nodes": lose_nodes})
+    monkeypatch.setattr("microfold.cli.passes_text.registered_passes", lambda: {"lose_nodes": lose_nodes})
     result = microfold_("opt", clips, "--passes", "lose_nodes", "--verify-each")
     assert result.status == 2
     assert "after lose_nodes: graph 'clips' is not well-formed" in result.err
@@ -216,6 +217,45 @@ def test_build_takes_the_same_options_and_the_text_form(microfold_: Run, clips: 
     assert "numerics must be one of exact, relaxed" in microfold_("build", clips, "--numerics", "vague").err
 
 
+OWN = """
+from microfold.passes.decorators import function_pass
+
+
+@function_pass(opt_level=0)
+def {name}(graph, context):
+    \"\"\"Looks at each node.\"\"\"
+    for node in graph.nodes:
+        context.declined(node, "it only looks")
+    return graph
+"""
+
+
+def test_own_passes_are_inserted_into_the_pipeline(
+    microfold_: Run, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "FINDERS", [*registry.FINDERS])
+    own, taken = tmp_path / "own.py", tmp_path / "taken.py"
+    own.write_text(OWN.format(name="look_around"), encoding="utf-8")
+    taken.write_text(OWN.format(name="fuse_ops"), encoding="utf-8")
+    place = ("--custom", own, "--pass-before", "layout=look_around")
+    found = microfold_("opt", clips, *place, "--explain", "look_around")
+    assert "not changed: it only looks" in found.out, found.err
+    built = microfold_("build", clips, "-o", tmp_path / "c", *place, "--timing")
+    assert built.status == 0 and "look_around" in built.err, built.err
+    assert "Looks at each node." in microfold_("passes", "--custom", own).out
+    assert "pass fuse_ops already exists" in microfold_("opt", clips, "--custom", taken).err
+    assert "must be NAME=PASS" in microfold_("opt", clips, "--pass-after", "layout").err
+
+
+def test_explanations_of_builds(microfold_: Run, clips: Path) -> None:
+    lines = microfold_("explain", clips, "-t", "cortex-m4").out.splitlines()
+    subjects = ["objective", "figures", "proof", "arena set by", "1 % less RAM", "streaming", "not fused"]
+    assert [s for s in subjects if not any(line.startswith(s) for line in lines)] == []
+    data = json.loads(microfold_("explain", clips, "-t", "cortex-m4", "--json").out)
+    assert data["proved"] is True
+    assert "other kernel" in "\n".join(lines) or not data["others"]
+
+
 def test_lists_of_passes(microfold_: Run) -> None:
     rows = {row["name"]: row for row in json.loads(microfold_("passes", "--json").out)}
     assert set(rows) == set(available())
@@ -224,10 +264,14 @@ def test_lists_of_passes(microfold_: Run) -> None:
     assert "order: Literal['depth', 'breadth', 'memory']" in rows["topological_sort"]["options"]
     assert rows["topological_sort"]["places"] == []
     assert all(row["summary"].endswith(".") for row in rows.values())
-    for place, step in enumerate(default_pipeline().passes, 1):
+    sections = default_pipeline().sections
+    for place, step in enumerate((step for each in sections.values() for step in each.passes), 1):
         inner = step.names() if isinstance(step, Sequential) else set()
         assert all(place in rows[name]["places"] for name in {step.name, *inner})
     assert "materialize_outputs" in microfold_("passes").out
+    layout = json.loads(microfold_("passes", "--section", "layout", "--json").out)
+    assert [row["name"] for row in layout] == ["convert_layout", "optimize_layout_transform"]
+    assert "did you mean layout?" in microfold_("passes", "--section", "layot").err
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,10 @@ def compile_all(
 
 def assert_chosen(layers: Mapping[str, Layer], kernel: str, wanted: Mapping[str, Spec] = NOTHING) -> None:
     """Every layer has this kernel, whose choices for the named ones are, among others, those wanted."""
-    assert {layer.kernel.name for layer in layers.values()} == {kernel}
+    for name, layer in layers.items():
+        rejected = {c.kernel.name: c.reason for c in layer.candidates}
+        reason = rejected.get(kernel, "no registered kernel of the operator has this name")
+        assert layer.kernel.name == kernel, f"{name}: {layer.kernel.name} was selected; {kernel}: {reason}"
     for name, choice in wanted.items():
         spec = dict(layers[name].call.function.spec)
         assert spec | dict(choice) == spec, name

@@ -7,8 +7,14 @@ import inspect
 import pytest
 
 import microfold.kernels.selection.cheapest  # noqa: F401  (registers all of them)
+from microfold.errors import DeclarationError
+from microfold.frontend.operators.elementwise.unary import operators_of
+from microfold.ir.text import parse
+from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.elementwise.binary import operator_named
 from microfold.kernels.kernel import KERNELS, Kernel, register
 from microfold.kernels.names import check_name
+from tests.kernels.cores import check_choice
 
 
 def kernel(of_name: str, *wanted: str) -> type[Kernel]:
@@ -31,6 +37,28 @@ def test_features_are_those_of_targets() -> None:
     with pytest.raises(ValueError, match=r"s8_new__dsp requires unknown features dps; .*: thumb1, .*dsp"):
         register(kernel("s8_new__dsp", "dps", "thumb2"))
     assert before == KERNELS
+
+
+def test_a_kernel_has_an_operator() -> None:
+    with pytest.raises(DeclarationError, match="s8_new__c has none: add op = Maximum"):
+        register(kernel("s8_new__c"))
+
+
+def test_errors_of_declarations_name_the_remedy() -> None:
+    with pytest.raises(DeclarationError, match="no SOFTPLUS: correct the name, or write the importer"):
+        operators_of(["ceil", "softplus"])
+    with pytest.raises(DeclarationError, match="there is no 'hypotenuse': correct the name"):
+        operator_named("hypotenuse")
+    with pytest.raises(DeclarationError, match="length are not: add them to the class attribute `fields`"):
+        KernelCall(CFunction("t.c.j2", "bool_maximum__dsp"), {"length": 3})
+
+
+def test_the_reason_is_named_if_another_kernel_is_selected() -> None:
+    graph = parse("graph @m(%x: bool[4], %z: bool[4]) -> (%y) {\n  %y: bool[4] = maximum(%x, %z)\n}")
+    with pytest.raises(
+        AssertionError, match="bool_maximum__c was selected; bool_maximum__dsp: no registered"
+    ):
+        check_choice({"maximum": graph}, "cortex-m4", "bool_maximum__dsp")
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ import pytest
 
 from microfold.errors import InputError, UnsupportedModelError
 from microfold.frontend import tflite
+from microfold.ir.graph import Graph
 from microfold.ir.text import parse, to_text
 from microfold.ops.movement.transpose import Transpose
-from microfold.passes.context import PassContext
+from microfold.passes.context import Decision, Instrument, PassContext, Step
+from microfold.passes.decorators import module_pass
 from microfold.passes.instruments import Verify
 from microfold.pipeline import default_pipeline, optimize
 from microfold.transform import available
@@ -56,7 +58,9 @@ def test_every_pass_is_named_as_its_file() -> None:
     folder = Path(__file__).resolve().parents[2] / "microfold" / "transform"
     files = {path.stem for path in folder.glob("*/*.py")}
     assert set(available()) == files - {"__init__"}
-    assert default_pipeline().names() - {"default_pipeline"} <= files
+    pipeline = default_pipeline()
+    assert pipeline.names() - pipeline.sections.keys() <= files
+    assert not pipeline.sections.keys() & files
 
 
 def test_levels_are_those_of_tvm() -> None:
@@ -82,9 +86,44 @@ def test_levels_are_those_of_tvm() -> None:
 
 def test_values_are_placed_last() -> None:
     """But for what asks for a plan of the arena, which depends on where they lie."""
-    *_, outputs, slices, parts, planned = default_pipeline().passes
+    *_, outputs, slices, parts, planned = default_pipeline().sections["storage"].passes
     assert (outputs, slices, parts) == (materialize_outputs, slice_as_view, concat_as_view)
     assert planned is fuse_residual
+
+
+@pytest.mark.parametrize("place", [{"before": "fusion"}, {"after": "external"}])
+def test_passes_are_inserted_at_sections(place: dict[str, str]) -> None:
+    found: list[str] = []
+
+    @module_pass(opt_level=0)
+    def own(graph: Graph, _: PassContext) -> Graph:
+        found.append("own")
+        return graph
+
+    class Look(Instrument):
+        def before(self, step: Step, graph: Graph) -> None:
+            found.append(step.name)
+
+    graph = parse("graph @g(%x: float32[4]) -> (%y) {\n  %y: float32[4] = abs(%x)\n}")
+    edited = default_pipeline().with_pass(own, **place).without_pass("layout")
+    edited(graph, PassContext(instruments=[Look()]))
+    at = found.index("partition_graph")
+    assert found[at : at + 4] == ["partition_graph", "own", "own", "recognize_layer_norm"]
+    assert "convert_layout" not in found
+    with pytest.raises(InputError, match="unknown pass 'fusin'; did you mean fusion"):
+        default_pipeline().with_pass(own, after="fusin")
+
+
+def test_a_section_is_disabled_and_required_by_its_name() -> None:
+    graph = parse("graph @g(%x: float32[4]) -> (%y) {\n  %y: float32[4] = abs(%x)\n}")
+    decisions: list[Decision] = []
+    context = PassContext(
+        opt_level=0, disabled_pass=["storage"], required_pass=["matmul"], sink=decisions.append
+    )
+    default_pipeline()(graph, context)
+    skipped = {decision.pass_name for decision in decisions if not decision.fired}
+    assert {"slice_as_view", "concat_as_view", "fuse_residual", "fuse_ops"} <= skipped
+    assert not {"materialize_outputs", "adjust_matmul_order"} & skipped
 
 
 def test_unknown_names_are_refused(made_models: Path) -> None:

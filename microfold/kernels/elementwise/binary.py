@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from microfold.errors import DeclarationError
 from microfold.ir.op import REGISTRY, Op
 from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
@@ -205,6 +206,20 @@ class _Arithmetic(BinaryKernel):
         return self.call(layer, spec, limits)
 
 
+def operator_named(name: str) -> type[Op]:
+    """Return the operator that a table of C expressions names.
+
+    Raises:
+        DeclarationError: no operator has this name.
+    """
+    if name not in REGISTRY:
+        raise DeclarationError(
+            f"an expression in kernels/elementwise must have the name of an operator; there is no {name!r}: "
+            "correct the name, or write its operator in microfold/ops/elementwise"
+        )
+    return REGISTRY[name]
+
+
 _ORDERED = (DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.INT64)
 # Plain integers wrap around. C leaves that undefined for signed types, so the expressions are unsigned.
 _EXPRESSIONS: tuple[tuple[type[Op], tuple[DType, ...], str], ...] = (
@@ -228,9 +243,9 @@ _EXPRESSIONS: tuple[tuple[type[Op], tuple[DType, ...], str], ...] = (
         (operator, (*_ORDERED, DType.FLOAT32), float_expressions.ARITHMETIC[operator.name])
         for operator in (Maximum, Minimum)
     ),
-    *((REGISTRY[name], (DType.FLOAT32,), text) for name, text in float_expressions.BINARY.items()),
+    *((operator_named(name), (DType.FLOAT32,), text) for name, text in float_expressions.BINARY.items()),
     *(
-        (REGISTRY[name], (dtype,), text)
+        (operator_named(name), (dtype,), text)
         for name, texts in plain_expressions.PLAIN.items()
         for dtype, text in texts.items()
     ),

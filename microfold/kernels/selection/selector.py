@@ -12,7 +12,7 @@ less. This is no proof, so that only a few rounds of this kind are made.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -116,6 +116,19 @@ class Selector:
         self._program = ChoiceProgram(layers)
         self._reference = reference
         self.proved = True
+
+    def restricted(self, allowed: Callable[[Variant], bool]) -> Selector | None:
+        """Return a selector among some of the variants; None if a layer has none of them.
+
+        The hundred percent stays, and so do the known needs of runs of calls, which hold for any variants.
+        """
+        layers = [[variant for variant in variants if allowed(variant)] for variants in self.layers]
+        if not all(layers):
+            return None
+        found = Selector(layers, self.plans, self.reference, self.fixed_flash, self.fixed_ram)
+        found._know(self._windows)
+        found.proved = self.proved
+        return found
 
     @property
     def reference(self) -> Figures:

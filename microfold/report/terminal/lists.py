@@ -7,7 +7,8 @@ from typing import Any
 
 from microfold.codegen.names import Namer
 from microfold.options import Options
-from microfold.report.schema import Tradeoff
+from microfold.passes.kinds import Section
+from microfold.report.schema import Report, Tradeoff
 from microfold.report.tables import Column, Table, number
 from microfold.report.terminal.figures import console, number_text, print_cycles_note
 from microfold.target import Target
@@ -98,13 +99,26 @@ def _choice(value: object) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
-def print_passes(rows: Sequence[Mapping[str, Any]]) -> None:
-    columns = (Column("pass"), number("level"), Column("position", rank=2), Column("purpose"))
+def print_passes(rows: Sequence[Mapping[str, Any]], sections: Sequence[Section]) -> None:
+    """Print passes, and the sections of the pipeline that have them.
+
+    Args:
+        rows: rows of ``microfold passes --json``.
+        sections: sections to list.
+    """
+    listed = Table("sections of the default pipeline, in the order of execution", (Column(""), Column("")))
+    for section in sections:
+        listed.add(section.name, section.purpose)
+    console.show(listed, header=False)
+    console.print()
+    columns = (Column("pass"), Column("section", rank=3), number("level"), Column("position", rank=2))
+    columns += (Column("purpose"),)
     columns += (Column("options", rank=1),)
     table = Table("passes", columns)
     for row in rows:
         level = "mandatory" if row["mandatory"] else str(row["opt_level"])
         places = ", ".join(map(str, row["places"]))
-        table.add(row["name"], level, places, row["summary"], row["options"])
+        section = ", ".join(row["sections"])
+        table.add(row["name"], section, level, places, row["summary"], row["options"])
     console.show(table)
     console.print("position: position in the default pipeline")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import numpy as np
 import tflite
 
+from microfold.errors import DeclarationError
 from microfold.frontend.context import OperatorContext, Unsupported
 from microfold.frontend.importers import imports
 from microfold.ir.node import Value
@@ -64,11 +66,30 @@ def hard_swish(context: OperatorContext) -> None:
     context.finish(*context.emit(HardSwish(context.element()), context.input(0)))
 
 
-# Functions of the IR for which the format has an operator of the same name, without options.
-_NAMES = [name.upper() for name in FUNCTIONS if name not in ("gelu", "neg", "sign")]
+# Functions that no operator of the same name without options imports: other importers or passes make them.
+_MADE_ELSEWHERE = frozenset({
+    "fast_exp", "fast_logistic", "fast_tanh", "gelu", "gelu_rational_tanh", "gelu_tanh", "neg", "sign"
+})  # fmt: skip
 
 
-@imports(*(name for name in _NAMES if hasattr(tflite.BuiltinOperator, name)))
+def operators_of(functions: Collection[str]) -> list[str]:
+    """Return the operators of the file format that the functions of `ops.elementwise.unary` implement.
+
+    Raises:
+        DeclarationError: the format has no operator with the name of a function: no model could use it.
+    """
+    names = [name.upper() for name in functions if name not in _MADE_ELSEWHERE]
+    unknown = [name for name in names if not hasattr(tflite.BuiltinOperator, name)]
+    if unknown:
+        raise DeclarationError(
+            "a function in ops/elementwise/unary.py must have the name of an operator of the file format; "
+            f"the format has no {', '.join(unknown)}: correct the name, or write the importer or pass that "
+            "makes the function and add it to _MADE_ELSEWHERE in frontend/operators/elementwise/unary.py"
+        )
+    return names
+
+
+@imports(*operators_of(FUNCTIONS))
 def unary(context: OperatorContext) -> None:
     context.finish(*context.emit(Unary(context.raw.name.lower(), context.element()), context.input(0)))
 
