@@ -8,7 +8,7 @@ from typing import Any
 from microfold.codegen.names import Namer
 from microfold.options import Options
 from microfold.passes.kinds import Section
-from microfold.report.schema import Report, Tradeoff
+from microfold.report.schema import Tradeoff
 from microfold.report.tables import Column, Table, number
 from microfold.report.terminal.figures import console, number_text, print_cycles_note
 from microfold.target import Target
