@@ -145,7 +145,7 @@ class Chooser:
         fixed_flash += _around_calls([ranking.layer for ranking in layers])
         self._fixed = fixed_flash, fixed_ram
         self._given = Selector(variants, plans, reference, *self._fixed)
-        self._remembered = Remembered()
+        self._remembered, self._unlimited = Remembered(), Remembered()
 
     @property
     def least(self) -> Figures:
@@ -173,7 +173,7 @@ class Chooser:
 
         selector, plans = self._given, self._plans
         best = choose(selector)
-        for other in self._orders(best, objective, limits):
+        for other in self._orders(best, objective, limits, unique=unique):
             again = self._remembered((*other.order,), lambda other=other: self._selector_in(other))
             moved = choose(again)
             if moved is not None and (best is None or moved.values < best.values):
@@ -195,12 +195,18 @@ class Chooser:
         """Return figures that no kernels beat in this order of the calls; None if none keep the limits."""
         return self._given.bound(objective, limits)
 
-    def _orders(self, best: Selection | None, objective: Objective, limits: Limits) -> Sequence[OrderedPlans]:
+    def _orders(
+        self, best: Selection | None, objective: Objective, limits: Limits, *, unique: bool
+    ) -> Sequence[OrderedPlans]:
         """Return the plans for other orders of the calls."""
         found = [self._reordered(best)]
         # Streaming partitions have neither bounds of runs nor another order.
         if math.isfinite(limits.arena) and isinstance(self._plans, RunBounds):
-            found.append(self._reordered(self._given.best(objective, replace(limits, arena=math.inf))))
+            free = replace(limits, arena=math.inf)
+            unlimited = self._unlimited(
+                (objective, free, unique), lambda: self._given.best(objective, free, unique=unique)
+            )
+            found.append(self._reordered(unlimited))
         return [*{(*plans.order,): plans for plans in found if plans is not None}.values()]
 
     def _reordered(self, best: Selection | None) -> OrderedPlans | None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from microfold import target
 from microfold.errors import InputError
+from microfold.kernels.selection.objective import Limits, Objective
+from microfold.kernels.selection.selector import Selector
 from microfold.options import Options
 from microfold.report.tradeoffs import tradeoffs
 from tests.cli.test_passes import CNN
@@ -66,3 +71,20 @@ def test_page(tmp_path: Path) -> None:
 
 def test_levels_and_budgets_are_its_own() -> None:
     assert "remove them" in refuse("tradeoffs", CNN, "--ram", "9000")
+
+
+def test_selections_without_a_ram_limit_are_not_repeated_for_each_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another order of the calls suits the kernels without the limit: they are the same for all limits."""
+    asked: Counter[object] = Counter()
+    best = Selector.best
+
+    def counted(self: Selector, objective: Objective, limits: Limits, *more: Any, **rest: Any) -> Any:
+        if math.isinf(limits.arena):
+            asked[self, objective, limits] += 1
+        return best(self, objective, limits, *more, **rest)
+
+    monkeypatch.setattr(Selector, "best", counted)
+    assert len({each.ram for each in tradeoffs(GRAPH, M4, Options())}) > 2
+    assert max(asked.values()) <= 2  # for the question without a limit, and for the order
