@@ -94,7 +94,8 @@ def quantize(
     """Quantise a float model with ai-edge-quantizer, and check the result.
 
     The report compares the quantised model with the float model on held-back samples, layer by layer, and
-    says where most is lost and what to do. Exit code 1 if the C code differs from the reference.
+    says where most is lost and what to do. Exit code 1 if microfold cannot compile the result, or if its C
+    code differs from the reference.
     """
     if scheme not in _SCHEMES:
         raise InputError(f"--scheme must be {', '.join(_SCHEMES)}; it is {scheme!r}")
@@ -130,7 +131,7 @@ def quantize(
         print_json(quantize_report(found))
     else:
         print_quantisation(found, core, output)
-    if any(result.verified is not None and result.verified.exact is False for result in found.results):
+    if chosen.problem or (chosen.verified is not None and chosen.verified.exact is False):
         raise typer.Exit(1)
 
 

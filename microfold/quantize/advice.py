@@ -20,9 +20,9 @@ def advise(scheme: Scheme, layers: Sequence[LayerQuality]) -> list[str]:
     worst = min(lossy, key=lambda layer: layer.own_snr or 0.0)
     name = f"layer {worst.number} ({worst.operator}, {primary_name(worst.tensor) or worst.tensor!r})"
     found = [f"most is lost in {name}: alone, it has {worst.own_snr:.1f} dB"]
-    if worst.clipped_biases:
+    if worst.overflowed_biases:
         found.append(
-            f"cause: {worst.clipped_biases} of its {worst.biases} biases exceed 32 bits, because the scales "
+            f"cause: {worst.overflowed_biases} of its {worst.biases} biases exceed 32 bits and are wrong, because the scales "
             f"of its inputs and weights are small; remedy: {_kept(worst, scheme)}"
         )
     elif worst.saturation_noise > _MAIN_CAUSE:
@@ -43,7 +43,7 @@ def _kept(layer: LayerQuality, scheme: Scheme) -> str:
     option = f"--layer {layer.number}="
     if scheme.activations is None or layer.type not in ("int8", "int16"):
         return f"keep it in float ({option}{FLOAT})"
-    if layer.clipped_biases:
+    if layer.overflowed_biases:
         return f"compute it in int8 ({option}int8) or float ({option}{FLOAT})"
     if scheme.weights == 4:
         return f"give it int8 weights ({option}int8)"

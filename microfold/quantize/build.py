@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from microfold.compiler import compile_graph
-from microfold.errors import MicrofoldError, ToolError
+from microfold.errors import MicrofoldError
 from microfold.ir.graph import Graph
 from microfold.ir.types import Array
 from microfold.report.what_if import Alternative, alternative, impossible
@@ -23,9 +23,9 @@ class Verified:
     """Comparison of the C code with the reference.
 
     Attributes:
-        exact: whether all tensors are equal; None: the C code could not be run.
+        exact: whether all tensors are equal; None: there is no C code, or no compiler for it.
         tensors: number of compared tensors.
-        reason: first difference, or why the C code could not be run; empty if exact.
+        reason: first difference, or why nothing was compared; empty if exact.
     """
 
     exact: bool | None
@@ -43,7 +43,7 @@ def verified(graph: Graph, samples: Sequence[Sequence[Array]]) -> Verified:
         program = compile_graph(graph, load("host"))
         generated = input_sets([value.type for value in graph.inputs], GENERATED)
         result = verify(program, [*generated, *map(tuple, samples[:SAMPLES])])
-    except ToolError as error:
+    except MicrofoldError as error:
         return Verified(None, 0, str(error))
     first = result.first_difference
     reason = f"layer {first.name!r} differs in {first.count} elements" if first is not None else ""

@@ -20,7 +20,7 @@ from microfold.ir.types import Array, Tensor
 from microfold.quantize.layers import FloatLayer, named_results
 from microfold.support.frozen import frozen
 
-# Magnitude at which ai-edge-quantizer cuts off a bias: of int32, also if it is stored as int64.
+# ai-edge-quantizer converts biases to int32, also if the file stores int64. A larger one becomes -2^31.
 _LARGEST_BIAS = (1 << 31) - 1
 
 
@@ -36,7 +36,7 @@ class LayerQuality:
         own_snr: the same for the layer alone, on the float model's values as inputs.
         saturated: share of float values that are outside of the range of the quantised type.
         saturation_noise: share of the layer's own differences, by power, that saturated values have.
-        clipped_biases: biases that are cut off at the limit of 32 bits.
+        overflowed_biases: biases that exceed 32 bits, and are wrong therefore.
         biases: all biases of the layer.
     """
 
@@ -48,7 +48,7 @@ class LayerQuality:
     own_snr: float | None
     saturated: float
     saturation_noise: float
-    clipped_biases: int
+    overflowed_biases: int
     biases: int
 
 
@@ -207,7 +207,7 @@ class Candidate:
         found: list[LayerQuality] = []
         pairs = zip(self.matched.items(), self.results, self.alone, strict=True)
         for (node, (layer, index)), power, alone in pairs:
-            clipped, biases = self._biases(node)
+            overflowed, biases = self._biases(node)
             found.append(
                 LayerQuality(
                     layer.number,
@@ -218,14 +218,14 @@ class Candidate:
                     alone.snr,
                     power.saturated / max(power.elements, 1),
                     alone.saturated_noise / alone.noise if alone.noise else 0.0,
-                    clipped,
+                    overflowed,
                     biases,
                 )
             )
         return tuple(sorted(found, key=lambda each: each.number))
 
     def _biases(self, node: Node) -> tuple[int, int]:
-        """Return how many biases of a layer are cut off, and how many it has."""
+        """Return how many biases of a layer exceed 32 bits, and how many it has."""
         producers = self.graph.producers()
         # Nodes before an activation function belong to the same layer.
         part, nodes = node, [node]
@@ -237,8 +237,8 @@ class Candidate:
         constants = self.graph.constants
         arrays = [constants[v] for each in nodes for v in each.operands if v in constants]
         sums = [a for a in arrays if a.dtype in (np.dtype(np.int32), np.dtype(np.int64)) and a.ndim == 1]
-        clipped = sum(int((np.abs(a.astype(np.float64)) >= _LARGEST_BIAS).sum()) for a in sums)
-        return clipped, sum(a.size for a in sums)
+        overflowed = sum(int((np.abs(a.astype(np.float64)) >= _LARGEST_BIAS).sum()) for a in sums)
+        return overflowed, sum(a.size for a in sums)
 
     def output_qualities(self, labelled: int) -> tuple[OutputQuality, ...]:
         """Return the loss of each output.

@@ -44,7 +44,7 @@ def parse_npy(data: bytes, name: str, advice: str = "save one array of numbers w
     if len(content) != size:
         raise InputError(
             f"{name} is not a readable .npy file: its header declares {dtype}{list(shape)}, {size:,} bytes; "
-            f"got {len(content):,}; save it again"
+            f"got {len(content):,}; {advice}"
         )
     try:
         array = np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")

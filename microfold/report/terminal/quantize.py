@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from microfold.quantize.session import Quantisation, Result
     from microfold.report.what_if import Alternative
 
+# Characters of a problem.
+_LONGEST = 300
+
 
 def print_quantisation(found: Quantisation, target: Target, output: Path | None) -> None:
     """Print the layers of a single scheme, a row for each scheme, and advice."""
@@ -28,14 +31,20 @@ def print_quantisation(found: Quantisation, target: Target, output: Path | None)
     for result in found.results:
         prefix = f"{result.scheme.name}: "
         if result.problem:
-            console.print(f"{prefix}{result.problem}")
+            console.print(f"{prefix}{_cut(result.problem)}")
         elif result.verified is not None and not result.verified.exact:
             word = "not verified" if result.verified.exact is None else "NOT exact"
-            console.print(f"{prefix}{word}: {result.verified.reason}")
+            console.print(f"{prefix}{word}: {_cut(result.verified.reason)}")
         for line in result.advice:
             console.print(f"{prefix}{line}")
     if output is not None:
         console.print(f"written: {output}")
+
+
+def _cut(text: str) -> str:
+    """Return a message in one line of limited length: it can name every kernel of a layer."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}… (--json has all of it)"
 
 
 def _print_layers(result: Result) -> None:
