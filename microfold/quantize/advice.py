@@ -22,8 +22,8 @@ def advise(scheme: Scheme, layers: Sequence[LayerQuality]) -> list[str]:
     found = [f"most is lost in {name}: alone, it has {worst.own_snr:.1f} dB"]
     if worst.overflowed_biases:
         found.append(
-            f"cause: {worst.overflowed_biases} of its {worst.biases} biases exceed 32 bits and are wrong, because the scales "
-            f"of its inputs and weights are small; remedy: {_kept(worst, scheme)}"
+            f"cause: {worst.overflowed_biases} of its {worst.biases} biases exceed 32 bits and are wrong, "
+            f"because the scales of its inputs and weights are small; remedy: {_kept(worst, scheme)}"
         )
     elif worst.saturation_noise > _MAIN_CAUSE:
         found.append(

@@ -61,7 +61,7 @@ def test_a_model_agrees_with_itself() -> None:
 def test_the_loss_of_a_layer_alone_excludes_earlier_ones() -> None:
     """The first layer loses, the second one only passes the loss on."""
     graph = parse(FLOAT)
-    worse = parse(FLOAT.replace("abs", "floor"))
+    worse = parse(FLOAT.replace("abs", "logistic"))
     candidate = Candidate(worse, layers(graph))
     compare(graph, [candidate], [10 * SAMPLES], None, lambda _, __: None)
     first, second = candidate.layer_qualities()
