@@ -101,11 +101,13 @@ def quantize(
         raise InputError(f"--scheme must be {', '.join(_SCHEMES)}; it is {scheme!r}")
     if output is None and not compare:
         raise InputError("quantize requires --output FILE, or --compare")
+    if output is not None and output.exists() and model.exists() and output.samefile(model):
+        raise InputError(f"--output must not be the float model {model}: choose another name")
     target = choose_target(target, CORE, as_json)
+    from microfold.quantize.report import quantize_report
     from microfold.quantize.schemes import SCHEMES
     from microfold.quantize.session import Settings, run
-    from microfold.report.quantize import quantize_report
-    from microfold.report.terminal.quantize import print_quantisation
+    from microfold.quantize.text import print_quantisation
     from microfold.support.files import write_file
     from microfold.target import load
 

@@ -114,6 +114,7 @@ def test_progress_moves_and_failures_are_errors(old: tuple[Path, Path]) -> None:
     ("arguments", "message"),
     [
         ((CNN, "-o", "x.tflite", "--scheme", "int3"), "--scheme must be int8, int16x8"),
+        ((CNN, "-o", CNN), "must not be the float model"),
         ((CNN,), "requires --output FILE, or --compare"),
         ((CNN, "-o", "x.tflite", "--mean", "a"), "--mean must be numbers"),
         ((CNN, "-o", "x.tflite", "--layer", "99=float"), "'99=float': a layer must be a number from 0 to"),
