@@ -31,6 +31,12 @@ def advise(scheme: Scheme, layers: Sequence[LayerQuality]) -> list[str]:
             "has found; remedy: more calibration data that are like the device's (--samples), or "
             f"{_kept(worst, scheme)}"
         )
+    elif (worst.own_snr or 0.0) < 0:
+        # Rounding cannot do this. ai-edge-quantizer drops the scales of weights that are quantised already.
+        found.append(
+            "cause: the differences are larger than the values, so ai-edge-quantizer has misread this layer; "
+            f"remedy: {_kept(worst, scheme)}, or another --scheme (--compare shows all)"
+        )
     else:
         found.append(
             f"cause: rounding; remedy: {_kept(worst, scheme)}, or another --scheme (--compare shows all)"

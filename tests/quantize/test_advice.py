@@ -24,6 +24,12 @@ def test_saturation_asks_for_data() -> None:
     assert "--samples" in text
 
 
+def test_differences_larger_than_the_values_are_not_rounding() -> None:
+    _, text = advise(SCHEMES["float16"], [replace(BAD, type="float32", own_snr=-3.0)])
+    assert "ai-edge-quantizer has misread this layer" in text
+    assert "--layer 1=float" in text
+
+
 def test_overflowed_biases_ask_for_wider_scales() -> None:
     _, text = advise(SCHEMES["int16x8"], [replace(BAD, type="int16", overflowed_biases=3)])
     assert "3 of its 8 biases exceed 32 bits and are wrong" in text
