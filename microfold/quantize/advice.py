@@ -49,8 +49,10 @@ def _kept(layer: LayerQuality, scheme: Scheme) -> str:
     option = f"--layer {layer.number}="
     if scheme.activations is None or layer.type not in ("int8", "int16"):
         return f"keep it in float ({option}{FLOAT})"
-    if layer.overflowed_biases:
+    if layer.overflowed_biases and layer.type == "int16":
         return f"compute it in int8 ({option}int8) or float ({option}{FLOAT})"
+    if layer.overflowed_biases:
+        return f"compute it in float ({option}{FLOAT})"
     if scheme.weights == 4:
         return f"give it int8 weights ({option}int8)"
     if layer.type == "int8":

@@ -34,6 +34,8 @@ def test_overflowed_biases_ask_for_wider_scales() -> None:
     _, text = advise(SCHEMES["int16x8"], [replace(BAD, type="int16", overflowed_biases=3)])
     assert "3 of its 8 biases exceed 32 bits and are wrong" in text
     assert "--layer 1=int8" in text
+    _, text = advise(SCHEMES["int8"], [replace(BAD, overflowed_biases=3)])
+    assert text.endswith("remedy: compute it in float (--layer 1=float)")
 
 
 def test_nothing_is_advised_where_nothing_is_lost() -> None:
