@@ -9,8 +9,10 @@ from typing import Any
 
 from microfold.errors import InputError
 
+_ADVICE = "save one array of numbers with numpy.save"
 
-def parse_npy(data: bytes, name: str, advice: str = "save one array of numbers with numpy.save") -> Any:
+
+def parse_npy(data: bytes, name: str, advice: str = _ADVICE) -> Any:
     """Return the array of a `.npy` file, in the byte order of this machine. Python objects are never loaded.
 
     Args:
@@ -34,7 +36,7 @@ def parse_npy(data: bytes, name: str, advice: str = "save one array of numbers w
         if not all(type(extent) is int and extent >= 0 for extent in shape):
             raise ValueError(f"not a shape: {shape}")
     except Exception:  # numpy parses the header as Python, which can raise any exception
-        raise InputError(f"{name} is not a readable .npy file; {advice}") from None
+        raise InputError(f"{name} is not a readable .npy file; {_ADVICE}") from None
     if dtype.hasobject:
         raise InputError(
             f"{name} is not a readable .npy file: it holds Python objects; {advice}: save numbers"
