@@ -43,7 +43,9 @@ _MODULES = {
     "kconfiglib": "kconfiglib from PyPI",
     "platformio": "platformio from PyPI",
     "playwright": "playwright from PyPI",
+    "PIL": "pillow from PyPI",
     "ai_edge_litert": "ai-edge-litert from PyPI, for Linux on x86-64",
+    "ai_edge_quantizer": "ai-edge-quantizer from PyPI, for Linux on x86-64",
     "serial": "pyserial from PyPI",
     "tflite_micro": "tflite-micro from PyPI, for Linux on x86-64",
 }

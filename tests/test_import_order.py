@@ -51,11 +51,12 @@ MAY_IMPORT: dict[str, list[str]] = {
     "export": RUN,
     "workers": [*SUPPORT, "workers"],
     "tune": [*RUN, "workers", "tune"],
+    "quantize": [*RUN, "quantize"],
 }
 # At the bottom: anything but the command line.
-BOTTOM = ["host", "simulate", "verification", "report", "export", "workers", "tune"]
+BOTTOM = ["host", "simulate", "verification", "report", "export", "workers", "tune", "quantize"]
 MAY_IMPORT |= {
-    "cli": [*RUN, "export", "workers", "tune", "cli"],
+    "cli": [*RUN, "export", "workers", "tune", "quantize", "cli"],
     "__main__": ["cli"],
     "cmake": ["cli"],
     "__init__": ["host"],

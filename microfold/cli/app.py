@@ -31,6 +31,7 @@ COMMANDS = (
     "verify",
     "bench",
     "diff",
+    "quantize",
     "inspect",
     "run",
     "kernels",

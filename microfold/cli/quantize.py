@@ -1,0 +1,144 @@
+"""microfold quantize"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from microfold.cli.common import print_json, progress_bar
+from microfold.cli.default_target import CORE, choose_target
+from microfold.cli.options import Json, TargetName, TfliteModel, words
+from microfold.cli.outputs import named
+from microfold.errors import InputError
+
+# As in microfold.quantize.schemes, whose import is slow.
+_SCHEMES = ("int8", "int16x8", "int4", "dynamic", "float16")
+
+
+def quantize(
+    model: TfliteModel,
+    data: Annotated[
+        Path,
+        typer.Option(
+            "--data",
+            metavar="PATH",
+            help="Samples of the inputs: .npy, .npz (by name or order of the inputs), .csv (one sample per "
+            "line), or a folder of images or .wav files.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", callback=named, help="The .tflite file to write.", show_default=False),
+    ] = None,
+    scheme: Annotated[
+        str,
+        typer.Option(
+            "--scheme",
+            help="int8: weights and activations; int16x8: int16 activations; int4: int4 weights; dynamic: "
+            "int8 weights, float inputs and outputs; float16: float16 weights.",
+            autocompletion=words(*_SCHEMES),
+        ),
+    ] = "int8",
+    layer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--layer",
+            metavar="LAYER=SCHEME",
+            help="Scheme of one layer, by its number in the report or its tensor's name: int8, int16x8 or "
+            "float. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Try all schemes, and show them in a table.")
+    ] = False,
+    samples: Annotated[
+        int, typer.Option("--samples", min=1, metavar="N", help="Maximum number of samples for calibration.")
+    ] = 128,
+    held_back: Annotated[
+        int,
+        typer.Option(
+            "--held-back",
+            min=1,
+            metavar="N",
+            help="Maximum number of other samples, for the comparison with the float model.",
+        ),
+    ] = 64,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed that draws the samples.")] = 0,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            "--labels",
+            metavar="FILE",
+            help="Class of each sample, for the accuracy: .npy, or a text with one number per line.",
+            show_default=False,
+        ),
+    ] = None,
+    mean: Annotated[
+        str,
+        typer.Option(
+            "--mean",
+            metavar="X,…",
+            help="Raw values x, such as pixels, become (x - mean) / std; one number, or one per channel. "
+            "[default: by the model's metadata]",
+            show_default=False,
+        ),
+    ] = "",
+    std: Annotated[str, typer.Option("--std", metavar="X,…", help="See --mean.", show_default=False)] = "",
+    target: TargetName = None,
+    as_json: Json = False,
+) -> None:
+    """Quantise a float model with ai-edge-quantizer, and check the result.
+
+    The report compares the quantised model with the float model on held-back samples, layer by layer, and
+    says where most is lost and what to do. Exit code 1 if microfold cannot compile the result, or if its C
+    code differs from the reference.
+    """
+    if scheme not in _SCHEMES:
+        raise InputError(f"--scheme must be {', '.join(_SCHEMES)}; it is {scheme!r}")
+    if output is None and not compare:
+        raise InputError("quantize requires --output FILE, or --compare")
+    if output is not None and output.exists() and model.exists() and output.samefile(model):
+        raise InputError(f"--output must not be the float model {model}: choose another name")
+    target = choose_target(target, CORE, as_json)
+    from microfold.quantize.report import quantize_report
+    from microfold.quantize.schemes import SCHEMES
+    from microfold.quantize.session import Settings, run
+    from microfold.quantize.text import print_quantisation
+    from microfold.support.files import write_file
+    from microfold.target import load
+
+    settings = Settings(
+        data,
+        tuple(layer or ()),
+        samples,
+        held_back,
+        seed,
+        labels,
+        _numbers("--mean", mean),
+        _numbers("--std", std),
+    )
+    core = load(target)
+    schemes = [*SCHEMES.values()] if compare else [SCHEMES[scheme]]
+    found = run(model, schemes, settings, core, lambda what: progress_bar(what, as_json))
+    chosen = next(result for result in found.results if result.scheme.name == scheme)
+    if output is not None:
+        if not chosen.data:
+            raise InputError(f"--scheme {scheme} has no result: {chosen.problem}")
+        write_file(output, chosen.data)
+    if as_json:
+        print_json(quantize_report(found))
+    else:
+        print_quantisation(found, core, output)
+    if chosen.problem or (chosen.verified is not None and chosen.verified.exact is False):
+        raise typer.Exit(1)
+
+
+def _numbers(option: str, text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(word) for word in text.split(",")) if text else ()
+    except ValueError:
+        raise InputError(f"{option} must be numbers, separated by commas; it is {text!r}") from None
