@@ -22,7 +22,7 @@ CODEGEN = [*PROGRAM, "codegen"]
 EXTERNAL = [*KERNELS, *PASSES, "external"]
 LOWERING = [*CODEGEN, *EXTERNAL, "lowering"]
 COMPILER = [*LOWERING, "frontend", "compiler"]
-RUN = [*COMPILER, "host", "simulate", "verification", "report"]
+RUN = [*COMPILER, "host", "simulate", "verification", "reporting"]
 
 MAY_IMPORT: dict[str, list[str]] = {
     "errors": [],
@@ -47,13 +47,13 @@ MAY_IMPORT: dict[str, list[str]] = {
     "host": COMPILER,
     "simulate": COMPILER,
     "verification": [*COMPILER, "host", "simulate"],
-    "report": [*COMPILER, "host", "simulate", "verification"],
+    "reporting": [*COMPILER, "host", "simulate", "verification"],
     "export": RUN,
     "workers": [*SUPPORT, "workers"],
     "tune": [*RUN, "workers", "tune"],
 }
 # At the bottom: anything but the command line.
-BOTTOM = ["host", "simulate", "verification", "report", "export", "workers", "tune"]
+BOTTOM = ["host", "simulate", "verification", "reporting", "export", "workers", "tune"]
 MAY_IMPORT |= {
     "cli": [*RUN, "export", "workers", "tune", "cli"],
     "__main__": ["cli"],

@@ -55,7 +55,7 @@ def bench(
     if as_json:
         print_json(reports[0] if len(models) == 1 else reports)
     elif not single:
-        from microfold.report.terminal.bench import print_bench_summary
+        from microfold.reporting.terminal.bench import print_bench_summary
 
         print_bench_summary(reports)
 
@@ -70,8 +70,8 @@ def _bench_suite(
     as_json: bool,
 ) -> None:
     from microfold.cli.suite import all_well, models_of, rows, run_suite, split_words
-    from microfold.report.terminal.bench import print_bench_suite, print_comparison
-    from microfold.report.terminal.figures import cycles_errors
+    from microfold.reporting.terminal.bench import print_bench_suite, print_comparison
+    from microfold.reporting.terminal.figures import cycles_errors
     from microfold.verification.benchmark.suite import (
         compare,
         load_peers,
@@ -107,8 +107,8 @@ def _measure(
 ) -> dict[str, Any]:
     """Return the bench report of one model, and print it in full if `show`."""
     program = compile_model(model, target, code, passes, as_json)
-    from microfold.report.data import bench_report
-    from microfold.report.terminal.bench import print_bench
+    from microfold.reporting.data import bench_report
+    from microfold.reporting.terminal.bench import print_bench
     from microfold.simulate.program import simulator
     from microfold.verification.measure import measure
     from microfold.verification.verify import input_sets
