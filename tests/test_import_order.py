@@ -51,14 +51,15 @@ MAY_IMPORT: dict[str, list[str]] = {
     "export": RUN,
     "workers": [*SUPPORT, "workers"],
     "tune": [*RUN, "workers", "tune"],
+    "api": RUN,
 }
 # At the bottom: anything but the command line.
-BOTTOM = ["host", "simulate", "verification", "reporting", "export", "workers", "tune"]
+BOTTOM = ["api", "host", "simulate", "verification", "reporting", "export", "workers", "tune"]
 MAY_IMPORT |= {
     "cli": [*RUN, "export", "workers", "tune", "cli"],
     "__main__": ["cli"],
     "cmake": ["cli"],
-    "__init__": ["host"],
+    "__init__": ["api"],
 }
 
 

@@ -21,14 +21,23 @@ def read_graph(path: Path) -> tuple[Graph, bytes]:
         MicrofoldError: the file cannot be read, is not well-formed, or its graph cannot be compiled.
     """
     data = read_file(path)
+    return parse_graph(data, str(path)), data
+
+
+def parse_graph(data: bytes, source: str) -> Graph:
+    """Return the graph in the bytes of a file; see `read_graph`.
+
+    Args:
+        source: path or name of the file, for messages.
+    """
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{path} is not UTF-8 text: byte {error.start} is {error.object[error.start]}; "
+            f"{source} is not UTF-8 text: byte {error.start} is {error.object[error.start]}; "
             "pass the output of `microfold ir`, or a .tflite file"
         ) from None
     import_module("microfold.ops")  # registers the operators
-    graph = parse(text, source=str(path))
+    graph = parse(text, source=source)
     admit(graph)
-    return graph, data
+    return graph
