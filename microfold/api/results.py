@@ -88,7 +88,7 @@ class ReportPage:
         return Path(file)
 
     def __repr__(self) -> str:
-        return f"<ReportPage of {self.name} for {self.report['target']}: {len(self.html):,} characters>"
+        return f"<ReportPage of {self.name} for {self.report['target']}>"
 
     def _repr_html_(self) -> str:
         # A frame keeps the styles of the page and of the notebook apart.

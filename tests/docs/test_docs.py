@@ -156,7 +156,7 @@ def test_table_of_passes_is_complete(request: pytest.FixtureRequest) -> None:
     ("page", "printed"),
     [
         ("passes.md", ["fully_connected computes %a: float32[1,2]", "canonicalize_ops: "]),
-        ("api.md", ["digits_helpers.h ", "[[0."]),
+        ("api.md", ["digits_helpers.h ", "[[0.", "int8 [[0.", "exact, 20 tensors over 2 input sets"]),
     ],
 )
 def test_code_of_a_page_runs(
