@@ -41,6 +41,7 @@ COMMANDS = (
     "opt",
     "passes",
     "targets",
+    "doctor",
 )
 
 # Environment variable that prints the traceback of an unexpected exception.

@@ -29,6 +29,7 @@ def export(
         typer.Option(
             "--format",
             "-f",
+            metavar="FORMAT",
             help="platformio, arduino, zephyr, esp-idf, cmsis-pack, cmake or make.",
             autocompletion=_formats,
             show_default=False,
@@ -41,18 +42,23 @@ def export(
             "--output",
             "-o",
             callback=named,
+            metavar="PATH",
             help="Folder for the package. [default: name of the package]",
             show_default=False,
         ),
     ] = None,
     version: Annotated[
-        str, typer.Option("--package-version", help="Version of the package in the manifest.")
+        str,
+        typer.Option("--package-version", metavar="VERSION", help="Version of the package in the manifest."),
     ] = "1.0.0",
     author: Annotated[
         str, typer.Option("--author", metavar="NAME", help="Author in the manifest: a name, or Name <mail>.")
     ] = "unknown",
     url: Annotated[
-        str, typer.Option("--url", help="Home page of the package in the manifest.", show_default=False)
+        str,
+        typer.Option(
+            "--url", metavar="URL", help="Home page of the package in the manifest.", show_default=False
+        ),
     ] = "",
     html: Html = False,
     as_json: Json = False,

@@ -14,7 +14,7 @@ from tests.needs import need_modules
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("user_script.py").read_text(encoding="utf-8")
-# Mistakes in calls, which checkers must find: an unknown option, a wrong value, a wrong type, a missing target.
+# Mistakes that checkers must find: an unknown option, wrong values and types, a missing target.
 MISTAKES = """
 import microfold
 
