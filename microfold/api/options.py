@@ -72,7 +72,7 @@ class CompileOptions(CodeOptions, total=False):
     instruments: Sequence[Instrument]
 
 
-# Options besides those of the generated code, with their defaults.
+# Defaults of the options that are not fields of `Options`.
 FURTHER: Mapping[str, Any] = {
     "name": "",
     "signature": None,
@@ -111,4 +111,25 @@ def code_options(given: Mapping[str, Any]) -> Options:
     chosen: dict[str, Any] = {
         name: tuple(value) if type(value) is list else value for name, value in given.items() if name in known
     }
+    defaults = {field.name: field.default for field in fields(Options)}
+    wrong = [
+        problem for name, value in chosen.items() if (problem := _type_problem(name, value, defaults[name]))
+    ]
+    if wrong:
+        raise InputError("; ".join(wrong))
     return Options(**chosen)
+
+
+def _type_problem(name: str, value: object, default: object) -> str:
+    """Return why the value has the wrong type for an option with this default; empty if it fits."""
+    kinds: dict[type, str] = {
+        bool: "True or False",
+        int: "an integer",
+        str: "a text",
+        tuple: "a list of texts",
+    }
+    kind = int if default is None else type(default)
+    if type(value) is kind or (value is None and default is None):
+        return ""
+    more = " or None" if default is None else ""
+    return f"{name} must be {kinds[kind]}{more}; got {value!r}"

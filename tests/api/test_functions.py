@@ -120,6 +120,11 @@ def test_wrong_models_and_options_are_refused() -> None:
         microfold.compile(graphs.chain(), signature="serve")
     with pytest.raises(InputError, match="unknown option speed; known are optimize, flash"):
         microfold.build(CNN, "host", speed=True)  # type: ignore[call-arg]
+    wrong: Any = {"ram": "64K", "step": 1, "place": "conv=.fast", "optimize": None}
+    with pytest.raises(
+        InputError, match=r"^ram must be an integer or None; got '64K'; step .*; place .*; optimize"
+    ):
+        microfold.build(CNN, "host", **wrong)
     with pytest.raises(InputError, match="runs must be at least 1; got 0"):
         microfold.verify(CNN, runs=0)
     with pytest.raises(InputError, match="inputs must have at least one input set"):
