@@ -22,7 +22,7 @@ CODEGEN = [*PROGRAM, "codegen"]
 EXTERNAL = [*KERNELS, *PASSES, "external"]
 LOWERING = [*CODEGEN, *EXTERNAL, "lowering"]
 COMPILER = [*LOWERING, "frontend", "compiler"]
-RUN = [*COMPILER, "host", "simulate", "verification", "reporting"]
+RUN = [*COMPILER, "host", "simulate", "verification", "report"]
 
 MAY_IMPORT: dict[str, list[str]] = {
     "errors": [],
@@ -47,14 +47,14 @@ MAY_IMPORT: dict[str, list[str]] = {
     "host": COMPILER,
     "simulate": COMPILER,
     "verification": [*COMPILER, "host", "simulate"],
-    "reporting": [*COMPILER, "host", "simulate", "verification"],
+    "report": [*COMPILER, "host", "simulate", "verification"],
     "export": RUN,
     "workers": [*SUPPORT, "workers"],
     "tune": [*RUN, "workers", "tune"],
     "api": RUN,
 }
 # At the bottom: anything but the command line.
-BOTTOM = ["api", "host", "simulate", "verification", "reporting", "export", "workers", "tune"]
+BOTTOM = ["api", "host", "simulate", "verification", "report", "export", "workers", "tune"]
 MAY_IMPORT |= {
     "cli": [*RUN, "export", "workers", "tune", "cli"],
     "__main__": ["cli"],

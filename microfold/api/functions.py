@@ -139,8 +139,8 @@ def report(
     Raises:
         MicrofoldError: the model cannot be compiled, an option is wrong, or the file cannot be written.
     """
-    from microfold.reporting.page.page import collect_page, render_page
-    from microfold.reporting.stored import read_report
+    from microfold.report.page.page import collect_page, render_page
+    from microfold.report.stored import read_report
 
     result = _build(compile_program(model, target, options))
     name = result.program.name
@@ -153,7 +153,7 @@ def report(
 def _build(program: Program) -> BuildResult:
     from microfold.codegen.emit import emit_build
     from microfold.codegen.stack_size import state_stacks
-    from microfold.reporting.data import build_report
+    from microfold.report.data import build_report
     from microfold.support.json_text import to_json
     from microfold.verification.measure import measure
 

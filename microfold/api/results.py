@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from microfold.program import Program
-from microfold.reporting.data import Report
+from microfold.report.data import Report
 from microfold.support.files import write_file, write_files
 from microfold.support.frozen import frozen
 from microfold.support.notebook import html_table

@@ -64,7 +64,7 @@ def bench(
     if as_json:
         print_json(reports[0] if len(models) == 1 else reports)
     elif not single:
-        from microfold.reporting.terminal.bench import print_bench_summary
+        from microfold.report.terminal.bench import print_bench_summary
 
         print_bench_summary(reports)
 
@@ -79,7 +79,7 @@ def _bench_cores(
 ) -> None:
     """Print a table with a row for each model and core."""
     from microfold.cli.suite import all_well, rows, run_suite
-    from microfold.reporting.terminal.bench import print_bench_suite
+    from microfold.report.terminal.bench import print_bench_suite
 
     reports = run_suite(suite, bench_piece, models, targets, code, passes, quiet=as_json)
     if as_json:
@@ -100,8 +100,8 @@ def _bench_suite(
     as_json: bool,
 ) -> None:
     from microfold.cli.suite import all_well, models_of, rows, run_suite
-    from microfold.reporting.terminal.bench import print_bench_suite, print_comparison
-    from microfold.reporting.terminal.figures import cycles_errors
+    from microfold.report.terminal.bench import print_bench_suite, print_comparison
+    from microfold.report.terminal.figures import cycles_errors
     from microfold.verification.benchmark.suite import (
         compare,
         load_peers,
@@ -137,8 +137,8 @@ def _measure(
 ) -> dict[str, Any]:
     """Return the bench report of one model, and print it in full if `show`."""
     program = compile_model(model, target, code, passes, as_json)
-    from microfold.reporting.data import bench_report
-    from microfold.reporting.terminal.bench import print_bench
+    from microfold.report.data import bench_report
+    from microfold.report.terminal.bench import print_bench
     from microfold.simulate.program import simulator
     from microfold.verification.measure import measure
     from microfold.verification.verify import input_sets

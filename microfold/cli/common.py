@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from microfold.options import Options
     from microfold.passes.context import Decision, PassContext
     from microfold.program import Program
-    from microfold.reporting.structure import Report
+    from microfold.report.structure import Report
     from microfold.target import Target
     from microfold.tune.plans import Plan
 
@@ -85,8 +85,8 @@ def report_files(name: str, report: Report, html: bool) -> dict[str, str]:
     """
     files = {f"{name}_report.json": to_json(report) + "\n"}
     if html:
-        from microfold.reporting.page.page import collect_page, render_page
-        from microfold.reporting.stored import read_report
+        from microfold.report.page.page import collect_page, render_page
+        from microfold.report.stored import read_report
 
         files[f"{name}_report.html"] = render_page(collect_page(read_report(report, name)))
     return files

@@ -11,7 +11,7 @@ def passes(as_json: Json = False) -> None:
     from microfold.cli.passes_text import describe_options
     from microfold.passes.kinds import Sequential
     from microfold.pipeline import default_pipeline
-    from microfold.reporting.terminal.lists import print_passes
+    from microfold.report.terminal.lists import print_passes
     from microfold.transform import available, summary
 
     pipeline = default_pipeline()

@@ -17,8 +17,8 @@ from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError, MicrofoldError
 
 if TYPE_CHECKING:
-    from microfold.reporting.tradeoffs import Tradeoff
-    from microfold.reporting.what_if import Alternative
+    from microfold.report.tradeoffs import Tradeoff
+    from microfold.report.what_if import Alternative
 
 
 def report(
@@ -80,10 +80,10 @@ def report(
             "finished build: remove them, or pass the model"
         )
     core = CORE if stored else choose_target(target, CORE, as_json)
-    from microfold.reporting.decode import read_json
-    from microfold.reporting.page.page import collect_page, render_page
-    from microfold.reporting.profile import read_profile
-    from microfold.reporting.stored import load_report, read_report
+    from microfold.report.decode import read_json
+    from microfold.report.page.page import collect_page, render_page
+    from microfold.report.profile import read_profile
+    from microfold.report.stored import load_report, read_report
 
     # Read all files first, so that their errors are reported before the model is compiled.
     other = (compare.name, load_report(compare)) if compare is not None else None
@@ -108,7 +108,7 @@ def _compile(model: Path, target: str, code: CodeOptions, passes: PassOptions, q
     """Return the report of a build, without writing C files."""
     program = compile_model(model, target, code, passes, quiet)
     with working("measuring code size", quiet):
-        from microfold.reporting.data import build_report
+        from microfold.report.data import build_report
         from microfold.verification.measure import measure
 
         return build_report(program, measure(program))
@@ -129,7 +129,7 @@ def _try_alternatives(
     model: Path, code: CodeOptions, passes: PassOptions, quiet: bool
 ) -> Iterator[Alternative]:
     """Yield the figures of the model on other cores and at other levels."""
-    from microfold.reporting.what_if import alternative, alternatives, impossible
+    from microfold.report.what_if import alternative, alternatives, impossible
     from microfold.verification.measure import measure
 
     passes = passes.unwatched

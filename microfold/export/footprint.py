@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from microfold.codegen.stack_size import compile_command
 from microfold.program import Program
-from microfold.reporting.data import Report
+from microfold.report.data import Report
 
 
 def footprint(program: Program, report: Report) -> list[tuple[str, str, str]]:

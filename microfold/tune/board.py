@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from microfold.errors import InputError
-from microfold.reporting.decode import decode
+from microfold.report.decode import decode
 from microfold.support.frozen import frozen
 from microfold.support.toml import read_toml
 

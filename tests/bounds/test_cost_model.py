@@ -9,7 +9,7 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_file
 from microfold.kernels.cost.coefficients import closest
-from microfold.reporting.data import build_report
+from microfold.report.data import build_report
 from tests.counts import CORES, MODELS, counts
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.sampling import sampled

@@ -13,7 +13,7 @@ from microfold.export.formats import find
 from microfold.export.package import About, make_package
 from microfold.options import Options
 from microfold.program import Program
-from microfold.reporting.data import Report, build_report
+from microfold.report.data import Report, build_report
 from tests.codegen.toolchain import run
 
 ROOT = Path(__file__).resolve().parents[2]
