@@ -18,8 +18,8 @@ from pathlib import Path
 
 from microfold.codegen.names import Namer, model_identifier
 from microfold.errors import BudgetError, InputError
-from microfold.frontend import text_form, tflite
-from microfold.frontend.labels import NO_LABELS, Labels, labels_of_model
+from microfold.frontend.labels import NO_LABELS, Labels
+from microfold.frontend.model_source import load_model
 from microfold.ir.graph import Graph
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
@@ -74,23 +74,17 @@ def compile_file(
     Raises:
         MicrofoldError: the file is malformed, or has parts that cannot be compiled. All of them are listed.
     """
-    path = Path(path)
-    if path.suffix == text_form.SUFFIX:
-        graph, data = text_form.read_graph(path)
-        labels = NO_LABELS
-    else:
-        data = tflite.read_file(path)
-        graph = tflite.import_model(data, path.stem, path.name, signature=signature)
-        labels = labels_of_model(data)
+    model = load_model(path, signature)
+    assert model.data is not None  # a graph from a file
     return compile_graph(
-        graph,
+        model.graph,
         target,
         options,
         name=name,
         context=context,
         passes=passes,
-        origin=origin_of(path, data),
-        labels=labels,
+        origin=origin_of(Path(model.file), model.data),
+        labels=model.labels,
         explain=explain,
     )
 

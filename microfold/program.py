@@ -30,6 +30,7 @@ from microfold.plan.overlap import align
 from microfold.plan.regions import Regions
 from microfold.plan.stream.memory import StreamMemory
 from microfold.support.frozen import frozen
+from microfold.support.notebook import html_table
 from microfold.target import Target
 from microfold.transform.requested.slide_window import Sliding
 
@@ -223,6 +224,9 @@ class Layer:
         """Name of the result in the model."""
         return self.node.outputs[0].name
 
+    def __repr__(self) -> str:
+        return f"<Layer {self.index} {self.name}: {self.node.op.name} by {self.kernel.name}>"
+
 
 @frozen(eq=False)
 class StateSlot:
@@ -310,6 +314,22 @@ class Program:
     parts: tuple[int, ...] = ()
     regions: Regions | None = None
     kernels_proved: bool = False
+
+    def __repr__(self) -> str:
+        return (
+            f"<Program {self.name} for {self.target.name}: {len(self.layers)} layers, "
+            f"arena {self.arena.size:,} bytes>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (each.index, each.name, each.node.op.name, each.kernel.name, each.macs, each.estimated_cycles)
+            for each in self.layers
+        ]
+        columns = ("#", "layer", "operator", "kernel", "MACs", "estimated cycles")
+        return html_table(
+            f"{self.name} for {self.target.name}: arena {self.arena.size:,} bytes", columns, rows
+        )
 
     @property
     def calls(self) -> tuple[Layer, ...]:

@@ -42,10 +42,12 @@ _MODULES = {
     "idf_component_tools": "idf-component-manager from PyPI",
     "kconfiglib": "kconfiglib from PyPI",
     "platformio": "platformio from PyPI",
+    "mypy": "mypy from PyPI",
     "playwright": "playwright from PyPI",
     "PIL": "pillow from PyPI",
     "ai_edge_litert": "ai-edge-litert from PyPI, for Linux on x86-64",
     "ai_edge_quantizer": "ai-edge-quantizer from PyPI, for Linux on x86-64",
+    "pyright": "pyright from PyPI",
     "serial": "pyserial from PyPI",
     "tflite_micro": "tflite-micro from PyPI, for Linux on x86-64",
 }

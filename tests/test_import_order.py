@@ -52,14 +52,15 @@ MAY_IMPORT: dict[str, list[str]] = {
     "workers": [*SUPPORT, "workers"],
     "tune": [*RUN, "workers", "tune"],
     "quantize": [*RUN, "quantize"],
+    "api": RUN,
 }
 # At the bottom: anything but the command line.
-BOTTOM = ["host", "simulate", "verification", "report", "export", "workers", "tune", "quantize"]
+BOTTOM = ["api", "host", "simulate", "verification", "report", "export", "workers", "tune", "quantize"]
 MAY_IMPORT |= {
     "cli": [*RUN, "export", "workers", "tune", "quantize", "cli"],
     "__main__": ["cli"],
     "cmake": ["cli"],
-    "__init__": ["host"],
+    "__init__": ["api"],
 }
 
 

@@ -24,7 +24,7 @@ def run_microfold(path):
     _, side, _, channels = port.shape
     black = np.iinfo(port.dtype).min
     pictures = [scale(frame, side, channels).astype(int) + black for frame in load_frames()]
-    return np.stack([session(picture.astype(port.dtype).reshape(port.shape)) for picture in pictures])
+    return np.stack([session.run(picture.astype(port.dtype).reshape(port.shape))[0] for picture in pictures])
 
 
 def main():

@@ -43,6 +43,7 @@ COMMANDS = (
     "opt",
     "passes",
     "targets",
+    "doctor",
 )
 
 # Environment variable that prints the traceback of an unexpected exception.

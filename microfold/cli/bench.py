@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from microfold.cli.common import compile_model, print_json, working
-from microfold.cli.default_target import CORE, choose_target
+from microfold.cli.default_target import CORE, choose_target, split_targets
 from microfold.cli.options import CodeOptions, Json, SuiteOptions, TargetName
+from microfold.cli.panels import SUITES
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
 
@@ -23,12 +25,15 @@ def bench(
     passes: PassOptions,
     suite: SuiteOptions,
     models: Annotated[
-        list[Path] | None, typer.Argument(help="One or more .tflite files.", show_default=False)
+        list[Path] | None,
+        typer.Argument(help="One or more .tflite files.", metavar="MODEL", show_default=False),
     ] = None,
     every_model: Annotated[
         bool,
         typer.Option(
-            "--every-model", help="Include the models of a suite that have no figures of other runtimes."
+            "--every-model",
+            rich_help_panel=SUITES,
+            help="Include the models of a suite that have no figures of other runtimes.",
         ),
     ] = False,
     target: TargetName = None,
@@ -37,19 +42,23 @@ def bench(
     """Count instructions per layer, and measure flash, RAM and stack.
 
     Instructions are counted on a simulated core. Several models are shown in one table, one row per model.
-    With --suite, the table includes known figures of other runtimes. Default target: cortex-m4; with --suite:
-    all targets that have such figures.
+    With --target all, or a comma-separated list, the table has one row per core. With --suite, the table
+    includes known figures of other runtimes. Default target: cortex-m4; with --suite: all targets that have
+    such figures.
     """
     if suite.suite is not None:
         if models:
             raise InputError("--suite cannot be combined with models; remove either of them")
         _bench_suite(suite.suite, suite, target, code, passes, every_model, as_json)
         return
-    suite.check_unused()
     if every_model:
         raise InputError("--every-model requires --suite DIR")
     if not models:
         raise InputError("bench requires a model, or --suite DIR")
+    if target is not None and len(targets := split_targets(target)) > 1:
+        _bench_cores(models, suite, targets, code, passes, as_json)
+        return
+    suite.check_unused()
     target = choose_target(target, CORE, as_json)
     single = len(models) == 1 and not as_json
     reports = [_measure(model, target, code, passes, as_json, single) for model in models]
@@ -61,6 +70,27 @@ def bench(
         print_bench_summary(reports)
 
 
+def _bench_cores(
+    models: Sequence[Path],
+    suite: SuiteOptions,
+    targets: Sequence[str],
+    code: CodeOptions,
+    passes: PassOptions,
+    as_json: bool,
+) -> None:
+    """Print a table with a row for each model and core."""
+    from microfold.cli.suite import all_well, rows, run_suite
+    from microfold.report.terminal.bench import print_bench_suite
+
+    reports = run_suite(suite, bench_piece, models, targets, code, passes, quiet=as_json)
+    if as_json:
+        print_json(reports)
+    else:
+        print_bench_suite(rows(reports))
+    if not all_well(reports):
+        raise typer.Exit(1)
+
+
 def _bench_suite(
     folder: Path,
     suite: SuiteOptions,
@@ -70,7 +100,7 @@ def _bench_suite(
     every_model: bool,
     as_json: bool,
 ) -> None:
-    from microfold.cli.suite import all_well, models_of, rows, run_suite, split_words
+    from microfold.cli.suite import all_well, models_of, rows, run_suite
     from microfold.report.terminal.bench import print_bench_suite, print_comparison
     from microfold.report.terminal.figures import cycles_errors
     from microfold.verification.benchmark.suite import (
@@ -84,7 +114,7 @@ def _bench_suite(
     models = models_of(folder) if every_model else models_with_peers(folder, peers)
     if every_model:
         target = choose_target(target, CORE, as_json)
-    targets = split_words(target) if target is not None else targets_with_peers(peers)
+    targets = split_targets(target) if target is not None else targets_with_peers(peers)
     reports = run_suite(suite, bench_piece, models, targets, code, passes, quiet=as_json)
     done = [report for report in reports if "error" not in report]
     if as_json:

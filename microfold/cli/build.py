@@ -20,7 +20,10 @@ def build(
     passes: PassOptions,
     target: TargetName = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", callback=named, help="Folder for the generated files.")
+        Path,
+        typer.Option(
+            "--output", "-o", callback=named, metavar="PATH", help="Folder for the generated files."
+        ),
     ] = Path("."),
     html: Html = False,
     as_json: Json = False,

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from microfold.cli.command_line import build_command
-from microfold.cli.common import prepare_model, print_json, report_files, say_name, to_json, working
+from microfold.cli.common import prepare_model, print_json, report_files, say_name, working
 from microfold.cli.options import CodeOptions
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
+from microfold.support.json_text import to_json
 
 if TYPE_CHECKING:
     from microfold.lowering.prepared import Prepared

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +12,7 @@ from microfold.cli.notices import say
 from microfold.cli.options import CodeOptions
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
+from microfold.support.json_text import to_json
 
 if TYPE_CHECKING:
     from microfold.compiler import ExplainedLayer
@@ -71,26 +70,6 @@ def progress_bar(what: str, quiet: bool) -> Generator[Callable[[int, int], None]
 
 def _nothing(_done: int, _total: int) -> None:
     """Ignore the progress."""
-
-
-def to_json(data: Any) -> str:
-    """Return JSON text of plain data and structs.
-
-    Numbers without a JSON form become the strings ``inf``, ``-inf`` and ``nan``.
-    """
-    from msgspec import to_builtins
-
-    return json.dumps(_finite(to_builtins(data)), indent=2, allow_nan=False)
-
-
-def _finite(data: Any) -> Any:
-    if isinstance(data, float):
-        return data if math.isfinite(data) else str(data)
-    if isinstance(data, dict):
-        return {str(key): _finite(value) for key, value in data.items()}  # type: ignore[reportUnknownVariableType]
-    if isinstance(data, list | tuple):
-        return [_finite(item) for item in data]  # type: ignore[reportUnknownVariableType]
-    return data
 
 
 def print_json(data: Any) -> None:

@@ -8,6 +8,19 @@ from microfold.cli.notices import say
 PORTABLE = "host"
 # For commands that report figures of a core: on this machine, microfold counts no instructions.
 CORE = "cortex-m4"
+# Value of --target for all cores that can be simulated.
+EVERY_CORE = "all"
+
+
+def split_targets(text: str) -> list[str]:
+    """Return the targets of a comma-separated list; `EVERY_CORE` stands for all simulated cores."""
+    from microfold import target
+
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if EVERY_CORE not in names:
+        return names
+    cores = [name for name in target.available() if target.load(name).board]
+    return list(dict.fromkeys([*cores, *(name for name in names if name != EVERY_CORE)]))
 
 
 def choose_target(given: str | None, default: str, quiet: bool) -> str:

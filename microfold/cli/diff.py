@@ -36,7 +36,7 @@ def diff(
     ] = "",
     baud: Annotated[int, typer.Option("--baud", min=1, help="Baud rate of --port.")] = 115_200,
     runs: Annotated[
-        int, typer.Option("--runs", min=1, help="Number of complete runs to read from --port.")
+        int, typer.Option("--runs", min=1, metavar="N", help="Number of complete runs to read from --port.")
     ] = 1,
     wait: Annotated[
         float, typer.Option("--wait", min=0.1, help="Time limit for each record from --port, in seconds.")
@@ -47,6 +47,7 @@ def diff(
             "--output",
             "-o",
             callback=named,
+            metavar="PATH",
             help="Save the received bytes in this file.",
             show_default=False,
         ),

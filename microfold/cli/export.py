@@ -9,9 +9,11 @@ import typer
 
 from microfold.cli.common import compile_model, print_json, report_files, working
 from microfold.cli.default_target import PORTABLE, choose_target
+from microfold.cli.notices import say
 from microfold.cli.options import CodeOptions, Html, Json, Model, TargetName
 from microfold.cli.outputs import named
 from microfold.cli.pass_options import PassOptions
+from microfold.errors import InputError
 
 
 def _formats(incomplete: str) -> list[str]:
@@ -29,6 +31,7 @@ def export(
         typer.Option(
             "--format",
             "-f",
+            metavar="FORMAT",
             help="platformio, arduino, zephyr, esp-idf, cmsis-pack, cmake or make.",
             autocompletion=_formats,
             show_default=False,
@@ -41,18 +44,32 @@ def export(
             "--output",
             "-o",
             callback=named,
+            metavar="PATH",
             help="Folder for the package. [default: name of the package]",
             show_default=False,
         ),
     ] = None,
     version: Annotated[
-        str, typer.Option("--package-version", help="Version of the package in the manifest.")
+        str,
+        typer.Option("--package-version", metavar="VERSION", help="Version of the package in the manifest."),
     ] = "1.0.0",
     author: Annotated[
         str, typer.Option("--author", metavar="NAME", help="Author in the manifest: a name, or Name <mail>.")
     ] = "unknown",
     url: Annotated[
-        str, typer.Option("--url", help="Home page of the package in the manifest.", show_default=False)
+        str,
+        typer.Option(
+            "--url", metavar="URL", help="Home page of the package in the manifest.", show_default=False
+        ),
+    ] = "",
+    vendor: Annotated[
+        str,
+        typer.Option(
+            "--vendor",
+            metavar="NAME",
+            help="Vendor of a CMSIS pack. [default: the author]",
+            show_default=False,
+        ),
     ] = "",
     html: Html = False,
     as_json: Json = False,
@@ -65,7 +82,11 @@ def export(
     from microfold.export.names import package_name
     from microfold.export.package import About, check_exportable, make_package
 
-    chosen, about = find(kind), About(version, author, url)
+    chosen, about = find(kind), About(version, author, url, vendor)
+    if vendor and kind != "cmsis-pack":
+        raise InputError(f"--vendor requires --format cmsis-pack; got --format {kind}: remove --vendor")
+    if chosen.needs_url and not url and not as_json:
+        say("no --url given: the manifest requires a home page, so it has an address of example.com")
     target = choose_target(target, PORTABLE, as_json)
     program = compile_model(model, target, code, passes, as_json)
     check_exportable(program, chosen)

@@ -46,6 +46,7 @@ def opt(
         typer.Option(
             "--output",
             "-o",
+            metavar="PATH",
             help="Write the text, with all constants, to this file; - is standard output.",
             show_default=False,
         ),

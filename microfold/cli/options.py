@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.models import OptionInfo
 
+from microfold.cli.panels import CODE, GOALS, MEMORIES, PORTS, SUITES
 from microfold.cli.sizes import parse_size
 from microfold.errors import InputError
 from microfold.options import ALIGN, BY_ROWS, IO, MEMORY, OPTIMIZE, OWN_LICENSE, WEIGHTS
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 Model = Annotated[
     Path,
     typer.Argument(
-        help="A .tflite file, a C array of one, or a graph in text form (.mf).", show_default=False
+        help="A .tflite file, a C array of one, or a graph in text form (.mf).",
+        metavar="MODEL",
+        show_default=False,
     ),
 ]
 Models = Annotated[
@@ -31,10 +34,13 @@ Models = Annotated[
         help="A .tflite file, a C array of one, or a graph in text form (.mf). Several models share kernels "
         "and one arena.",
         show_default=False,
-        metavar="MODEL...",
+        metavar="MODEL",
     ),
 ]
-TfliteModel = Annotated[Path, typer.Argument(help="A .tflite file, or a C array of one.", show_default=False)]
+TfliteModel = Annotated[
+    Path,
+    typer.Argument(help="A .tflite file, or a C array of one.", metavar="MODEL", show_default=False),
+]
 
 
 def words(*words: str) -> Callable[[str], list[str]]:
@@ -46,6 +52,7 @@ def _placement(name: str, part: str) -> OptionInfo:
     return typer.Option(
         name,
         metavar="LAYER=SECTION",
+        rich_help_panel=MEMORIES,
         help=f"Linker section for the {part} of one layer. Repeatable.",
         show_default=False,
     )
@@ -62,6 +69,7 @@ TargetName = Annotated[
     typer.Option(
         "--target",
         "-t",
+        metavar="NAME",
         help="Name of a target (see `microfold targets`), or path to a .toml file. [default: depends on the "
         "command]",
         show_default=False,
@@ -72,6 +80,8 @@ Optimize = Annotated[
     str,
     typer.Option(
         "--optimize",
+        rich_help_panel=GOALS,
+        metavar="LEVEL",
         help="speed: fewest cycles; among equally fast builds the smallest. balanced: one percent of the "
         "time is worth three percent of the flash or of the RAM, relative to the minimum possible for the "
         "model. size: as balanced, with a tenth of the price for time.",
@@ -84,6 +94,7 @@ Flash = Annotated[
         "--flash",
         parser=parse_size,
         metavar="SIZE",
+        rich_help_panel=GOALS,
         help="Limit for constants and estimated code, in bytes (or K, M). For several models: the sum. Below "
         "the limit, flash has no price.",
         show_default=False,
@@ -95,6 +106,7 @@ Ram = Annotated[
         "--ram",
         parser=parse_size,
         metavar="SIZE",
+        rich_help_panel=GOALS,
         help="Limit for arena plus state, in bytes (or K, M). For several models: the shared arena and all "
         "states. Below the limit, RAM has no price.",
         show_default=False,
@@ -105,6 +117,7 @@ Objective = Annotated[
     typer.Option(
         "--objective",
         metavar="PRICES",
+        rich_help_panel=GOALS,
         help="Prices of one percent of the time, the flash and the RAM, instead of the --optimize prices, "
         "e.g. cycles=3,flash=1,ram=1. Percentages are relative to the minimum possible for the model.",
         show_default=False,
@@ -114,6 +127,8 @@ External = Annotated[
     list[str] | None,
     typer.Option(
         "--external",
+        rich_help_panel=GOALS,
+        metavar="NAME",
         help="External code generator, e.g. cmsis-nn. Repeatable; the first one has priority.",
         show_default=False,
     ),
@@ -123,6 +138,7 @@ Custom = Annotated[
     typer.Option(
         "--custom",
         metavar="FILE",
+        rich_help_panel=PORTS,
         help="Custom operators: a .py file that defines them, or a .toml file of C functions. Repeatable.",
         show_default=False,
     ),
@@ -132,6 +148,7 @@ Database = Annotated[
     typer.Option(
         "--database",
         metavar="FILE",
+        rich_help_panel=GOALS,
         help="Rank kernels by the measurements of `microfold tune`; unmeasured kernels use estimates.",
         show_default=False,
     ),
@@ -141,6 +158,7 @@ Board = Annotated[
     typer.Option(
         "--board",
         metavar="NAME",
+        rich_help_panel=GOALS,
         help="Board whose measurements are used, if the database has several.",
         show_default=False,
     ),
@@ -148,7 +166,12 @@ Board = Annotated[
 Workers = Annotated[
     int,
     typer.Option(
-        "--workers", min=0, max=64, metavar="N", help="Number of parallel processes; 0: one per core."
+        "--workers",
+        min=0,
+        max=64,
+        metavar="N",
+        rich_help_panel=SUITES,
+        help="Number of parallel processes; 0: one per core.",
     ),
 ]
 Scheduler = Annotated[
@@ -156,12 +179,15 @@ Scheduler = Annotated[
     typer.Option(
         "--scheduler",
         metavar="ADDRESS",
+        rich_help_panel=SUITES,
         help="Run on the workers of this Dask scheduler, e.g. tcp://10.0.0.1:8786.",
         show_default=False,
     ),
 ]
 Constants = Annotated[bool, typer.Option("--constants", help="Print large constants in full.")]
-Html = Annotated[bool, typer.Option("--html", help="Also write the HTML page of `microfold report`.")]
+Html = Annotated[
+    bool, typer.Option("--html", rich_help_panel=CODE, help="Also write the HTML page of `microfold report`.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result, and any error, as JSON.")]
 
 
@@ -170,7 +196,13 @@ class CodeOptions:
     """Options of the generated code, for every command that generates code."""
 
     name: Annotated[
-        str, typer.Option("--name", help="Prefix of all C names. [default: name of the model file]")
+        str,
+        typer.Option(
+            "--name",
+            rich_help_panel=CODE,
+            metavar="NAME",
+            help="Prefix of all C names. [default: name of the model file]",
+        ),
     ] = ""
     optimize: Optimize = "balanced"
     flash: Flash = None
@@ -182,6 +214,8 @@ class CodeOptions:
         str,
         typer.Option(
             "--io",
+            rich_help_panel=PORTS,
+            metavar="WHERE",
             help="arena: inputs and outputs are in the arena; caller: the caller passes their buffers; rows: "
             "the caller passes the input row by row.",
             autocompletion=words(*IO),
@@ -191,6 +225,8 @@ class CodeOptions:
         str,
         typer.Option(
             "--rows",
+            rich_help_panel=GOALS,
+            metavar="WHEN",
             help="auto: stream layers through line buffers within a run if that is profitable; never: "
             "compute whole tensors.",
             autocompletion=words(*BY_ROWS),
@@ -201,6 +237,7 @@ class CodeOptions:
         typer.Option(
             "--align",
             metavar="N",
+            rich_help_panel=MEMORIES,
             help="Alignment of arena, inputs and outputs in bytes, for DMA and caches: 8, 16, 32 or 64. No "
             "two of them share an aligned block.",
             autocompletion=words(*map(str, ALIGN)),
@@ -210,6 +247,8 @@ class CodeOptions:
         str | None,
         typer.Option(
             "--memory",
+            rich_help_panel=MEMORIES,
+            metavar="WHERE",
             help="context: the arena is part of the context; split: the caller passes the arena to each run, "
             "so that models can share it; parts: as split, but with several objects for the memories of the "
             "target. [default: context; for several models: split]",
@@ -222,6 +261,7 @@ class CodeOptions:
         typer.Option(
             "--io-layout",
             metavar="LAYOUT",
+            rich_help_panel=PORTS,
             help="Layout of image inputs and outputs, e.g. NHWC; model: the layout of the model.",
         ),
     ] = "model"
@@ -231,6 +271,7 @@ class CodeOptions:
             "--sliding",
             min=0,
             metavar="AXIS",
+            rich_help_panel=PORTS,
             help="Frame axis of the input: a run reads only new frames, and reuses the results of earlier "
             "ones.",
             show_default=False,
@@ -242,20 +283,30 @@ class CodeOptions:
             "--sliding-step",
             min=1,
             metavar="FRAMES",
+            rich_help_panel=PORTS,
             help="New frames per run. [default: the minimum that the strides allow]",
             show_default=False,
         ),
     ] = None
     single_file: Annotated[
-        bool, typer.Option("--single-file", help="Write weights and code to one .c file.")
+        bool,
+        typer.Option("--single-file", rich_help_panel=CODE, help="Write weights and code to one .c file."),
     ] = False
     weights_section: Annotated[
-        str, typer.Option("--weights-section", help="Linker section of all constants.")
+        str,
+        typer.Option(
+            "--weights-section",
+            rich_help_panel=MEMORIES,
+            metavar="SECTION",
+            help="Linker section of all constants.",
+        ),
     ] = ""
     weights: Annotated[
         str,
         typer.Option(
             "--weights",
+            rich_help_panel=MEMORIES,
+            metavar="FORM",
             help="arrays: constants are C arrays; blob: constants are in a binary file, passed to init.",
             autocompletion=words(*WEIGHTS),
         ),
@@ -273,6 +324,7 @@ class CodeOptions:
         typer.Option(
             "--kernel",
             metavar="LAYER=KERNEL",
+            rich_help_panel=GOALS,
             help="Compute a layer (its name or number) or an operator only with this kernel; `microfold "
             "kernels` lists them. Repeatable.",
             show_default=False,
@@ -284,6 +336,7 @@ class CodeOptions:
             "--max-iterations",
             min=1,
             metavar="N",
+            rich_help_panel=PORTS,
             help="Maximum number of iterations of loops that have no other bound.",
             show_default=False,
         ),
@@ -291,13 +344,17 @@ class CodeOptions:
     step: Annotated[
         bool,
         typer.Option(
-            "--step", help="Also generate a function that runs a single layer, e.g. for a scheduler."
+            "--step",
+            rich_help_panel=CODE,
+            help="Also generate a function that runs a single layer, e.g. for a scheduler.",
         ),
     ] = False
     taps: Annotated[
         bool,
         typer.Option(
-            "--taps", help="Send the tensors of every layer to a firmware function, for `microfold diff`."
+            "--taps",
+            rich_help_panel=CODE,
+            help="Send the tensors of every layer to a firmware function, for `microfold diff`.",
         ),
     ] = False
     license: Annotated[
@@ -305,6 +362,7 @@ class CodeOptions:
         typer.Option(
             "--license",
             metavar="SPDX",
+            rich_help_panel=CODE,
             help="SPDX license expression for the generated files, e.g. MIT. [default: "
             "LicenseRef-microfold-output: the files are yours]",
             show_default=False,
@@ -315,6 +373,7 @@ class CodeOptions:
         typer.Option(
             "--labels",
             metavar="FILE",
+            rich_help_panel=PORTS,
             help="Class names, one per line. [default: the labels in the model's metadata]",
             show_default=False,
         ),
@@ -325,6 +384,8 @@ class CodeOptions:
         str,
         typer.Option(
             "--external-flags",
+            rich_help_panel=GOALS,
+            metavar="FLAGS",
             help="Compiler and linker flags to find the library of --external; used for measuring, verify "
             "and bench.",
         ),
@@ -382,8 +443,9 @@ class SuiteOptions:
         typer.Option(
             "--suite",
             metavar="DIR",
+            rich_help_panel=SUITES,
             help="Use all models in this folder and its subfolders. --target may then be a comma-separated "
-            "list.",
+            "list, or all.",
             show_default=False,
         ),
     ] = None
@@ -392,6 +454,7 @@ class SuiteOptions:
         typer.Option(
             "--levels",
             metavar="LEVEL,…",
+            rich_help_panel=SUITES,
             help="Comma-separated --optimize levels of a suite. [default: --optimize]",
             show_default=False,
         ),
@@ -403,6 +466,7 @@ class SuiteOptions:
         typer.Option(
             "--cache",
             metavar="DIR",
+            rich_help_panel=SUITES,
             help="Folder that caches the results of a suite by files and options.",
             show_default=False,
         ),
@@ -422,6 +486,7 @@ Signature = Annotated[
     typer.Option(
         "--signature",
         metavar="NAME",
+        rich_help_panel=PORTS,
         help="Compile the subgraph of this signature. [default: the first subgraph]",
     ),
 ]

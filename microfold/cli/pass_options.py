@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from microfold.cli.options import Signature, words
+from microfold.cli.panels import GOALS, PASSES, PORTS
 from microfold.options import IO_TYPES, NUMERICS
 from microfold.support.frozen import frozen
 
@@ -54,6 +55,7 @@ class PassOptions:
         typer.Option(
             "--input-shape",
             metavar="NAME=SHAPE",
+            rich_help_panel=PORTS,
             help="Shape of an input with open dimensions (-1), e.g. x=4,49,10,1. Repeatable.",
         ),
     ] = None
@@ -61,19 +63,35 @@ class PassOptions:
     output_type: OutputType = None
     signature: Signature = None
     opt_level: Annotated[
-        int, typer.Option("--opt-level", min=0, max=4, help="Skip passes above this level.")
+        int,
+        typer.Option(
+            "--opt-level",
+            min=0,
+            max=4,
+            rich_help_panel=PASSES,
+            metavar="LEVEL",
+            help="Skip passes above this level.",
+        ),
     ] = 3
     numerics: Annotated[
         str,
         typer.Option(
             "--numerics",
+            rich_help_panel=GOALS,
+            metavar="KIND",
             help="exact: bit-exact rewrites only; relaxed: also rewrites that may change low bits.",
             autocompletion=words(*NUMERICS),
         ),
     ] = "exact"
     disable: Annotated[
         Names,
-        typer.Option("--disable-pass", "--disable", metavar="PASS,…", help="Skip these passes. Repeatable."),
+        typer.Option(
+            "--disable-pass",
+            "--disable",
+            metavar="PASS,…",
+            rich_help_panel=PASSES,
+            help="Skip these passes. Repeatable.",
+        ),
     ] = None
     require: Annotated[
         Names,
@@ -81,6 +99,7 @@ class PassOptions:
             "--require-pass",
             "--require",
             metavar="PASS,…",
+            rich_help_panel=PASSES,
             help="Run these passes regardless of --opt-level. Repeatable.",
         ),
     ] = None
@@ -99,22 +118,37 @@ class PassOptions:
     ] = None
     print_after: Annotated[
         Names,
-        typer.Option("--print-ir-after", metavar="PASS,…", help="Print the graph after these passes."),
+        typer.Option(
+            "--print-ir-after",
+            metavar="PASS,…",
+            rich_help_panel=PASSES,
+            help="Print the graph after these passes.",
+        ),
     ] = None
     print_after_all: Annotated[
-        bool, typer.Option("--print-ir-after-all", help="Print the graph after every pass.")
+        bool,
+        typer.Option(
+            "--print-ir-after-all", rich_help_panel=PASSES, help="Print the graph after every pass."
+        ),
     ] = False
     dump: Annotated[
         Path | None,
         typer.Option(
-            "--dump-ir", metavar="DIR", help="Write the graph to a numbered file after each change."
+            "--dump-ir",
+            metavar="DIR",
+            rich_help_panel=PASSES,
+            help="Write the graph to a numbered file after each change.",
         ),
     ] = None
-    timing: Annotated[bool, typer.Option("--timing", help="Print the run time of each pass.")] = False
+    timing: Annotated[
+        bool, typer.Option("--timing", rich_help_panel=PASSES, help="Print the run time of each pass.")
+    ] = False
     verify_each: Annotated[
         bool,
         typer.Option(
-            "--verify-each", help="Verify the graph after every pass, and report the pass that breaks it."
+            "--verify-each",
+            rich_help_panel=PASSES,
+            help="Verify the graph after every pass, and report the pass that breaks it.",
         ),
     ] = False
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from microfold.cli.common import compile_model, print_json, working
+from microfold.cli.common import compile_model, print_json, progress_bar, working
 from microfold.cli.default_target import CORE, choose_target
 from microfold.cli.options import CodeOptions, Json, TargetName
 from microfold.cli.outputs import STANDARD_OUTPUT, check_one_text, write_text
@@ -25,6 +25,7 @@ def report(
         Path,
         typer.Argument(
             help="A .tflite file, a graph in text form (.mf), or the .json report of build or bench.",
+            metavar="MODEL",
             show_default=False,
         ),
     ],
@@ -32,7 +33,7 @@ def report(
     passes: PassOptions,
     target: TargetName = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="HTML file to write; - is standard output.")
+        Path, typer.Option("--output", "-o", metavar="PATH", help="HTML file to write; - is standard output.")
     ] = Path("report.html"),
     compare: Annotated[
         Path | None,
@@ -120,8 +121,8 @@ def _tradeoffs(
     from microfold.cli.tradeoffs import front_of
 
     free = replace(code, optimize=CodeOptions().optimize, flash=None, ram=None)
-    with working("tradeoffs: levels and budgets", quiet):
-        return front_of(model, target, free, passes.unwatched)
+    with progress_bar("tradeoffs: levels and limits", quiet) as progress:
+        return front_of(model, target, free, passes.unwatched, progress)
 
 
 def _try_alternatives(

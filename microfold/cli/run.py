@@ -19,12 +19,22 @@ def run(
     model: Model,
     inputs: Annotated[
         list[Path],
-        typer.Option("--input", help="One .npy file per model input. Repeatable.", show_default=False),
+        typer.Option(
+            "--input",
+            metavar="FILE.npy",
+            help="One .npy file per model input. Repeatable.",
+            show_default=False,
+        ),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", callback=named, help="Write the outputs to this .npz file.", show_default=False
+            "--output",
+            "-o",
+            callback=named,
+            metavar="PATH",
+            help="Write the outputs to this .npz file.",
+            show_default=False,
         ),
     ] = None,
     input_type: InputType = None,

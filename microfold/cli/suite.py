@@ -12,7 +12,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from microfold.cli.common import progress_bar, to_json
+from microfold.cli.common import progress_bar
 from microfold.cli.notices import say
 from microfold.cli.options import CodeOptions, SuiteOptions
 from microfold.cli.pass_options import PassOptions
@@ -27,6 +27,7 @@ from microfold.errors import (
 from microfold.frontend.text_form import SUFFIX
 from microfold.options import OPTIMIZE
 from microfold.support.frozen import frozen
+from microfold.support.json_text import to_json
 from microfold.target import load
 from microfold.workers.dispatch import Dispatcher
 from microfold.workers.executor import open_executor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from microfold.cli.common import measured_costs, prepared, print_json, working
+from microfold.cli.common import measured_costs, prepared, print_json, progress_bar
 from microfold.cli.default_target import CORE, choose_target
 from microfold.cli.options import CodeOptions, Json, Model, TargetName
 from microfold.cli.pass_options import PassOptions
@@ -13,6 +13,7 @@ from microfold.errors import InputError
 
 if TYPE_CHECKING:
     from microfold.report.schema import Tradeoff
+    from microfold.report.tradeoffs import Progress
 
 
 def tradeoffs(
@@ -31,20 +32,23 @@ def tradeoffs(
             "--ram or --objective: remove them, or use `microfold build`"
         )
     target = choose_target(target, CORE, as_json)
-    with working(f"selecting kernels of {model.name} for many limits", as_json):
+    with progress_bar(f"selecting kernels of {model.name} for many limits", as_json) as progress:
         from microfold.report.terminal.lists import print_tradeoffs
         from microfold.target import load
 
-        front = front_of(model, target, code, passes)
+        front = front_of(model, target, code, passes, progress)
     if as_json:
         print_json(front)
     else:
         print_tradeoffs(front, load(target))
 
 
-def front_of(model: Path, target: str, code: CodeOptions, passes: PassOptions) -> list[Tradeoff]:
+def front_of(
+    model: Path, target: str, code: CodeOptions, passes: PassOptions, progress: Progress
+) -> list[Tradeoff]:
     """Return the Pareto-optimal builds of the model in a file."""
     from microfold.report.tradeoffs import tradeoffs as find_tradeoffs
 
     with prepared(model, target, code, passes) as (graph, _, core, options, context):
-        return find_tradeoffs(graph, core, options, context, measured_costs(code, core, options))
+        costs = measured_costs(code, core, options)
+        return find_tradeoffs(graph, core, options, context, costs, progress)

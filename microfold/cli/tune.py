@@ -13,6 +13,7 @@ from microfold.cli.common import print_json, progress_bar, read_graph, working
 from microfold.cli.default_target import CORE, choose_target
 from microfold.cli.notices import say
 from microfold.cli.options import CodeOptions, Json, Scheduler, TargetName, Workers
+from microfold.cli.panels import BOARDS
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError, ToolError
 from microfold.options import OPTIMIZE
@@ -32,7 +33,9 @@ def tune(
     model: Annotated[
         Path | None,
         typer.Argument(
-            help="A .tflite file, a C array of one, or a graph in text form (.mf).", show_default=False
+            help="A .tflite file, a C array of one, or a graph in text form (.mf).",
+            metavar="MODEL",
+            show_default=False,
         ),
     ] = None,
     target: TargetName = None,
@@ -41,6 +44,7 @@ def tune(
         typer.Option(
             "--candidates",
             min=1,
+            metavar="N",
             help="Maximum number of variants per layer, and of whole-program alternatives, to measure.",
         ),
     ] = 8,
@@ -72,6 +76,7 @@ def tune(
         typer.Option(
             "--runner-command",
             metavar="COMMAND",
+            rich_help_panel=BOARDS,
             help="Command that flashes {elf} to a board and prints the board's output. Repeat it for several "
             "identical boards.",
             show_default=False,
@@ -82,6 +87,7 @@ def tune(
         typer.Option(
             "--runner",
             metavar="FILE.py:FUNCTION",
+            rich_help_panel=BOARDS,
             help="Python function that does the same: it receives the path of the image, and returns the "
             "board's output.",
             show_default=False,
@@ -92,13 +98,20 @@ def tune(
         typer.Option(
             "--board-file",
             metavar="FILE",
+            rich_help_panel=BOARDS,
             help="Description of the board (.toml), see docs/tuning.md.",
             show_default=False,
         ),
     ] = None,
     timeout: Annotated[
         float,
-        typer.Option("--timeout", min=0.1, help="Time limit for the output of a board, in seconds."),
+        typer.Option(
+            "--timeout",
+            min=0.1,
+            metavar="SECONDS",
+            rich_help_panel=BOARDS,
+            help="Time limit for the output of a board, in seconds.",
+        ),
     ] = 120.0,
     retry: Annotated[
         bool, typer.Option("--retry", help="Also repeat measurements that failed in earlier runs.")

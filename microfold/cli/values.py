@@ -1,4 +1,4 @@
-"""Conversion of command-line words to values, without pydantic for simple types."""
+"""Commands of typer with grouped options, and values that are converted without pydantic."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any, get_args, get_origin
 
 from typer.core import TyperCommand, TyperGroup
 
+from microfold.cli.panels import write_groups
+
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class PlainCommand(TyperCommand):
-    """Command that converts simple values itself.
+    """Command that converts simple values itself, and whose help shows options in groups.
 
     Newer versions of typer validate every value with pydantic, even if no value is given. Importing and
     preparing pydantic needs more time than many commands. It still validates all other values, with its own
@@ -23,6 +25,9 @@ class PlainCommand(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _plain(super().get_params(ctx))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        write_groups(self.get_params(ctx), ctx, formatter)
 
 
 class PlainGroup(TyperGroup):

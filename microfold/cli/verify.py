@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from microfold.cli.common import compile_model, print_json, working
-from microfold.cli.default_target import PORTABLE, choose_target
+from microfold.cli.default_target import PORTABLE, choose_target, split_targets
 from microfold.cli.inputs import load_inputs
 from microfold.cli.options import CodeOptions, Json, SuiteOptions, TargetName
 from microfold.cli.pass_options import PassOptions
@@ -25,7 +25,9 @@ def verify(
     model: Annotated[
         Path | None,
         typer.Argument(
-            help="A .tflite file, a C array of one, or a graph in text form (.mf).", show_default=False
+            help="A .tflite file, a C array of one, or a graph in text form (.mf).",
+            metavar="MODEL",
+            show_default=False,
         ),
     ] = None,
     target: TargetName = None,
@@ -33,12 +35,13 @@ def verify(
         list[Path] | None,
         typer.Option(
             "--inputs",
+            metavar="FILE.npy",
             help="One .npy file per model input, with one input set or several stacked. Repeatable.",
             show_default=False,
         ),
     ] = None,
     runs: Annotated[
-        int, typer.Option("--runs", min=1, max=10_000, help="Number of generated input sets.")
+        int, typer.Option("--runs", min=1, max=10_000, metavar="N", help="Number of generated input sets.")
     ] = 8,
     layers: Annotated[
         bool, typer.Option("--layers", help="List all layers that differ, not only the first.")
@@ -87,10 +90,10 @@ def _verify_suite(
     runs: int,
     as_json: bool,
 ) -> None:
-    from microfold.cli.suite import all_well, models_of, rows, run_suite, split_words
+    from microfold.cli.suite import all_well, models_of, rows, run_suite
     from microfold.report.terminal.verify import print_verify_suite
 
-    targets = split_words(target)
+    targets = split_targets(target)
     reports = run_suite(
         suite, verify_piece, models_of(folder), targets, code, passes, runs=runs, quiet=as_json
     )

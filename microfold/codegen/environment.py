@@ -14,7 +14,7 @@ import platformdirs
 from jinja2.bccache import Bucket
 
 from microfold.codegen.declarations import Rendered, Uses, split, trim
-from microfold.codegen.layout import comment_block, comment_text, string_text
+from microfold.codegen.layout import comment_block, comment_text, doc_block, doc_group, string_text
 from microfold.codegen.literals import literal
 from microfold.support import resources
 
@@ -54,7 +54,7 @@ def environment(folder: Path | None = None) -> jinja2.Environment:
         bytecode_cache=_CompiledTemplates(str(compiled)) if compiled is not None else None,
     )
     env.filters["trim"] = trim
-    env.filters |= {"literal": literal, "comment": comment_block}
+    env.filters |= {"literal": literal, "comment": comment_block, "doc": doc_block, "doc_group": doc_group}
     env.filters |= {"comment_safe": comment_text, "string_safe": string_text}
     return env
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from microfold.codegen.names import WORD
@@ -34,10 +34,13 @@ def label_text(text: str) -> str:
     return f'"{plain}"'
 
 
-def comment_block(lines: Iterable[str]) -> str:
+def comment_block(lines: Iterable[str], start: str = "/*") -> str:
     """Return a C comment in which each of the lines starts a new line.
 
     The lines must be safe already (`comment_text`); the block can be indented by up to 8 columns.
+
+    Args:
+        start: mark of the comment, ``/*``, or ``/**`` for Doxygen.
     """
     wrapped = [
         part
@@ -45,8 +48,18 @@ def comment_block(lines: Iterable[str]) -> str:
         for part in textwrap.wrap(line, LINE_WIDTH - 11, break_on_hyphens=False) or [""]
     ]
     if len(wrapped) == 1:
-        return f"/* {wrapped[0]} */"
-    return "\n".join(["/*", *(f" * {line}".rstrip() for line in wrapped), " */"])
+        return f"{start} {wrapped[0]} */"
+    return "\n".join([start, *(f" * {line}".rstrip() for line in wrapped), " */"])
+
+
+def doc_block(lines: Iterable[str]) -> str:
+    """Return a Doxygen comment; see `comment_block`."""
+    return comment_block(lines, "/**")
+
+
+def doc_group(lines: Sequence[str]) -> str:
+    """Return the start of a Doxygen group of macros, whose name is the first line; ``@}`` ends it."""
+    return doc_block([f"@name {lines[0]}", *lines[1:], "@{"])
 
 
 def few_blank_lines(text: str) -> str:
@@ -89,14 +102,13 @@ def _filled(lines: Iterable[str]) -> Iterator[str]:
     """Yield the lines, with the rest of a comment's paragraph joined to a line that is too long."""
     paragraph = ""
     for line in lines:
-        goes_on = (bool(paragraph) or len(line) > LINE_WIDTH) and _is_text(line)
-        if paragraph and goes_on:
+        if paragraph and _is_text(line) and not _is_tag(line):
             paragraph += line.lstrip()[1:]
             continue
         if paragraph:
             yield paragraph
             paragraph = ""
-        if goes_on and len(line) > LINE_WIDTH:
+        if len(line) > LINE_WIDTH and _is_text(line):
             paragraph = line
         else:
             yield line
@@ -110,13 +122,20 @@ def _is_text(line: str) -> bool:
     return star == "*" and text[:1] not in ("", " ") and not line.endswith("*/")
 
 
+def _is_tag(line: str) -> bool:
+    """Return whether a line of a comment starts a paragraph of Doxygen, e.g. ``* @param``."""
+    return line.lstrip(" *").startswith("@")
+
+
 def _broken(line: str) -> Iterator[str]:
     stripped = line.lstrip()
     if len(line) <= LINE_WIDTH or stripped.startswith("#") or line.endswith("\\"):
         return iter([line])
     indent = line[: len(line) - len(stripped)]
     if stripped.startswith("/*") and stripped.endswith("*/") and stripped.count("*/") == 1:
-        return iter(textwrap.indent(comment_block([stripped[2:-2].strip()]), indent).split("\n"))
+        start = "/**" if stripped.startswith("/** ") else "/*"
+        block = comment_block([stripped[len(start) : -2].strip()], start)
+        return iter(textwrap.indent(block, indent).split("\n"))
     if stripped.startswith(("/* ", "* ")) and "*/" not in stripped:
         star = indent + (" * " if stripped.startswith("/*") else "* ")
         return iter(textwrap.wrap(line, LINE_WIDTH, subsequent_indent=star, break_on_hyphens=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from microfold.codegen.layout import comment_block, comment_text
+from microfold.codegen.layout import comment_block, comment_text, doc_block
 from microfold.codegen.provenance import Build
 from microfold.program import Program
 
@@ -41,13 +41,13 @@ def definition(program: Program, measured: int | None = None) -> str:
     if size is None:
         return comment_block([f"{macro} is not defined: the stack size of this build is unknown."])
     if size == measured:
-        known = f"computed from the machine code of {comment_text(compile_command(program))}"
+        known = f"It is computed from the machine code of {comment_text(compile_command(program))}"
         known += ". Other compilers and flags need other stack sizes."
     else:
-        known = "not measured for this build. No tested code needs more"
+        known = "It was not measured for this build. No tested code needs more"
         known += f", excluding {program.name}_tap_write." if program.options.taps else "."
-    text = f"Maximum stack of a call in bytes, excluding interrupts: {known}"
-    return f"{comment_block([text])}\n#define {macro} {size}"
+    text = doc_block(["@brief Maximum stack of a call in bytes, excluding interrupts.", "", known])
+    return f"{text}\n#define {macro} {size}"
 
 
 def state_stacks(build: Build, measured: Iterable[tuple[Program, int | None]]) -> Build:

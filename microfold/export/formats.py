@@ -32,6 +32,7 @@ class Format:
         example: folder of the example's sources.
         archive: path of a ZIP archive of all other files; empty: no archive.
         cortex_m: whether firmware of this ecosystem can run on Cortex-M.
+        needs_url: whether the manifest requires a home page.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Format:
     example: str = "example"
     archive: str = ""
     cortex_m: bool = True
+    needs_url: bool = False
 
 
 # Files of every package.
@@ -83,6 +85,7 @@ FORMATS = (
         ),
         headers="src",
         example="examples/check",
+        needs_url=True,
     ),
     Format(
         "zephyr",
@@ -120,6 +123,7 @@ FORMATS = (
             ("example/main.c", "export/common/main.c.j2"),
         ),
         archive="{vendor}.{package}.{version}.pack",
+        needs_url=True,
     ),
     Format(
         "cmake",

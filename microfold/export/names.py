@@ -29,6 +29,13 @@ def vendor_name(author: str) -> str:
     return words if len(words) > 1 else "microfold"
 
 
+def why_not_vendor(vendor: str) -> str:
+    """Return why a CMSIS pack cannot have this vendor; empty if it can, or if the vendor is not given."""
+    if not vendor or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{1,31}", vendor):
+        return ""
+    return f"the vendor must have 2 to 32 letters, digits and '-', e.g. Acme-Devices; got {vendor!r}"
+
+
 def why_not_version(version: str) -> str:
     """Return why some ecosystem does not allow this version; empty if all allow it."""
     if re.fullmatch(r"(0|[1-9]\d{0,5})(\.(0|[1-9]\d{0,5})){2}", version):

@@ -26,6 +26,7 @@ from microfold.export.names import (
     vendor_name,
     why_not_author,
     why_not_url,
+    why_not_vendor,
     why_not_version,
 )
 from microfold.options import OWN_LICENSE
@@ -46,7 +47,9 @@ class About:
     Attributes:
         version: version of the package, three numbers.
         author: a name, or ``Name <mail@example.com>``.
-        url: home page of the package; empty: an address reserved for examples.
+        url: home page of the package; empty: none, or an address reserved for examples in manifests that
+            require one.
+        vendor: vendor of a CMSIS pack; empty: the name of the author.
 
     Raises:
         InputError: some entries are not valid in all ecosystems; the message lists all of them.
@@ -55,9 +58,11 @@ class About:
     version: str = "1.0.0"
     author: str = "unknown"
     url: str = ""
+    vendor: str = ""
 
     def __post_init__(self) -> None:
         problems = [why_not_version(self.version), why_not_author(self.author), why_not_url(self.url)]
+        problems.append(why_not_vendor(self.vendor))
         if any(problems):
             raise InputError("; ".join(filter(None, problems)))
 
@@ -160,7 +165,8 @@ def _values(
         "author": author,
         "mail": mail.rstrip(">"),
         "maintainer": about.author,
-        "vendor": vendor_name(about.author),
+        "vendor": about.vendor or vendor_name(about.author),
+        "given_url": about.url,
         "url": about.url or f"https://example.com/{package}",
         "license": program.options.license,
         "own_license": own,

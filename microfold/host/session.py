@@ -3,90 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from microfold import target as targets
 from microfold.codegen.literals import C_TYPES
-from microfold.compiler import compile_file, compile_graph
-from microfold.errors import InputError
 from microfold.host.library import HostLibrary
-from microfold.host.ports import Port
-from microfold.ir.graph import Graph
-from microfold.ir.interpret import check_inputs
+from microfold.host.ports import Port, check_reals, check_stored
 from microfold.ir.node import Value
 from microfold.ir.types import Array
-from microfold.options import Options
-from microfold.passes.context import Instrument, PassContext
-from microfold.passes.kinds import Pass, Sequential
 from microfold.plan.stream.layers import ComputedRows
 from microfold.program import Buffer, Program
-from microfold.transform import available
-
-
-def compile(
-    model: str | Path | Graph,
-    target: str = "host",
-    *,
-    name: str = "",
-    passes: Pass | Sequence[Pass] | None = None,
-    disabled: Collection[str] = (),
-    opt_level: int = 3,
-    instruments: Sequence[Instrument] = (),
-    **options: Any,
-) -> Session:
-    """Compile a model to C, compile the C for this machine, and load it.
-
-    Args:
-        model: path of a `.tflite` file, of a C array of one, or of a graph in text form (`.mf`); or an
-            imported graph.
-        target: target whose code this machine can run, without SIMD instructions.
-        name: prefix of all C names; default: the file's name.
-        passes: pass or passes to run instead of `microfold.pipeline.default_pipeline()`. Its `with_pass`
-            returns a pipeline with your own pass. Mandatory passes run after the sequence.
-        disabled: names of passes to skip.
-        opt_level: highest level of passes to run, 0 to 4.
-        instruments: observers of the passes.
-        options: fields of `microfold.options.Options`.
-
-    Returns:
-        A session, which is called with one numpy array per input.
-
-    Raises:
-        MicrofoldError: the model cannot be compiled, an option is wrong, or no C compiler was found.
-    """
-    known = [field.name for field in fields(Options)]
-    unknown = sorted(options.keys() - set(known))
-    if unknown:
-        more = ["passes", "disabled", "opt_level", "instruments"]
-        raise InputError(f"unknown option {', '.join(unknown)}; known are {', '.join([*known, *more])}")
-    description = targets.load(target)
-    if description.has("dsp"):
-        raise InputError(
-            f"code for {description.name} has SIMD instructions that this machine lacks; use target='host'"
-        )
-    chosen = Options(**options)
-    context = PassContext(
-        opt_level=opt_level,
-        disabled_pass=disabled,
-        instruments=instruments,
-        numerics="relaxed" if chosen.numerics == "relaxed" else "exact",
-    )
-    steps = passes if passes is None or isinstance(passes, Pass) else Sequential(passes, known=available)
-    if isinstance(model, Graph):
-        program = compile_graph(model, description, chosen, name=name, context=context, passes=steps)
-    else:
-        program = compile_file(model, description, chosen, name=name, context=context, passes=steps)
-    return Session(program)
+from microfold.support.notebook import html_table
 
 
 class Session:
     """Context of a program in this process: its memory, and the state between calls.
 
+    A call takes and returns real numbers: ``session(x)``. `run` takes and returns stored types, e.g. int8.
     Threads can share a session; their calls wait for each other. Independent states require one session each.
 
     Args:
@@ -114,22 +50,38 @@ class Session:
         inputs, outputs = (", ".join(map(str, ports)) for ports in (self.inputs, self.outputs))
         return f"<Session {self.program.name}: {inputs} -> {outputs}>"
 
+    def _repr_html_(self) -> str:
+        ports = [("input", port) for port in self.inputs] + [("output", port) for port in self.outputs]
+        rows = [(kind, port.name, port.type, port.quantization) for kind, port in ports]
+        return html_table(f"session of {self.program.name}", ("", "name", "type", "quantisation"), rows)
+
     def reset(self) -> None:
         """Reset the state to its initial values."""
         with self._lock:
             self._library.call("reset", self._context)
 
-    def __call__(self, *inputs: Array) -> Array | tuple[Array, ...]:
-        """Run one inference. Return the output, or a tuple of several outputs.
+    def __call__(self, *inputs: ArrayLike) -> Any:
+        """Run one inference on real numbers.
+
+        Args:
+            inputs: one array or nested list of numbers per input, with exactly its shape. They are converted
+                as `Port.quantize` does.
+
+        Returns:
+            The output, or a tuple of several outputs. Quantised outputs are float32 arrays of real numbers;
+            other outputs have their stored types.
 
         Raises:
-            InputError: wrong number, shape or type of inputs.
+            InputError: inputs do not fit; the message states what to do for each of them.
         """
-        outputs = self.run(*inputs)
+        arrays = check_reals(self.inputs, inputs)
+        stored = [port.quantize(array) for port, array in zip(self.inputs, arrays, strict=True)]
+        found = zip(self.outputs, self.run(*stored), strict=True)
+        outputs = tuple(a if port.scale is None else port.dequantize(a) for port, a in found)
         return outputs[0] if len(outputs) == 1 else outputs
 
     def run(self, *inputs: Array) -> tuple[Array, ...]:
-        """Run one inference.
+        """Run one inference on stored values, e.g. int8.
 
         Args:
             inputs: one array per input, with exactly its shape and type.
@@ -138,21 +90,21 @@ class Session:
             A new array for each output.
 
         Raises:
-            InputError: wrong number, shape or type of inputs.
+            InputError: inputs do not fit; the message states what to do for each of them.
         """
         arrays = self._checked(inputs)
         with self._lock:
             return self._run(arrays, self._new_outputs())
 
     def run_layers(self, *inputs: Array) -> tuple[tuple[Array, ...], Mapping[Value, Array]]:
-        """Run one inference, and return all values that the layers compute.
+        """Run one inference on stored values, and return all values that the layers compute.
 
         Returns:
             The outputs, and each layer's results, copied right after the layer. For layers in loops
             and branches, these are the results of the last run.
 
         Raises:
-            InputError: wrong number, shape or type of inputs.
+            InputError: inputs do not fit; the message states what to do for each of them.
         """
         arrays = self._checked(inputs)
         outputs = self._new_outputs()
@@ -179,12 +131,12 @@ class Session:
         return results, values
 
     def intermediates(self, *inputs: Array) -> dict[str, Array]:
-        """Run one inference, and return the layers' results by their names in the generated C, in order.
+        """Run one inference on stored values, and return the layers' results by their names in the C code.
 
-        The second result of a layer has the key ``name.1``.
+        The results are in the order of the layers. The second result of a layer has the key ``name.1``.
 
         Raises:
-            InputError: wrong number, shape or type of inputs.
+            InputError: inputs do not fit; the message states what to do for each of them.
         """
         _, values = self.run_layers(*inputs)
         return {
@@ -194,7 +146,7 @@ class Session:
         }
 
     def _checked(self, inputs: Sequence[Array]) -> list[Array]:
-        check_inputs([b.value for b in self.program.inputs], [np.asarray(array) for array in inputs])
+        check_stored(self.inputs, inputs)
         # Copies, because the C code requires aligned buffers.
         arrays = [self._buffer(port) for port in self.inputs]
         for array, given in zip(arrays, inputs, strict=True):

@@ -61,6 +61,9 @@ class Graph:
         for array in self.constants.values():
             array.setflags(write=False)
 
+    def __repr__(self) -> str:
+        return f"<Graph {self.name}: {len(self.nodes)} nodes>"
+
     @property
     def signature(self) -> Signature:
         """Interface of the graph, as its callers see it."""

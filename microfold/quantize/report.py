@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from microfold import __version__
-from microfold.report.structure import Report
 
 if TYPE_CHECKING:
     from microfold.quantize.session import Quantisation, Result
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 QUANTIZE_VERSION = 1
 
 
-def quantize_report(found: Quantisation) -> Report:
+def quantize_report(found: Quantisation) -> dict[str, Any]:
     """Return the report of a quantisation, see docs/quantize.md."""
     return {
         "quantize_version": QUANTIZE_VERSION,
@@ -32,7 +31,7 @@ def quantize_report(found: Quantisation) -> Report:
     }
 
 
-def _scheme(result: Result) -> Report:
+def _scheme(result: Result) -> dict[str, Any]:
     return {
         "scheme": result.scheme.name,
         "problem": result.problem or None,
@@ -47,6 +46,6 @@ def _scheme(result: Result) -> Report:
     }
 
 
-def _figures(found: Alternative | None) -> Report:
+def _figures(found: Alternative | None) -> dict[str, Any]:
     keys = ("ram", "flash", "measured", "estimated_instructions", "estimated_cycles")
     return {key: getattr(found, key) if found is not None else None for key in keys}

@@ -7,7 +7,7 @@ cycles and the graph with the smallest arena. Streaming is excluded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from microfold.errors import InputError
@@ -31,36 +31,47 @@ RAM_STEPS, FLASH_STEPS = 5, 3
 _TIME, _FLASH, _RAM = Objective(cycles=1000.0, flash=1.0), Objective(flash=1.0), Objective(arena=1.0)
 
 
+Progress = Callable[[int, int], None]
+
+
+def _no_progress(_done: int, _total: int) -> None:
+    """Ignore the progress."""
+
+
 def tradeoffs(
     graph: Graph,
     target: Target,
     options: Options,
     context: PassContext | None = None,
     costs: MeasuredCosts | None = None,
+    progress: Progress = _no_progress,
 ) -> list[Tradeoff]:
     """Return the Pareto-optimal builds, the least RAM first.
 
     Args:
         options: options without a level, limits and prices.
         costs: measured costs of kernels, if any.
+        progress: callback that receives the number of finished RAM limits, and of all of them.
 
     Raises:
         MicrofoldError: the model cannot be compiled.
     """
     found: dict[tuple[int, int, int], Tradeoff] = {}
     seen: set[tuple[str, str]] = set()
-    for optimize in ("balanced", "size"):
-        for prices in ("cycles=1", "ram=1"):
-            chosen = replace(
-                options, optimize=optimize, objective=prices, rows="never", io=_whole(options.io)
-            )
-            model = optimised(Imported.of(graph, target, chosen, context, costs=costs))
-            key = optimize, to_text(model.graph, elide=True)
-            if key in seen:
-                continue
-            seen.add(key)
-            for each in _front_of(model):
+    variants = [(level, prices) for level in ("balanced", "size") for prices in ("cycles=1", "ram=1")]
+    limits = RAM_STEPS + 1
+    for number, (optimize, prices) in enumerate(variants):
+        progress(number * limits, len(variants) * limits)
+        chosen = replace(options, optimize=optimize, objective=prices, rows="never", io=_whole(options.io))
+        model = optimised(Imported.of(graph, target, chosen, context, costs=costs))
+        key = optimize, to_text(model.graph, elide=True)
+        if key in seen:
+            continue
+        seen.add(key)
+        for step, some in enumerate(_front_of(model), 1):
+            for each in some:
                 found.setdefault((each.ram, each.flash, time_of(each) or 0), each)
+            progress(number * limits + step, len(variants) * limits)
     return sorted(pareto_front([*found.values()]), key=lambda each: (each.ram, each.flash))
 
 
@@ -70,8 +81,8 @@ def _whole(io: str) -> str:
     return io
 
 
-def _front_of(model: Optimised) -> Iterator[Tradeoff]:
-    """Yield the fastest choices for one graph, for decreasing limits of RAM and flash."""
+def _front_of(model: Optimised) -> Iterator[list[Tradeoff]]:
+    """Yield the fastest choices for one graph: for each limit of RAM, those for several limits of flash."""
     chooser = model.selected.chooser
     fastest, leanest = chooser.best(_TIME, unique=False), chooser.best(_RAM, unique=False)
     assert fastest is not None and leanest is not None  # without limits, there is always a choice
@@ -80,11 +91,12 @@ def _front_of(model: Optimised) -> Iterator[Tradeoff]:
         most = chooser.best(_TIME, Limits(arena=arena), unique=False)
         if smallest is None or most is None:
             continue  # the search did not find a plan within this limit again
-        yield _tradeoff(model, chooser, most)
+        choices = [most]
         for flash in [*_steps(most.figures.flash, smallest.figures.flash, FLASH_STEPS)][1:]:
             found = chooser.best(_TIME, Limits(flash, arena), unique=False)
             if found is not None:
-                yield _tradeoff(model, chooser, found)
+                choices.append(found)
+        yield [_tradeoff(model, chooser, each) for each in choices]
 
 
 def _steps(most: int, least: int, count: int) -> Iterator[int]:

@@ -62,7 +62,24 @@ class Target:
     memories: tuple[Memory, ...] = ()
 
     def has(self, feature: str) -> bool:
+        """Return whether the core has a feature."""
         return feature in self.features
+
+    def __repr__(self) -> str:
+        features = ", ".join(sorted(self.features))
+        return f"<Target {self.name}: {features or 'no features'}>"
+
+    def _repr_html_(self) -> str:
+        from microfold.support.notebook import html_table  # only notebooks need it
+
+        rows = [
+            ("description", self.description),
+            ("features", ", ".join(sorted(self.features))),
+            ("compiler", " ".join([self.compiler, *self.cpu_flags])),
+            ("simulated board", self.board or "none"),
+            ("memories", ", ".join(memory.name for memory in self.memories) or "chosen by the firmware"),
+        ]
+        return html_table(f"target {self.name}", ("property", "value"), rows)
 
     @property
     def cycle_model(self) -> Timing | Pipeline | None:

@@ -20,6 +20,7 @@ from microfold.ops.recurrent.hybrid_sequence_rnn import HybridSequenceRnn
 from microfold.program import Layer, Program
 from microfold.simulate.program import simulator
 from microfold.support.frozen import frozen
+from microfold.support.notebook import html_table
 from microfold.verification.window import WindowReference
 
 # Tolerance of float tensors, as a fraction of the largest magnitude in the tensor. HALF_TOLERANCE applies to
@@ -74,6 +75,21 @@ class Verification:
     deviations: tuple[Deviation, ...] = ()
     unchecked: tuple[str, ...] = ()
     cut_short: int = 0
+
+    def __repr__(self) -> str:
+        return f"<Verification: {self._summary}>"
+
+    def _repr_html_(self) -> str:
+        columns = ("layer", "name", "input set", "differing elements", "largest difference")
+        rows = [(d.layer, d.name, d.call, d.count, f"{d.largest:g}") for d in self.differences]
+        return html_table(f"verification: {self._summary}", columns if rows else (), rows)
+
+    @property
+    def _summary(self) -> str:
+        compared = f"{self.tensors} tensors over {self.inputs} input sets"
+        if self.exact:
+            return f"exact, {compared}"
+        return f"{len(self.differences)} layers or outputs differ, {compared}"
 
 
 def input_sets(types: Sequence[TensorType], runs: int, seed: int = 0) -> list[tuple[Array, ...]]:

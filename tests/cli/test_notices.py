@@ -38,7 +38,7 @@ def test_no_command_has_a_target_of_its_own() -> None:
     ("command", "taken"),
     [
         (("build", SINE), "host"),
-        (("export", SINE, "-f", "arduino"), "host"),
+        (("export", SINE, "-f", "make"), "host"),
         (("kernels", SINE), "cortex-m4"),
         (("report", SINE), "cortex-m4"),
     ],

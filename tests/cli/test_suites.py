@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from microfold.cli.default_target import split_targets
 from microfold.cli.suite import all_well, rows
 from microfold.errors import Problem, UnsupportedModelError
 from tests.cli.test_passes import CNN
 from tests.command_line import microfold, refuse
+from tests.needs import CROSS_TOOLS, need_tools
 
 
 @pytest.fixture
@@ -47,6 +49,23 @@ def test_all_models_targets_and_levels_in_order(folder: Path, tmp_path: Path) ->
         path.write_text("{", encoding="utf-8")
     assert json.loads(microfold(*words, "--json").out) == reports
     assert "0 of 4 differ" in microfold(*words).out
+
+
+@pytest.mark.slow
+def test_bench_makes_a_table_over_cores() -> None:
+    need_tools(*CROSS_TOOLS)
+    reports = json.loads(microfold("bench", CNN, "-t", "cortex-m0plus,cortex-m4", "--json").out)
+    assert [report["target"] for report in reports] == ["cortex-m0plus", "cortex-m4"]
+    assert reports[0]["instructions"] > reports[1]["instructions"] > 0
+    text = microfold("bench", CNN, "-t", "cortex-m0plus,cortex-m4").out
+    assert "cortex-m0plus" in text and "cortex-m4 " in text and "all were compiled and run" in text
+
+
+def test_all_targets_are_the_simulated_cores() -> None:
+    found = split_targets("own.toml, all")
+    assert {"cortex-m0plus", "cortex-m85", "own.toml"} <= set(found) and "host" not in found
+    assert len(set(found)) == len(found)
+    assert split_targets("host, cortex-m4") == ["host", "cortex-m4"]
 
 
 def test_what_is_asked_for_must_make_sense(folder: Path, tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ SAFE = {
     # Names of memories are checked where targets are read.
     "model.regions.context.name", 'model.regions.context.section("data")',
     "model.regions.arenas[loop.index0].name", 'model.regions.arenas[loop.index0].section("data")',
+    # Macros of names of parameters, which are identifiers, and words of ours.
+    "memory_docs", "given_docs", "model.holder_of",
     # Parts of the arena are called arena, arena_2 …
     "part", "', before its first row' if model.pushes",
     # Names of files and of builds are identifiers.

@@ -99,6 +99,11 @@ def test_a_long_line_of_a_comment_flows_into_the_next_one() -> None:
     wrapped = wrap_code(f"/*\n * {words}\n * next\n * last.\n *\n * Other.\n */")
     first, second = "word " * 21, "word " * 4
     assert wrapped == f"/*\n * {first.rstrip()}\n * {second}next last.\n *\n * Other.\n */"
+    tags = f"/**\n * @brief {words}\n * next.\n * @param x Number.\n * @return Result.\n */"
+    assert (
+        wrap_code(tags).split("\n")[-4:] == wrap_code(tags.replace("\n * next.", " next.")).split("\n")[-4:]
+    )
+    assert wrap_code(tags).endswith(" next.\n * @param x Number.\n * @return Result.\n */")
     short = "/*\n * word\n * next\n *     * indented\n */"
     assert wrap_code(short) == short
 

@@ -185,7 +185,7 @@ def test_rows_that_need_nothing_of_the_input() -> None:
         result = verify(built, input_sets([image.type], 5))
         assert result.exact, result.first_difference
         (given,) = images(graph, 5)[4:]
-        np.testing.assert_array_equal(Session(built)(given), Interpreter(graph).run(given)[0])
+        np.testing.assert_array_equal(Session(built).run(given)[0], Interpreter(graph).run(given)[0])
 
 
 @pytest.mark.parametrize("seed", POOLED)
@@ -232,7 +232,7 @@ def test_sums_of_other_types(core: str, dtype: DType) -> None:
     if core == "host":
         whole = Session(compile_graph(graph, target.load(core)))
         for image in images(graph, 6):
-            np.testing.assert_array_equal(Session(built)(image)[0], whole(image)[0])
+            np.testing.assert_array_equal(Session(built).run(image)[0], whole.run(image)[0])
 
 
 def test_means_of_sums_round_like_pools() -> None:
@@ -448,7 +448,7 @@ def test_no_warnings(compiler: str, tmp_path: Path) -> None:
 def test_weights_in_a_blob() -> None:
     built = program(HOST[2], options=Options(io="rows", weights="blob"))
     (image,) = images(built.source, 4)[3:]
-    np.testing.assert_array_equal(Session(built)(image), Interpreter(built.source).run(image)[0])
+    np.testing.assert_array_equal(Session(built).run(image)[0], Interpreter(built.source).run(image)[0])
 
 
 @pytest.mark.slow

@@ -119,7 +119,9 @@ def test_a_session_is_a_stream() -> None:
         seen: list[Array] = [*before]
         for frame in frames:
             seen = [*seen[1:], frame]
-            np.testing.assert_array_equal(session(frame), Interpreter(graph).run(np.concatenate(seen, 1))[0])
+            np.testing.assert_array_equal(
+                session.run(frame)[0], Interpreter(graph).run(np.concatenate(seen, 1))[0]
+            )
         session.reset()
 
 

@@ -25,6 +25,7 @@ from microfold.export.names import (
     vendor_name,
     why_not_author,
     why_not_url,
+    why_not_vendor,
     why_not_version,
 )
 from microfold.export.package import About, make_package
@@ -33,7 +34,7 @@ from microfold.program import Origin
 from microfold.report.data import build_report
 from tests.codegen.builds import STRICT
 from tests.codegen.toolchain import run
-from tests.command_line import refuse, refuse_as_json, succeed
+from tests.command_line import microfold, refuse, refuse_as_json, succeed
 from tests.export.packages import DIGITS, GOOD, ROOT, compiled, example_of, files_of, sources_of, write
 from tests.frontend.models import MADE
 from tests.needs import need_tools
@@ -106,7 +107,7 @@ def test_texts_of_models_stay_texts(kind: str) -> None:
     about = About("1.2.3", "Zoë O'Neil <zoe@example.com>", "https://example.com/a?b=1&c=%20")
     report = build_report(program, None)
     files = make_package(program, emit_build(program), report, find(kind), about)
-    plainly = files_of(kind, core)
+    plainly = files_of(kind, core, about=about)
     for path, content in files.items():
         if path.endswith((".c", ".h", "README.md", ".pack")):
             continue  # tests/codegen/test_comment_safety.py is about those
@@ -159,6 +160,7 @@ def test_the_archive_has_all_other_files() -> None:
 @pytest.mark.parametrize(("why_not", "good", "bad"), [
     (why_not_version, ["1.0.0", "0.10.2"], ["1.0", "1.0.0-rc1", "01.0.0", "1.0.0\n", "", "1.0.9999999"]),
     (why_not_author, ["Ann", "Ann B. <a@b.org>", "Zoë"], ["", "a\nb", 'a"b', "<a@b.c>", "a <b>", "a" * 81]),
+    (why_not_vendor, ["", "Acme", "Acme-2"], ["A", "-A", "a b", "a" * 33, "é"]),
     (why_not_url, ["", "https://a.org", "http://a.org:8/b?c=d&e"], ["a.org", "https://a b", 'https://a/"']),
 ])  # fmt: skip
 def test_what_manifests_may_say(why_not: Callable[[str], str], good: list[str], bad: list[str]) -> None:
@@ -169,6 +171,26 @@ def test_what_manifests_may_say(why_not: Callable[[str], str], good: list[str], 
 def test_all_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(InputError, match=r"three numbers.*; the author must be a name.*; .*start with https"):
         About("1", '"', "a.org")
+
+
+def test_manifests_have_the_vendor_and_the_home_page_that_are_given() -> None:
+    url = "https://acme.example/net"
+    files = files_of("cmsis-pack", about=About(author="Ann", url=url, vendor="Acme"))
+    package = ET.fromstring(str(files["Acme.microfold_digits.pdsc"]))
+    assert (package.findtext("vendor"), package.findtext("url")) == ("Acme", url)
+    for kind, file, field in (
+        ("platformio", "library.json", "homepage"),
+        ("esp-idf", "idf_component.yml", "url"),
+    ):
+        given = yaml.safe_load(str(files_of(kind, "host", about=About(url=url))[file]))
+        assert given[field] == url
+        assert field not in yaml.safe_load(str(files_of(kind, "host")[file]))
+
+
+def test_a_missing_home_page_is_announced(tmp_path: Path) -> None:
+    words = ("export", DIGITS, "-t", "host", "--format", "arduino", "-o", tmp_path / "out")
+    assert "no --url given: the manifest requires a home page" in microfold(*words).err
+    assert microfold(*words, "--url", "https://acme.example").err == ""
 
 
 def test_vendors_are_of_letters() -> None:
@@ -184,6 +206,7 @@ def test_vendors_are_of_letters() -> None:
     (["--format", "esp-idf", "-t", "cortex-m4"], "other than Cortex-M; the target is cortex-m4: choose host"),
     (["--format", "make", "--package-version", "1"], "three numbers"),
     (["--format", "make", "--external", "cmsis-nn"], "self-contained; .* remove --external"),
+    (["--format", "make", "--vendor", "Acme"], "--vendor requires --format cmsis-pack; got --format make"),
     (["--format", "make", "--taps"], "self-contained; with --taps .* remove --taps"),
     ([], "--format"),
 ])  # fmt: skip

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tflite
 
+from microfold import compile
 from microfold.frontend.tflite import import_model
-from microfold.host.session import compile
 from microfold.ir.interpret import Interpreter
 from tests import oracle
 from tests.needs import need_modules

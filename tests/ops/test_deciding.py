@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from microfold import compile
 from microfold.arithmetic import numerics
 from microfold.frontend.tflite import import_model
-from microfold.host.session import compile
 from microfold.ir.interpret import Interpreter
 from microfold.ir.types import DType, ElementType, Quant
 from microfold.ops import accumulate

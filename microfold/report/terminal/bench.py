@@ -77,7 +77,7 @@ def print_bench_suite(reports: Sequence[Mapping[str, Any]]) -> None:
         number("code"),
         Column("problem", rank=1),
     )
-    table = Table("suite: one run, bytes and instructions", columns)
+    table = Table("one run, bytes and instructions", columns)
     for report in reports:
         heading = (report["model"], report["target"], report["level"])
         if "error" in report:

@@ -1,0 +1,1 @@
+"""Python interface: the functions that `import microfold` offers."""

@@ -1,0 +1,41 @@
+"""Script of a user, which type checkers must accept as it is."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+
+import microfold
+from microfold.errors import MicrofoldError
+
+
+def compile_and_run(model: Path) -> float:
+    """Compile a model for this machine, and run it on real numbers and on stored values."""
+    session = microfold.compile(model, optimize="speed", opt_level=2)
+    (port,) = session.inputs
+    real = np.zeros(port.shape, np.float32)
+    scores = session(real)
+    (stored,) = session.run(port.quantize(real))
+    return float(scores.max() - session.outputs[0].dequantize(stored).max())
+
+
+def build_for_a_core(model: Path, folder: Path) -> int:
+    """Compile a model for a core, and write its files."""
+    core = microfold.load_target("cortex-m4")
+    result = microfold.build(model.read_bytes(), core, folder, name="net", ram=64 * 1024, io="caller")
+    print(result.program.arena.size, sorted(result.files), result.report["macs"])
+    with open(model, "rb") as file:
+        page = microfold.report(file, core, place=["conv2d=.fast"])
+    page.write(folder / "report.html")
+    return result.program.macs
+
+
+def check(model: Path) -> bool:
+    """Compare the C with the reference."""
+    try:
+        return microfold.verify(io.BytesIO(model.read_bytes()), "cortex-m4", runs=2).exact
+    except MicrofoldError as error:
+        print(error)
+        return False
