@@ -16,6 +16,7 @@ from tests.kernels.calibration.layers import layers
 from tests.kernels.choice import layer_of
 from tests.kernels.graphs import conv2d_graph
 from tests.needs import CROSS_TOOLS
+from tests.sampling import sampled
 
 CORES = tuple(code_files())
 # The median and the 90th percentile by which estimates may be off where all functions of a name are known,
@@ -85,8 +86,9 @@ def test_code_around_kernels() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.needs(*CROSS_TOOLS)
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("core", sampled(CORES))
 def test_functions_are_as_large_as_the_file_says(core: str) -> None:
     loaded, rows = target.load(core), code_files()[core].rows
     cases = code_cases(layers()[::3], loaded, small=False, wanted="s8_max_pool2d__")

@@ -201,6 +201,7 @@ def deviations(samples: list[Sample], core: str) -> dict[str, tuple[float, float
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize("core", sampled(CORES, 4))
 def test_estimates_are_off_by_what_is_stated(core: str) -> None:

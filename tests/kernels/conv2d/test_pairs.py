@@ -24,6 +24,7 @@ GRAPHS = [
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("core", sampled(CORES, 2))
 def test_equals_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program = check(GRAPHS, core, monkeypatch)
@@ -44,6 +45,7 @@ def test_without_assembly(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.parametrize("core", sampled(CORES, 2))
 def test_cost(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [(12, 12, 8, 16), (12, 12, 16, 8), (6, 6, 64, 64)]

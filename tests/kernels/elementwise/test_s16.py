@@ -108,6 +108,7 @@ EXTREMA = tuple(
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("core", sampled(["dsp", "mve"], 2))
 def test_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [*SUMS, *PRODUCTS, *RESCALED, *POOLED]
@@ -132,6 +133,7 @@ def test_two_elements_at_a_time(core: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
 def test_cost(core: str) -> None:
     need_tools(*CROSS_TOOLS)

@@ -82,6 +82,7 @@ def check(program: Program, runs: int = 6) -> None:
 
 @pytest.mark.usefixtures("all_packed")
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("core", sampled(CORES, 2))
 def test_equals_reference(core: str) -> None:
     need_tools(*CROSS_TOOLS)
