@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import zlib
@@ -19,7 +20,7 @@ from microfold.verification import verify
 from tests.golden import Golden
 from tests.needs import missing, need_tools
 from tests.object_cache import ObjectCache
-from tests.sampling import OPTIMIZED_PARTS, is_turn_of, runs, turn
+from tests.sampling import is_optimized, runs, turn
 
 # The same examples in every run, however busy the machine; `--hypothesis-profile=default` draws new ones.
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
@@ -128,16 +129,16 @@ def optimized_host_code() -> None:
 def quick_simulated_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verify code on simulated cores compiled with -Og: the values are the same, and GCC takes half.
 
-    One test of `OPTIMIZED_PARTS`, exhaustive tests, and those that request `optimized_core_code`, run what
+    Some tests (`is_optimized`), exhaustive ones, and those that request `optimized_core_code`, run what
     users have.
     """
     marks = {mark.name for mark in request.node.iter_markers()}
     if (
         "exhaustive" not in marks
         and "optimized_core_code" not in request.fixturenames
-        and not is_turn_of(request.node.nodeid, OPTIMIZED_PARTS)
+        and not is_optimized(request.node.nodeid)
     ):
-        monkeypatch.setattr(verify, "simulator", lambda program: simulator(program, "-Og"))
+        monkeypatch.setattr(verify, "simulator", functools.partial(simulator, optimize="-Og"))
 
 
 @pytest.fixture
@@ -146,9 +147,10 @@ def optimized_core_code() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def kept_objects(request: pytest.FixtureRequest) -> Iterator[None]:
+def kept_objects(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Most of the processor time of tests goes into compilers; the same files are compiled once."""
-    cache = ObjectCache(request.config.cache.mkdir("objects"))
+    kept: pytest.Cache | None = getattr(request.config, "cache", None)  # None with `-p no:cacheprovider`
+    cache = ObjectCache(kept.mkdir("objects") if kept else tmp_path_factory.mktemp("objects"))
     if not hasattr(request.config, "workerinput"):
         cache.delete_unused()
     with pytest.MonkeyPatch.context() as patch:

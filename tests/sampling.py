@@ -46,7 +46,12 @@ def runs(name: str, marks: Collection[str]) -> bool:
     if "figures" in marks:
         return _are_figures_changed()
     whole = "slow" not in marks or "always" in marks or name.startswith(_ALWAYS)
-    return whole or is_turn_of(name, SLOW_PARTS)
+    return whole or (zlib.crc32(name.encode()) + turn()) % SLOW_PARTS == 0
+
+
+def is_optimized(name: str) -> bool:
+    """Return whether a test on simulated cores, if it runs, verifies code as users have it."""
+    return (zlib.crc32(name.encode()) + turn() // 64) % OPTIMIZED_PARTS == 0
 
 
 @functools.cache
@@ -61,11 +66,6 @@ def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return subprocess.CompletedProcess(command, 127, "", "git is not on PATH")
-
-
-def is_turn_of(name: str, every: int) -> bool:
-    """Return whether it is the turn of the thing with this name: once in `every` commits, on average."""
-    return (zlib.crc32(name.encode()) + turn()) % every == 0
 
 
 def quick(items: Iterable[Any], every: int = sys.maxsize) -> list[Any]:
@@ -98,9 +98,11 @@ def sampled_rows(rows: Iterable[Iterable[Any]], every: int = sys.maxsize) -> lis
     """
     rows = list(rows)
     every = max(1, min(every, len(rows)))
+    # Not in step with the turns of slow tests: every value meets its turn.
+    number = turn() // SLOW_PARTS
     return [
         pytest.param(*row, marks=pytest.mark.exhaustive)
-        if index % every != turn() % every
+        if index % every != number % every
         else pytest.param(*row)
         for index, row in enumerate(rows)
     ]

@@ -13,7 +13,7 @@ from tests import sampling
 @pytest.fixture
 def turns(monkeypatch: pytest.MonkeyPatch) -> Iterator[range]:
     """Numbers of commits; the test sets $MICROFOLD_TURN to each of them."""
-    yield range(12)
+    yield range(12 * sampling.SLOW_PARTS)
     monkeypatch.undo()
     sampling.turn.cache_clear()
 
@@ -38,6 +38,18 @@ def test_values_take_turns(
         assert len(found) == kept
         seen.update(found)
     assert seen == set(range(count))
+
+
+@pytest.mark.parametrize("every", [2, 3, 4])
+def test_every_value_of_a_slow_test_meets_its_turn(
+    every: int, turns: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: set[int] = set()
+    for turn in turns:
+        _at(turn, monkeypatch)
+        kept = _kept(sampling.sampled(range(8), every))
+        seen.update(n for n in kept if sampling.runs(f"tests/e2e/test_rows.py::test_one[{n}]", {"slow"}))
+    assert seen == set(range(8))
 
 
 def test_slow_tests_take_turns(turns: range, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ def test_stated_errors_are_small(core: str) -> None:
     assert all(np.array(file.held_back_errors) <= LARGEST_HELD_BACK)
 
 
+@pytest.mark.figures
 @pytest.mark.parametrize("core", CORES)
 def test_rows_have_terms_and_helpers_that_are_known(core: str) -> None:
     file = code_files()[core]
@@ -43,6 +44,7 @@ def test_rows_have_terms_and_helpers_that_are_known(core: str) -> None:
             term(text)
 
 
+@pytest.mark.figures
 @pytest.mark.parametrize("core", CORES)
 def test_functions_of_layers_have_a_size(core: str) -> None:
     loaded = target.load(core)
