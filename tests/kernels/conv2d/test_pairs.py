@@ -25,7 +25,7 @@ GRAPHS = [
 
 @pytest.mark.slow
 @pytest.mark.always
-@pytest.mark.parametrize("core", sampled(CORES, 2))
+@pytest.mark.parametrize("core", CORES)
 def test_equals_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program = check(GRAPHS, core, monkeypatch)
     specs = [dict(layer.call.function.spec) for layer in program.layers]

@@ -33,7 +33,6 @@ from tests.kernels.cores import check_all, compile_all
 from tests.kernels.random_networks import merge
 from tests.kernels.thumb import measured
 from tests.needs import CROSS_TOOLS, need_tools
-from tests.sampling import sampled
 
 Shapes = tuple[tuple[int, ...], ...]
 SHAPES: tuple[Shapes, ...] = (
@@ -109,7 +108,7 @@ EXTREMA = tuple(
 
 @pytest.mark.slow
 @pytest.mark.always
-@pytest.mark.parametrize("core", sampled(["dsp", "mve"], 2))
+@pytest.mark.parametrize("core", ["dsp", "mve"])
 def test_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [*SUMS, *PRODUCTS, *RESCALED, *POOLED]
     operators = ["add", "sub", "mul", "requantize", "leaky_relu", "relu", "abs"]
