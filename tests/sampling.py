@@ -32,6 +32,8 @@ def turn() -> int:
     """Return the number that chooses the samples: $MICROFOLD_TURN, else a number of the commit, else 0."""
     given = os.environ.get("MICROFOLD_TURN", "")
     if given:
+        if not given.isdecimal():
+            raise pytest.UsageError(f"MICROFOLD_TURN must be a whole number; it is {given!r}")
         return int(given)
     done = _git("rev-parse", "--short=7", "HEAD")
     return int(done.stdout, 16) if done.returncode == 0 else 0
@@ -56,7 +58,11 @@ def is_optimized(name: str) -> bool:
 
 @functools.cache
 def _are_figures_changed() -> bool:
-    """Return whether the last commit or the working tree changes what tests marked `figures` check."""
+    """Return whether the last commit or the working tree changes what tests marked `figures` check.
+
+    The last commit is compared with its first parent, so a merge counts as all that it brings. In a clone
+    without that parent, nothing counts as changed.
+    """
     return _git("diff", "--quiet", "HEAD~1", "--", *_FIGURES).returncode == 1
 
 
