@@ -1,7 +1,7 @@
 # make setup            install packages and the Python environment for all other targets; see .ci/setup
 # make browser          install the browser for the tests of report pages (400 MB); without it they are skipped
 # make lint             check formatting, lint and types
-# make test             run all tests except exhaustive ones
+# make test             run all tests except exhaustive ones; of the slow ones a quarter, chosen by the commit
 # make test-fast        run the fast tests, which require only a C compiler
 # make test-exhaustive  run full sweeps that other tests sample; PART=2/3: the second of every three tests
 # make analyze          run static analysers on generated C; PART=2/3: the second of every three programs

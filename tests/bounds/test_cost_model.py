@@ -20,6 +20,7 @@ LARGEST_ERROR = 0.15
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.parametrize("core", sampled(CORES, 5))
 def test_estimates_are_close(core: str) -> None:
     need_tools(*CROSS_TOOLS)

@@ -14,6 +14,7 @@ import pytest
 from tests.bounds.recorded import Recorded
 from tests.counts import cycles
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled_rows
 
 BOUNDS = Recorded(
     Path(__file__).parent / "cycle_bounds.toml",
@@ -31,7 +32,7 @@ CASES = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("core", "level"), CASES)
+@pytest.mark.parametrize(("core", "level"), sampled_rows(CASES))
 def test_cycles_stay_within_bounds(core: str, level: str, request: pytest.FixtureRequest) -> None:
     need_tools(*CROSS_TOOLS, "cc")
     found = {model: cycles(model, core, level) for model in MODELS}

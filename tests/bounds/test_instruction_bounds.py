@@ -16,6 +16,7 @@ import pytest
 from tests.bounds.recorded import Recorded
 from tests.counts import CORES, MODELS, counts
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled
 
 BOUNDS = Recorded(
     Path(__file__).parent / "instruction_bounds.toml",
@@ -26,7 +27,7 @@ BOUNDS = Recorded(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("core", sampled(CORES))
 def test_instructions_stay_within_bounds(core: str, request: pytest.FixtureRequest) -> None:
     need_tools(*CROSS_TOOLS)
     executed = {model: counts(model, core).executed for model in MODELS}

@@ -30,6 +30,7 @@ from tests.codegen.builds import STRICT, sample_graphs
 from tests.codegen.toolchain import run, write
 from tests.counts import MODELS
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled
 
 MADE = Path(__file__).resolve().parents[2] / "tests" / "models" / "made"
 GRAPHS = (graphs.chain, graphs.several_outputs, graphs.accumulator, graphs.constant_operand)
@@ -189,7 +190,7 @@ def test_options_that_place_constants_are_refused(other: dict[str, object]) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55", "cortex-m0plus"])
+@pytest.mark.parametrize("core", sampled(["cortex-m4", "cortex-m55", "cortex-m0plus"]))
 def test_on_a_core(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     outputs: list[list[bytes]] = []

@@ -150,6 +150,7 @@ def test_constants_are_there_once(options: Options, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["gcc", "clang", "arm-none-eabi-gcc"])
 def test_functions_are_there_once(compiler: str, tmp_path: Path) -> None:
     core = target.load("cortex-m4") if compiler.startswith("arm") else HOST
@@ -253,6 +254,7 @@ def test_memories_hold_all_of_them() -> None:
     assert "both.ld" in emit_group(group(placed)).files
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path: Path) -> None:
     import jsonschema  # takes seconds, which processes that only collect tests need not wait
 
@@ -281,6 +283,7 @@ def test_the_command_line(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("io", "line"),
     [

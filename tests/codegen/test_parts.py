@@ -148,6 +148,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "--memory parts applies to a single model" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["gcc", "clang", "arm-none-eabi-gcc"])
 def test_compilers_say_nothing(compiler: str, tmp_path: Path) -> None:
     made = {

@@ -183,6 +183,7 @@ def test_room_that_there_is_not() -> None:
         digits(having(replace(RAM, size=needed - 8), QSPI))
 
 
+@pytest.mark.slow
 def test_rows_do_not_prefetch() -> None:
     """The refusal says so, and does not call the memory free."""
     by_rows = digits(HOST, Options(io="rows"))
@@ -223,6 +224,7 @@ def test_targets_that_are_refused(tmp_path: Path, table: dict[str, object], mess
             target.load(str(tmp_path / "board.toml"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["gcc", "clang", "arm-none-eabi-gcc"])
 def test_compilers_say_nothing(compiler: str, tmp_path: Path) -> None:
     core = target.load("cortex-m4") if compiler.startswith("arm") else HOST

@@ -29,6 +29,7 @@ from tests.counts import MODELS, executed
 from tests.docs.test_firmware_page import output
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.plan.stream.nets import Nets
+from tests.sampling import sampled
 
 HOST = target.load("host")
 GRAPHS = (*graphs.PORTS_AND_STATES, loops.branch, loops.bounded)
@@ -147,7 +148,7 @@ def test_the_command_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m0plus"])
+@pytest.mark.parametrize("core", sampled(["cortex-m4", "cortex-m0plus"]))
 def test_on_cores(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     for options in (WAYS[0], Options(memory="split", io="rows"), Options(memory="split", io="caller")):

@@ -33,7 +33,7 @@ from tests import loops
 from tests.codegen.builds import STRICT
 from tests.codegen.toolchain import run, write
 from tests.needs import CROSS_TOOLS, need_tools
-from tests.sampling import sampled_rows
+from tests.sampling import sampled, sampled_rows
 
 MADE = Path(__file__).resolve().parents[1] / "models" / "made"
 FLATTEN = Sequential(
@@ -124,7 +124,7 @@ def test_ram_with_loops_is_a_limit_only(optimize: str) -> None:
 
 @pytest.mark.usefixtures("no_unrolling")
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m0plus", "cortex-m55"])
+@pytest.mark.parametrize("core", sampled(["cortex-m4", "cortex-m0plus", "cortex-m55"]))
 @pytest.mark.parametrize(("name", "way"), sampled_rows([*zip(STAY, cycle(WAYS), strict=False)], 3))
 def test_what_stays_on_a_core(name: str, way: str, core: str) -> None:
     need_tools(*CROSS_TOOLS)

@@ -14,6 +14,7 @@ from microfold.compiler import compile_file
 from microfold.verification.verify import verify
 from tests.frontend import models
 from tests.needs import CROSS_TOOLS
+from tests.sampling import sampled
 from tests.tflite_writer import Array
 
 PATH = models.MADE / "signal" / "front_end_int8.tflite"
@@ -44,7 +45,7 @@ def test_on_the_host() -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("core", sampled(CORES))
 def test_on_cores(core: str) -> None:
     check(PATH, core, 6)
 

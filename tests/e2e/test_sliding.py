@@ -36,6 +36,7 @@ from tests.codegen.builds import STRICT, write_sources
 from tests.command_line import refuse, succeed
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.report.test_schema import faults
+from tests.sampling import sampled
 from tests.transform.requested.sliding.nets import WindowNets, frames_of
 
 # Those of `WindowNets` that slide, with strides, dilation, branches, joints and all kinds of heads.
@@ -85,7 +86,7 @@ def test_on_the_host(seed: int, io: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("core", sampled(CORES))
 def test_on_simulated_cores(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     for seed in SIMULATED:

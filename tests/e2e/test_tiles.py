@@ -150,7 +150,9 @@ def test_more_on_the_host(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "core"), [(10, "cortex-m0plus"), (11, "cortex-m4"), (12, "cortex-m55")])
+@pytest.mark.parametrize(
+    ("seed", "core"), sampled_rows([(10, "cortex-m0plus"), (11, "cortex-m4"), (12, "cortex-m55")])
+)
 def test_simulated(seed: int, core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     need_tools(*CROSS_TOOLS)
     check(seed, core, monkeypatch)

@@ -17,6 +17,7 @@ from tests.kernels.cores import KEEP_OPERATORS, assert_exact
 from tests.kernels.portable import check
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_modules, need_tools
+from tests.sampling import sampled
 from tests.tflite_writer import Writer
 
 DENORMAL, HUGE = 3.59e-43, 9.3e35
@@ -105,7 +106,7 @@ def test_c_is_as_the_reference() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
+@pytest.mark.parametrize("core", sampled(["cortex-m4", "cortex-m55"]))
 def test_c_on_cores(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     graph = merge([import_model(written(draw)) for draw in CASES.values()])

@@ -19,6 +19,7 @@ from tests import oracle
 from tests.kernels.portable import check, check_on_cores
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_modules
+from tests.sampling import sampled
 from tests.tflite_writer import Array, Writer
 
 RELU6 = tflite.ActivationFunctionType.RELU6
@@ -112,7 +113,7 @@ def test_its_code() -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
-@pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m4", "cortex-m55"])
+@pytest.mark.parametrize("core", sampled(["cortex-m0plus", "cortex-m4", "cortex-m55"]))
 def test_its_code_on_cores(core: str) -> None:
     program = compile_graph(import_model(mobile(1)), target.load(core))
     found = verify.verify(program, verify.input_sets([binding.type for binding in program.inputs], 5))

@@ -109,6 +109,7 @@ def test_portable() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("core", sampled(CORES[1:], 3))
 def test_cores(core: str) -> None:
     need_tools(*CROSS_TOOLS)

@@ -16,6 +16,7 @@ from tests.kernels.calibration.layers import layers
 from tests.kernels.choice import layer_of
 from tests.kernels.graphs import conv2d_graph
 from tests.needs import CROSS_TOOLS
+from tests.sampling import sampled
 
 CORES = tuple(code_files())
 # The median and the 90th percentile by which estimates may be off where all functions of a name are known,
@@ -31,6 +32,7 @@ def test_stated_errors_are_small(core: str) -> None:
     assert all(np.array(file.held_back_errors) <= LARGEST_HELD_BACK)
 
 
+@pytest.mark.figures
 @pytest.mark.parametrize("core", CORES)
 def test_rows_have_terms_and_helpers_that_are_known(core: str) -> None:
     file = code_files()[core]
@@ -42,6 +44,7 @@ def test_rows_have_terms_and_helpers_that_are_known(core: str) -> None:
             term(text)
 
 
+@pytest.mark.figures
 @pytest.mark.parametrize("core", CORES)
 def test_functions_of_layers_have_a_size(core: str) -> None:
     loaded = target.load(core)
@@ -85,8 +88,9 @@ def test_code_around_kernels() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.needs(*CROSS_TOOLS)
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("core", sampled(CORES))
 def test_functions_are_as_large_as_the_file_says(core: str) -> None:
     loaded, rows = target.load(core), code_files()[core].rows
     cases = code_cases(layers()[::3], loaded, small=False, wanted="s8_max_pool2d__")

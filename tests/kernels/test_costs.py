@@ -37,6 +37,7 @@ def _is_priced(kernel: Kernel) -> bool:
     return type(kernel).cost is Kernel.cost
 
 
+@pytest.mark.figures
 @pytest.mark.parametrize("core", CORES)
 def test_every_kernel_that_may_be_chosen_has_a_row(core: str) -> None:
     loaded = target.load(core)
@@ -45,6 +46,7 @@ def test_every_kernel_that_may_be_chosen_has_a_row(core: str) -> None:
     assert not missing, "python -m tests.kernels.calibration measures them"
 
 
+@pytest.mark.figures
 @pytest.mark.parametrize("core", CORES)
 def test_rows_are_of_kernels_of_the_core(core: str) -> None:
     (found,) = (each for each in cores() if each.name == core)
@@ -55,6 +57,7 @@ def test_rows_are_of_kernels_of_the_core(core: str) -> None:
     assert found.rows.keys() <= {kernel.name for kernel in KERNELS}
 
 
+@pytest.mark.figures
 @pytest.mark.parametrize("name", target.available())
 def test_rivals_have_rows_of_one_core(name: str) -> None:
     """Of kernels for the same layers, no cycles of one core are compared with those of another."""
@@ -88,6 +91,7 @@ def test_coefficients_are_not_negative() -> None:
         assert min(values) >= 0 and max(values) > 0, name
 
 
+@pytest.mark.figures
 @pytest.mark.parametrize("core", CORES)
 def test_rows_know_the_terms_of_layers(core: str) -> None:
     loaded = target.load(core)
@@ -201,6 +205,7 @@ def deviations(samples: list[Sample], core: str) -> dict[str, tuple[float, float
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize("core", sampled(CORES, 4))
 def test_estimates_are_off_by_what_is_stated(core: str) -> None:

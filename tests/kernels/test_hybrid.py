@@ -111,6 +111,7 @@ def test_on_the_host(family: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize("core", KERNELS)
 def test_on_a_simulated_core(core: str) -> None:
@@ -128,6 +129,7 @@ def test_speed_keeps_int16_weights() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize(
     ("core", "conv2d", "fully_connected"),

@@ -11,6 +11,7 @@ from microfold.compiler import compile_file
 from microfold.simulate.program import simulator
 from microfold.verification import verify
 from tests.needs import CROSS_TOOLS
+from tests.sampling import sampled
 
 ROOT = Path(__file__).parents[2]
 MODELS = {
@@ -23,9 +24,12 @@ LARGEST_ERROR = 0.25
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55", "cortex-m85"])
+@pytest.mark.parametrize(
+    "core", sampled(["cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55", "cortex-m85"])
+)
 def test_models_take_about_what_is_estimated(core: str, name: str) -> None:
     loaded = target.load(core)
     assert loaded.cycle_model is not None

@@ -59,6 +59,7 @@ GRAPHS: dict[str, Graph] = {
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize(
     ("core", "flags"),

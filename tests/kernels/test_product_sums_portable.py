@@ -104,6 +104,7 @@ def test_float() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize("core", sampled(CORES, 2))
 def test_int8_on_cores(core: str) -> None:

@@ -69,6 +69,7 @@ def test_what_cannot_happen_is_left_out(core: str, monkeypatch: pytest.MonkeyPat
     assert rounds_negative_sums(built)
 
 
+@pytest.mark.always
 @pytest.mark.parametrize(
     "core", [pytest.param(core, marks=pytest.mark.slow if core != "host" else ()) for core in CORES]
 )

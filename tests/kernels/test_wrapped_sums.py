@@ -55,6 +55,7 @@ def build(name: str, core: str) -> Program:
     return compile_graph(parse(dedent(GRAPHS[name])), target.load(core))
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("core", ["host", pytest.param("cortex-m4", marks=pytest.mark.slow)])
 def test_it_wraps_like_the_reference(core: str) -> None:
     if core != "host":

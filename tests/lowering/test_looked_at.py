@@ -56,6 +56,7 @@ def behind(planner: StreamPlanner) -> int:
     return max((planner.alive(index) for index in layers), default=0) * ALIGNMENT
 
 
+@pytest.mark.slow
 def test_what_lies_behind_tiles(searches: list[Search]) -> None:
     passed_over = 0
     for search in searches:

@@ -59,6 +59,7 @@ def test_rows_are_taken_if_runs_of_them_are_faster(tmp_path: Path) -> None:
     assert built["measured_run"] == 100
 
 
+@pytest.mark.slow
 def test_rows_are_not_taken_if_runs_of_them_are_slower(tmp_path: Path) -> None:
     """Against the estimates, which have rows faster where the RAM is limited."""
     of = model(ram=700)
@@ -76,6 +77,7 @@ def test_rows_are_not_taken_if_runs_of_them_are_slower(tmp_path: Path) -> None:
     assert tuning.ram <= 700
 
 
+@pytest.mark.slow
 def test_the_same_in_any_order_and_in_parts(tmp_path: Path) -> None:
     tune(tmp_path / "whole.db", model(), FAST)
     with pytest.raises(KeyboardInterrupt):
@@ -109,6 +111,7 @@ def test_choices_hold_for_what_was_measured_alone(tmp_path: Path) -> None:
     assert program_key(GRAPH, other, options, PassContext()) != program_key(GRAPH, M4, options, PassContext())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("runner", "deadly", "reason"),
     [
@@ -128,6 +131,7 @@ def test_what_fails_as_a_whole_is_not_tried_again(
     assert (again.done, tuning.left_out, len(tuning.failed_before)) == ([], [], 1)
 
 
+@pytest.mark.slow
 def test_boards_that_are_gone_are_no_failures_of_programs(tmp_path: Path) -> None:
     """The last program fails wherever it is tried, since nothing works any more."""
     path, gone = tmp_path / "a.db", tmp_path / "gone"

@@ -27,6 +27,7 @@ def model(core: str = "cortex-m4", **options: Any) -> Subject:
     return subject(Nets(8).draw(), core, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", WAYS, ids=["any", "limit"])
 def test_kernels_are_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any]

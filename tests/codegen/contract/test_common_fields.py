@@ -22,7 +22,7 @@ from tests.kernels import graphs
 from tests.kernels.cores import assert_exact
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
-from tests.sampling import quick, sampled_rows
+from tests.sampling import quick, sampled, sampled_rows
 
 FUNCTION = CFunction("t", "f", (), declare("weights", "batch", "count", Field("fill", c_type="uint8_t")))
 WEIGHTS = Constant("weights", np.zeros((2, 3), np.int8))
@@ -125,6 +125,6 @@ def test_compilers_are_silent(core: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m0plus", "cortex-m55"])
+@pytest.mark.parametrize("core", sampled(["cortex-m4", "cortex-m0plus", "cortex-m55"]))
 def test_outputs_equal_the_reference(core: str) -> None:
     assert_exact(compile_graph(merge(GRAPHS), target.load(core)), 4)

@@ -20,6 +20,7 @@ from microfold.verification import verify
 from tests import oracle
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_modules
+from tests.sampling import sampled
 from tests.tflite_writer import Array, Writer
 
 TOLERANCE = 1e-5
@@ -99,7 +100,7 @@ def test_generated_code() -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m0plus", "cortex-m55"])
+@pytest.mark.parametrize("core", sampled(["cortex-m4", "cortex-m0plus", "cortex-m55"]))
 def test_generated_code_on_cores(core: str) -> None:
     """Constant inputs make `verify` compare each result relative to itself."""
     shape = (1, 6)

@@ -22,7 +22,7 @@ from tests.frontend.operators.test_recurrent import random_parts, random_size
 from tests.hybrid_models import HybridWriter, svdf
 from tests.needs import CROSS_TOOLS, need_modules
 from tests.recurrent_models import Parts, Sequence
-from tests.sampling import sampled_rows
+from tests.sampling import sampled, sampled_rows
 
 CALLS = 6
 # Of the largest magnitude. Another last place of a tanh may move an activation of the next step by a step.
@@ -147,7 +147,7 @@ def test_c_on_a_simulated_core(kind: str, core: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
+@pytest.mark.parametrize("core", sampled(["cortex-m4", "cortex-m55"]))
 def test_vectors_have_the_bits_of_portable_products(core: str) -> None:
     """Sums of integers are exact, and what is made of them is the same code."""
     loaded, rng = target.load(core), np.random.default_rng(8)

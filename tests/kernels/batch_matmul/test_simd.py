@@ -49,6 +49,7 @@ CASES = (
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize(("core", "suffix"), [("cortex-m4", "__dsp"), ("cortex-m55", "__mve")])
 def test_equals_the_reference(core: str, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     need_tools(*CROSS_TOOLS)
@@ -61,6 +62,7 @@ def test_equals_the_reference(core: str, suffix: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
 def test_cost(core: str) -> None:
     need_tools(*CROSS_TOOLS)
@@ -96,6 +98,7 @@ INT16_CASES = (
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize(("core", "name"), [("cortex-m4", "dsp"), ("cortex-m55", "mve")])
 def test_int16_equals_the_reference(core: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, f"s16_batch_matmul__{name}")
@@ -103,6 +106,7 @@ def test_int16_equals_the_reference(core: str, name: str, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
 def test_int16_cost(core: str) -> None:
     need_tools(*CROSS_TOOLS)

@@ -110,6 +110,7 @@ def test_compilers_are_silent(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize(
     "core_and_flags", sampled([("cortex-m4",), ("cortex-m33", "-DMF_NO_ASM")], 2), ids=" ".join
 )
@@ -147,6 +148,7 @@ def test_compilers_are_silent_about_two_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.usefixtures("packed")
 @pytest.mark.parametrize(
     "core_and_flags", sampled([("cortex-m4",), ("cortex-m33", "-DMF_NO_ASM")], 2), ids=" ".join

@@ -186,6 +186,7 @@ def check(
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_equals_reference() -> None:
     check(CASES)
 

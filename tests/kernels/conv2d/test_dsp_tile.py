@@ -75,6 +75,7 @@ def check(wanted: Mapping[str, Mapping[str, Any]], core: Target, optimize: str =
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("core", sampled(["cortex-m4", "cortex-m7", "cortex-m33"], 2))
 def test_equals_reference(core: str) -> None:
     check({name: wanted for name, (_, _, wanted) in CASES.items()}, load(core))

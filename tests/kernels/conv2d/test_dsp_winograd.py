@@ -24,6 +24,7 @@ from tests.kernels import graphs
 from tests.kernels.choice import prefer
 from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.needs import CROSS_TOOLS
+from tests.sampling import sampled
 
 SAME = ((1, 1), (1, 1))
 SPEED = Options(optimize="speed")
@@ -124,9 +125,10 @@ needs_core = pytest.mark.needs(*CROSS_TOOLS)
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @needs_core
 @pytest.mark.parametrize("tile", [2, 4])
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7"])
+@pytest.mark.parametrize("core", sampled(["cortex-m4", "cortex-m7"]))
 def test_on_core(tile: int, core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _check(CASES, tile, monkeypatch, load(core))
 

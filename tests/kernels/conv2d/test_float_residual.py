@@ -65,6 +65,7 @@ def all_graphs() -> dict[str, Graph]:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize(
     ("core", "kernel", "optimize", "flags"),

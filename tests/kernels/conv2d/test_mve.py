@@ -112,6 +112,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_equals_the_reference() -> None:
     cases = [graphs.conv2d_graph(*CASES[c][0], seed=len(c), **CASES[c][1]) for c in CASES]
     check_all(cases, "cortex-m55", {"s8_conv2d__mve_2x4"}, runs=8)

@@ -24,7 +24,8 @@ GRAPHS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", sampled(CORES, 2))
+@pytest.mark.always
+@pytest.mark.parametrize("core", CORES)
 def test_equals_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program = check(GRAPHS, core, monkeypatch)
     specs = [dict(layer.call.function.spec) for layer in program.layers]
@@ -44,6 +45,7 @@ def test_without_assembly(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.parametrize("core", sampled(CORES, 2))
 def test_cost(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [(12, 12, 8, 16), (12, 12, 16, 8), (6, 6, 64, 64)]

@@ -116,6 +116,7 @@ def check(monkeypatch: pytest.MonkeyPatch, core: Target, kernel: str, optimize: 
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("optimize", sampled(["balanced", "size"], 2))
 @pytest.mark.parametrize(
     ("core", "kernel", "cases"),

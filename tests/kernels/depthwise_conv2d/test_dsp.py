@@ -19,7 +19,7 @@ from tests.kernels.choice import prefer, without_biasless
 from tests.kernels.cores import assert_chosen, assert_exact, check_all, compile_all, load
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS
-from tests.sampling import quick
+from tests.sampling import quick, sampled
 
 KERNEL = "s8_depthwise_conv2d__dsp_plane"
 SAME3 = ((1, 1), (1, 1))
@@ -81,7 +81,8 @@ def only_these(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7", "cortex-m33"])
+@pytest.mark.always
+@pytest.mark.parametrize("core", sampled(["cortex-m4", "cortex-m7", "cortex-m33"]))
 def test_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # The kernel for single taps takes fewer cycles for some of them.
     kernels = [kernel for kernel in KERNELS if isinstance(kernel, DepthwiseConv2DDsp)]
@@ -142,6 +143,7 @@ FEW_OUTPUTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("optimize", ["balanced", "size"])
 def test_few_outputs_equal_the_reference(optimize: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, DepthwiseConv2DTapsDsp.name)

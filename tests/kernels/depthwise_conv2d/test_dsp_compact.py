@@ -81,6 +81,7 @@ def test_compilers_are_silent(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize(
     "core_and_flags", sampled([("cortex-m4",), ("cortex-m33", "-DMF_NO_ASM")], 2), ids=" ".join
 )

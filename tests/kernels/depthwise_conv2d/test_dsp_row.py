@@ -83,6 +83,7 @@ def _compiled(graph: Graph, core: str = "cortex-m4", *flags: str, level: str = "
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize(
     "core_and_flags",
     sampled(

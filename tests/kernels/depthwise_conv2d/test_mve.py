@@ -95,6 +95,7 @@ LANES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize(
     ("cases", "kernel"), [(TILE, "s8_depthwise_conv2d__mve_tile"), (LANES, "s8_depthwise_conv2d__mve_4")]
 )

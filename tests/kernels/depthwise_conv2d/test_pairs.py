@@ -25,6 +25,7 @@ GRAPHS = [
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("core", CORES)
 def test_equals_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check(GRAPHS, core, monkeypatch)
@@ -37,6 +38,7 @@ def test_without_assembly(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.parametrize("core", sampled(CORES, 2))
 def test_cost(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [

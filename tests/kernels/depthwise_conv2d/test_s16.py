@@ -18,6 +18,7 @@ from tests.kernels.portable import as_int16, as_int16_in_32_bits
 from tests.kernels.random_networks import merge
 from tests.kernels.thumb import measured
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled
 
 DSP, MVE = "s16_depthwise_conv2d__dsp_1x4", "s16_depthwise_conv2d__mve_8"
 SAME3 = ((1, 1), (1, 1))
@@ -47,7 +48,8 @@ DILATED = graphs.depthwise_conv2d_graph(9, 10, 9, dilations=(2, 3), padding=((2,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7", "cortex-m33"])
+@pytest.mark.always
+@pytest.mark.parametrize("core", sampled(["cortex-m4", "cortex-m7", "cortex-m33"]))
 def test_dsp_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, DSP)
     check_all([as_int16(graph) for graph in GRAPHS.values()], core, {DSP})
@@ -55,6 +57,7 @@ def test_dsp_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_mve_equals_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, MVE)
     check_all([as_int16(graph) for graph in (*GRAPHS.values(), DILATED)], "cortex-m55", {MVE})
@@ -71,6 +74,7 @@ def test_vectors_round_once() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
 def test_cost(core: str) -> None:
     need_tools(*CROSS_TOOLS)

@@ -17,6 +17,7 @@ from microfold.program import Program
 from microfold.verification import verify
 from tests.codegen.contract.scan import assert_declared
 from tests.needs import CROSS_TOOLS
+from tests.sampling import sampled
 
 FAST = DetectionPostprocess(
     classes=3,
@@ -95,8 +96,9 @@ def test_anchors_that_are_computed(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.needs(*CROSS_TOOLS)
-@pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m4"])
+@pytest.mark.parametrize("core", sampled(["cortex-m0plus", "cortex-m4"]))
 @pytest.mark.parametrize("name", ["several_classes", "regular", "regular_bytes"])
 def test_on_cores(name: str, core: str) -> None:
     check(detector(name), core)

@@ -43,6 +43,7 @@ def _graph(
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_equals_the_reference() -> None:
     need_tools(*CROSS_TOOLS)
     cases = [_graph(op, HALVES, shapes) for op in (Add, Sub) for shapes in SHAPES]
@@ -69,6 +70,7 @@ def test_leaves_multipliers_of_one_and_more_to_others() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 def test_cost() -> None:
     need_tools(*CROSS_TOOLS)
     shapes = (((6, 8, 16), (6, 8, 16)), ((6, 8, 16), (16,)), ((6, 8, 16), (6, 8, 1)))

@@ -76,6 +76,7 @@ def _graphs() -> Iterator[tuple[Graph, Graph]]:
                 yield flat, deep
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("core", quick(["host", "cortex-m4", "cortex-m55"]))
 def test_exact(core: str) -> None:
     if core != "host":

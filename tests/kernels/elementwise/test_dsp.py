@@ -71,6 +71,7 @@ CASES: dict[str, Graph] = {
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("flag", sampled(["", "-O3", "-Os"], 3))
 def test_equals_the_reference(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _check("cortex-m4", flag, monkeypatch)

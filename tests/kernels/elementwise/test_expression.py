@@ -23,6 +23,7 @@ from tests.kernels.cores import check_all
 from tests.kernels.expression_cases import ARITHMETIC, CHOICES, LIBRARY, QUOTIENTS, cases, drawn
 from tests.kernels.graphs import float_input, one_node_graph
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled
 
 # Whole groups of four and rests, rows shorter than a group, and nests of loops.
 SHAPES: tuple[Shape, ...] = (
@@ -52,6 +53,7 @@ def test_on_the_host(index: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, "f32_expression__mve")
     check_all(_drawn(ARITHMETIC, CHOICES), "cortex-m55", {"f32_expression__mve"})
@@ -87,6 +89,7 @@ def _fits(graph: Graph) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_floating_point_units(monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, "f32_expression__fpu")
     fitting = list(filter(_fits, _drawn(ARITHMETIC, QUOTIENTS)))
@@ -95,7 +98,8 @@ def test_floating_point_units(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m0plus"])
+@pytest.mark.always
+@pytest.mark.parametrize("core", sampled(["cortex-m4", "cortex-m0plus"]))
 def test_portable(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, "f32_expression__c")
     quantized = [graph for graph in cases(40, SHAPES) if graph.inputs[0].type.quant is not None]

@@ -93,6 +93,7 @@ DEQUANTIZED = tuple(
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_vectors_equal_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [*BINARY, *PRELU, *POOLS, *REDUCTIONS, *ONE_OPERAND, *DEQUANTIZED]
     cases.append(_unary(Clip(-0.5, 0.7), (67,)))
@@ -105,6 +106,7 @@ def test_vectors_equal_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_floating_point_units_equal_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {f"f32_{operator}__fpu_4" for operator in ("mean", "sum", "reduce_max", "reduce_min")}
     names |= {f"f32_{operator}__fpu_4" for operator in ("average_pool2d", "max_pool2d")}
@@ -121,6 +123,7 @@ def test_floating_point_units_equal_the_reference(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
 def test_cost(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     need_tools(*CROSS_TOOLS)

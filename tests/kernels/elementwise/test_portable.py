@@ -103,6 +103,7 @@ def test_extrema() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_add_of_any_scales() -> None:
     """All pairs of int8 values; 0.1 with 0.1 has multipliers of one half."""
     check_all_on_cores(

@@ -33,7 +33,6 @@ from tests.kernels.cores import check_all, compile_all
 from tests.kernels.random_networks import merge
 from tests.kernels.thumb import measured
 from tests.needs import CROSS_TOOLS, need_tools
-from tests.sampling import sampled
 
 Shapes = tuple[tuple[int, ...], ...]
 SHAPES: tuple[Shapes, ...] = (
@@ -108,7 +107,8 @@ EXTREMA = tuple(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", sampled(["dsp", "mve"], 2))
+@pytest.mark.always
+@pytest.mark.parametrize("core", ["dsp", "mve"])
 def test_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [*SUMS, *PRODUCTS, *RESCALED, *POOLED]
     operators = ["add", "sub", "mul", "requantize", "leaky_relu", "relu", "abs"]
@@ -132,6 +132,7 @@ def test_two_elements_at_a_time(core: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
 def test_cost(core: str) -> None:
     need_tools(*CROSS_TOOLS)

@@ -54,6 +54,7 @@ def test_type_rule() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize(("core", "variant"), [("cortex-m55", "mve"), ("cortex-m4", "c")])
 def test_equals_the_reference_on_cores(core: str, variant: str) -> None:
     need_tools(*CROSS_TOOLS)

@@ -55,6 +55,7 @@ def test_equals_the_reference() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_equals_the_reference_on_a_core_with_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     need_tools(*CROSS_TOOLS)
     # Others have one instruction for some operators.

@@ -40,6 +40,7 @@ def _function(op: Op, scale: float, length: int) -> Graph:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_softmax_equals_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     need_tools(*CROSS_TOOLS)
     names = {"s8_softmax__mve", "s8_s16_softmax__mve"}
@@ -54,6 +55,7 @@ def test_softmax_equals_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_softmax_without_a_table_equals_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     need_tools(*CROSS_TOOLS)
     names = {"s8_softmax__mve_exp", "s8_s16_softmax__mve_exp"}
@@ -77,6 +79,7 @@ def test_softmax_without_a_table_equals_the_reference(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_functions_of_all_values_equal_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     need_tools(*CROSS_TOOLS)
     names = {"s16_logistic__mve", "s16_tanh__mve", "s16_unary__mve_table"}
@@ -99,6 +102,7 @@ def test_functions_of_all_values_equal_the_reference(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 def test_cost() -> None:
     need_tools(*CROSS_TOOLS)
     cases = [_softmax((1, 100)), _softmax((16, 12)), _function(Logistic(INT16_UNIT), 3e-4, 1000)]

@@ -45,6 +45,7 @@ def test_multipliers_are_those_of_the_layer(per_channel: bool) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("core", sampled(VARIANTS, 3))
 def test_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     need_tools(*CROSS_TOOLS)
@@ -59,6 +60,7 @@ def test_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("core", sampled(VARIANTS, 2))
 def test_many_rows_are_computed_in_this_way(core: str) -> None:
     need_tools(*CROSS_TOOLS)

@@ -82,6 +82,7 @@ def check(
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @needs_tools
 def test_equals_reference() -> None:
     check(CASES)
@@ -100,6 +101,7 @@ def test_speed_takes_no_larger_weights() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @needs_tools
 def test_two_units_at_a_time() -> None:
     check(CASES, kernel=PAIRS)

@@ -51,6 +51,7 @@ def test_without_assembly() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_biases_of_one_scale_have_24_bits() -> None:
     def with_bias(largest: int) -> Graph:
         graph = graphs.fully_connected_graph(16, 8, out=graphs.int8_element(20.0, 1))

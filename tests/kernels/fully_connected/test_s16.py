@@ -28,6 +28,7 @@ GRAPHS: dict[str, Graph] = {
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize("core", KERNELS)
 def test_equals_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:

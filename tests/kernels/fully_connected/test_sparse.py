@@ -81,6 +81,7 @@ def test_a_matrix_of_zeros() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_dsp() -> None:
     need_tools(*CROSS_TOOLS)
     cases = {shape: layer(shape, 0.2) for shape in ("wide", "far apart")}
@@ -90,6 +91,7 @@ def test_dsp() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_portable_cores() -> None:
     need_tools(*CROSS_TOOLS)
     check_on_cores(layer("odd", 0.3), runs=2)

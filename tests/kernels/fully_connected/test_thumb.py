@@ -67,7 +67,8 @@ def _check(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", sampled([*PAIRS, *OTHERS], 3))
+@pytest.mark.always
+@pytest.mark.parametrize("kernel", [*PAIRS, *OTHERS])
 def test_equals_reference(kernel: type[Kernel], monkeypatch: pytest.MonkeyPatch) -> None:
     _check(kernel, RUNS if kernel in PAIRS else GRAPHS, monkeypatch)
 
@@ -135,6 +136,7 @@ def test_arithmetic_of_pairs(saturated: bool) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.parametrize("kernel", sampled([*PAIRS, *OTHERS], 2))
 def test_cost(kernel: type[Kernel], monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [

@@ -36,6 +36,7 @@ CASES = (
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m4", "cortex-m55"])
 def test_equals_the_reference(core: str) -> None:
     need_tools(*CROSS_TOOLS)
@@ -45,6 +46,7 @@ def test_equals_the_reference(core: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m4", "cortex-m55"])
 def test_cost(core: str) -> None:
     need_tools(*CROSS_TOOLS)

@@ -87,6 +87,7 @@ def test_where_it_lies(case: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m4", "cortex-m55"])
 def test_on_cores(core: str) -> None:
     need_tools(*CROSS_TOOLS)

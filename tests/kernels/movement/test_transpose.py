@@ -39,6 +39,7 @@ def test_planes(shape: tuple[int, ...], permutation: tuple[int, ...], planes: Pl
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("core", KERNEL)
 def test_equals_the_reference(core: str) -> None:
     need_tools(*CROSS_TOOLS)
@@ -58,6 +59,7 @@ def test_equals_the_reference(core: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.parametrize("core", sampled(KERNEL, 2))
 def test_cost(core: str) -> None:
     need_tools(*CROSS_TOOLS)

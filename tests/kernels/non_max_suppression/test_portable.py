@@ -52,6 +52,7 @@ def calls(graph: Graph) -> list[list[Array]]:
     return found
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize(
     "core",

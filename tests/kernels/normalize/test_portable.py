@@ -31,6 +31,7 @@ DIRECTIONS = ElementType(DType.INT8, Quant.per_tensor(1 / 128))
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_cumsum() -> None:
     check_all(
         {
@@ -84,6 +85,7 @@ def test_a_row_of_zeros_has_no_direction() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_on_cores() -> None:
     ops = (LogSoftmax(LOGARITHMS), L2Normalization(DIRECTIONS))
     check_all_on_cores({op.name: _graph(op, (8, 12), graphs.int8_element(0.1)) for op in ops})

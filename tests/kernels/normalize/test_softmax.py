@@ -80,6 +80,7 @@ def test_a_small_part_of_the_time_has_no_table(core: str, table: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_on_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, *COMPUTED)
     check_all_on_cores(

@@ -48,6 +48,7 @@ def test_on_the_host() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55", "cortex-m0plus"])
 def test_on_cores(core: str) -> None:
     check_all(CASES, core, {"f32_standardize__c"})

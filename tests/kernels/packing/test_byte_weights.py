@@ -83,6 +83,7 @@ def test_on_the_host() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m4"])
 def test_on_a_simulated_core(core: str) -> None:

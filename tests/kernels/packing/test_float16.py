@@ -113,6 +113,7 @@ def _others() -> dict[str, Graph]:
 OTHERS = _others()
 
 
+@pytest.mark.always
 @pytest.mark.parametrize(
     ("core", "flags"),
     [

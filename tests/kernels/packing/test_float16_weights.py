@@ -109,6 +109,7 @@ def _results(program: Program) -> bytes:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("core", sampled(["cortex-m4", "host", "cortex-m55", "cortex-m3"], 3))
 def test_the_bits_are_those_of_float32_weights(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if core != "host":

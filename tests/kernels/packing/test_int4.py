@@ -22,7 +22,7 @@ from tests.kernels.choice import PACKED, avoid
 from tests.kernels.graphs import NO_PADDING, RELU, RELU6, conv2d_graph, fully_connected_graph, int8_element
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
-from tests.sampling import quick, sampled
+from tests.sampling import quick
 
 SAME = ((1, 1), (1, 1))
 CORES = ("cortex-m4", "cortex-m3", "cortex-m0plus", "cortex-m55")
@@ -82,7 +82,8 @@ def check(program: Program, runs: int = 6) -> None:
 
 @pytest.mark.usefixtures("all_packed")
 @pytest.mark.slow
-@pytest.mark.parametrize("core", sampled(CORES, 2))
+@pytest.mark.always
+@pytest.mark.parametrize("core", CORES)
 def test_equals_reference(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     program = compiled(merge([*dense(), *images()]), core, "speed")

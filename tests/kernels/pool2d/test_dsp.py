@@ -26,6 +26,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("op", quick([MaxPool2D, AveragePool2D]))
 def test_equals_the_reference(op: type[AveragePool2D | MaxPool2D]) -> None:
     kind = {MaxPool2D: "max", AveragePool2D: "average"}[op]

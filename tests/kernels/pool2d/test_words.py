@@ -39,6 +39,7 @@ def _cases(kind: type[AveragePool2D | MaxPool2D]) -> list[Graph]:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("core", CORES)
 def test_equals_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program = check([*_cases(AveragePool2D), *_cases(MaxPool2D)], core, monkeypatch)
@@ -46,6 +47,7 @@ def test_equals_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.parametrize("core", CORES)
 def test_cost(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [

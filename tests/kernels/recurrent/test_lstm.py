@@ -98,6 +98,7 @@ def test_floats_with_all_that_cells_have() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.needs(*CROSS_TOOLS)
 def test_portable_on_cores() -> None:
     check(together(cells("i1"), cells("i2")), "cortex-m0plus", runs=3)
@@ -105,6 +106,7 @@ def test_portable_on_cores() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.needs(*CROSS_TOOLS)
 def test_dsp_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, "s8_lstm__dsp_4", "s16_lstm__dsp_4")
@@ -120,6 +122,7 @@ def test_dsp_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.needs(*CROSS_TOOLS)
 def test_helium() -> None:
     graph = together(

@@ -60,12 +60,14 @@ def test_projection_to_more_outputs_than_units() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.needs(*CROSS_TOOLS)
 def test_portable_on_a_core() -> None:
     check(cells(2), "cortex-m0plus", runs=3)
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize("extreme", [False, True])
 def test_dsp_instructions(extreme: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,6 +80,7 @@ def test_dsp_instructions(extreme: bool, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.needs(*CROSS_TOOLS)
 def test_helium(monkeypatch: pytest.MonkeyPatch) -> None:
     avoid(monkeypatch, lambda kernel: kernel.name == "s8_lstm_8x8_16__c")

@@ -35,6 +35,7 @@ CASES = (
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("core", KERNELS)
 def test_equals_the_reference(core: str) -> None:
     need_tools(*CROSS_TOOLS)
@@ -45,6 +46,7 @@ def test_equals_the_reference(core: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.parametrize("core", KERNELS)
 def test_cost(core: str) -> None:
     need_tools(*CROSS_TOOLS)

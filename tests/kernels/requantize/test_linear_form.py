@@ -100,5 +100,6 @@ def test_portable_equals_the_reference(core: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 def test_mve_equals_the_reference() -> None:
     _cases("__mve", "cortex-m55")

@@ -78,6 +78,7 @@ def test_cycles_decide_not_instructions(core: str, graph: Graph, name: str) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.parametrize(
     "core", sampled(["cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55", "cortex-m0plus", "cortex-m3"], 2)
 )

@@ -38,6 +38,7 @@ def _time(program: Program) -> float:
     return layer.kernel.cycles(context)
 
 
+@pytest.mark.slow
 def test_less_ram_takes_more_time() -> None:
     """From no limit down to the least: arenas fit, and no smaller one is faster."""
     programs = [_compiled(None)]

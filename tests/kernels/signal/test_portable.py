@@ -122,6 +122,7 @@ def test_transforms() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize("core", CORES)
 def test_on_cores(core: str) -> None:

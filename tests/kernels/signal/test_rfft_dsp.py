@@ -16,6 +16,7 @@ LENGTHS = (8, 16, 24, 32, 40, 64, 128, 120, 480)
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
 def test_lengths(core: str) -> None:

@@ -84,6 +84,7 @@ def test_filters_of_phases_are_mirrored() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.always
 @pytest.mark.parametrize("core", VARIANTS)
 def test_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if core != "host":
@@ -96,6 +97,7 @@ def test_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.parametrize("core", sampled([core for core in VARIANTS if core != "host"], 2))
 def test_cost(core: str) -> None:
     need_tools(*CROSS_TOOLS)

@@ -19,6 +19,7 @@ from microfold.transform.placement.fuse_residual import fuse_residual
 from tests.kernels import graphs
 from tests.kernels.cores import assert_exact
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled
 from tests.transform.arenas import Counted
 from tests.transform.check import check_declined, check_rewrite
 
@@ -266,7 +267,7 @@ def no_reason(*_: object) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m4", "cortex-m55"])
+@pytest.mark.parametrize("core", sampled(["cortex-m0plus", "cortex-m4", "cortex-m55"]))
 def test_simulated(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a block is a larger part of the time than is given for arena."""
     need_tools(*CROSS_TOOLS)

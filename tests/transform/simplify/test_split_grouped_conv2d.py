@@ -113,6 +113,7 @@ def test_cores_with_vectors_keep_more_groups_together() -> None:
     check_declined(split_grouped_conv2d, text, "4 groups as one", M55)
 
 
+@pytest.mark.slow
 def test_a_limit_of_ram_that_parts_do_not_meet() -> None:
     """Parts live beside the image and the result; row by row they take less, one convolution least."""
     graph = parse(f"""
