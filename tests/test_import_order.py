@@ -20,7 +20,7 @@ CODEGEN = [*PROGRAM, "codegen"]
 EXTERNAL = [*KERNELS, *PASSES, "external"]
 LOWERING = [*CODEGEN, *EXTERNAL, "lowering"]
 COMPILER = [*LOWERING, "frontend", "compiler"]
-RUN = [*COMPILER, "host", "simulate", "verification", "report"]
+RUN = [*COMPILER, "host", "simulate", "verification", "reporting"]
 
 MAY_IMPORT: dict[str, list[str]] = {
     "errors": [],
@@ -45,17 +45,17 @@ MAY_IMPORT: dict[str, list[str]] = {
     "host": COMPILER,
     "simulate": COMPILER,
     "verification": [*COMPILER, "host", "simulate"],
-    "report": [*COMPILER, "host", "simulate", "verification"],
+    "reporting": [*COMPILER, "host", "simulate", "verification"],
     "export": RUN,
     "workers": [*SUPPORT, "workers"],
     "tune": [*RUN, "workers", "tune"],
-    "quantize": [*RUN, "quantize"],
+    "quantization": [*RUN, "quantization"],
     "api": RUN,
 }
 # At the bottom: anything but the command line.
-BOTTOM = ["api", "host", "simulate", "verification", "report", "export", "workers", "tune", "quantize"]
+BOTTOM = ["api", "host", "simulate", "verification", "reporting", "export", "workers", "tune", "quantization"]
 MAY_IMPORT |= {
-    "cli": [*RUN, "export", "workers", "tune", "quantize", "cli"],
+    "cli": [*RUN, "export", "workers", "tune", "quantization", "cli"],
     "__main__": ["cli"],
     "cmake": ["cli"],
     "__init__": ["api"],

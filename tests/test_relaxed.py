@@ -17,8 +17,8 @@ from microfold.ir.text import parse
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
 from microfold.program import Program
-from microfold.report.data import RELAXED_RUNS, build_report, verify_report
-from microfold.report.terminal.verify import print_verification
+from microfold.reporting.data import RELAXED_RUNS, build_report, verify_report
+from microfold.reporting.terminal.verify import print_verification
 from microfold.transform.scales.fold_quantized_scale_axis import fold_quantized_scale_axis
 from microfold.verification.verify import input_sets, verify
 

@@ -139,12 +139,11 @@ def report(
     Raises:
         MicrofoldError: the model cannot be compiled, an option is wrong, or the file cannot be written.
     """
-    from microfold.report.page.page import collect_page, render_page
-    from microfold.report.stored import read_report
+    from microfold.reporting.page.page import collect_page, render_page
 
     result = _build(compile_program(model, target, options))
     name = result.program.name
-    page = ReportPage(name, render_page(collect_page(read_report(result.report, name))), result.report)
+    page = ReportPage(name, render_page(collect_page(result.report)), result.report)
     if output is not None:
         page.write(output)
     return page
@@ -153,14 +152,14 @@ def report(
 def _build(program: Program) -> BuildResult:
     from microfold.codegen.emit import emit_build
     from microfold.codegen.stack_size import state_stacks
-    from microfold.report.data import build_report
+    from microfold.reporting.data import build_report
     from microfold.support.json_text import to_json
     from microfold.verification.measure import measure
 
     built = emit_build(program)
     measured = measure(program, built.files)
     built = state_stacks(built, [(program, measured.stack if measured else None)])
-    found = build_report(program, measured) | {"build_id": built.id}
+    found = build_report(program, measured, built.id)
     files: dict[str, str | bytes] = {**built.files, f"{program.name}_report.json": to_json(found) + "\n"}
     if built.blob is not None:
         files[f"{program.name}_weights.bin"] = built.blob

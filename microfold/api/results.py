@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from microfold.program import Program
-from microfold.report.data import Report
+from microfold.reporting.schema import BuildReport
 from microfold.support.files import write_file, write_files
 from microfold.support.frozen import frozen
 from microfold.support.notebook import html_table
@@ -29,7 +29,7 @@ class BuildResult:
 
     program: Program
     files: Mapping[str, str | bytes]
-    report: Report
+    report: BuildReport
 
     def write(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write all files to a folder, or none if an error occurs. Return their paths.
@@ -41,24 +41,24 @@ class BuildResult:
         return [Path(folder) / name for name in self.files]
 
     def __repr__(self) -> str:
-        ram, flash = self.report["ram"], self.report["flash"]
+        ram, flash = self.report.ram, self.report.flash
         return (
             f"<BuildResult {self.program.name} for {self.program.target.name}: {len(self.files)} files, "
-            f"RAM {ram['arena'] + ram['state']:,} bytes, weights {flash['weights']:,} bytes>"
+            f"RAM {ram.arena + ram.state:,} bytes, weights {flash.weights:,} bytes>"
         )
 
     def _repr_html_(self) -> str:
-        ram, flash = self.report["ram"], self.report["flash"]
+        ram, flash = self.report.ram, self.report.flash
         rows = [
-            ("RAM: arena", ram["arena"], "bytes"),
-            ("RAM: state", ram["state"], "bytes"),
-            ("RAM: stack", ram["stack"], "bytes, maximum"),
-            ("flash: weights", flash["weights"], "bytes"),
-            ("flash: code", flash["code"], "bytes"),
-            ("flash: library functions", flash["library"], "bytes"),
-            ("multiply-accumulates", self.report["macs"], "per run"),
-            ("instructions", self.report["estimated_instructions"], "per run, estimated"),
-            ("cycles", self.report["estimated_cycles"], "per run, estimated"),
+            ("RAM: arena", ram.arena, "bytes"),
+            ("RAM: state", ram.state, "bytes"),
+            ("RAM: stack", ram.stack, "bytes, maximum"),
+            ("flash: weights", flash.weights, "bytes"),
+            ("flash: code", flash.code, "bytes"),
+            ("flash: library functions", flash.library, "bytes"),
+            ("multiply-accumulates", self.report.macs, "per run"),
+            ("instructions", self.report.estimated_instructions, "per run, estimated"),
+            ("cycles", self.report.estimated_cycles, "per run, estimated"),
         ]
         title = f"{self.program.name} for {self.program.target.name}"
         return html_table(title, ("resource", "amount", "unit"), rows)
@@ -76,7 +76,7 @@ class ReportPage:
 
     name: str
     html: str
-    report: Report
+    report: BuildReport
 
     def write(self, file: str | os.PathLike[str]) -> Path:
         """Write the page to a file. Return its path.
@@ -88,7 +88,7 @@ class ReportPage:
         return Path(file)
 
     def __repr__(self) -> str:
-        return f"<ReportPage of {self.name} for {self.report['target']}>"
+        return f"<ReportPage of {self.name} for {self.report.target}>"
 
     def _repr_html_(self) -> str:
         # A frame keeps the styles of the page and of the notebook apart.

@@ -17,7 +17,7 @@ from microfold.errors import InputError
 
 if TYPE_CHECKING:
     from microfold.cli.suite import Piece
-    from microfold.report.schema import BuildReport
+    from microfold.reporting.schema import BuildReport
 
 
 def bench(
@@ -65,7 +65,7 @@ def bench(
     if as_json:
         print_json(reports[0] if len(models) == 1 else reports)
     elif not single:
-        from microfold.report.terminal.bench import print_bench_summary
+        from microfold.reporting.terminal.bench import print_bench_summary
 
         print_bench_summary(reports)
 
@@ -80,7 +80,7 @@ def _bench_cores(
 ) -> None:
     """Print a table with a row for each model and core."""
     from microfold.cli.suite import all_well, rows, run_suite
-    from microfold.report.terminal.bench import print_bench_suite
+    from microfold.reporting.terminal.bench import print_bench_suite
 
     reports = run_suite(suite, bench_piece, models, targets, code, passes, quiet=as_json)
     if as_json:
@@ -101,8 +101,8 @@ def _bench_suite(
     as_json: bool,
 ) -> None:
     from microfold.cli.suite import all_well, models_of, rows, run_suite
-    from microfold.report.terminal.bench import print_bench_suite, print_comparison
-    from microfold.report.terminal.figures import cycles_errors
+    from microfold.reporting.terminal.bench import print_bench_suite, print_comparison
+    from microfold.reporting.terminal.figures import cycles_errors
     from microfold.verification.benchmark.suite import (
         compare,
         load_peers,
@@ -138,8 +138,8 @@ def _measure(
 ) -> BuildReport:
     """Return the bench report of one model, and print it in full if `show`."""
     program = compile_model(model, target, code, passes, as_json)
-    from microfold.report.data import bench_report
-    from microfold.report.terminal.bench import print_bench
+    from microfold.reporting.data import bench_report
+    from microfold.reporting.terminal.bench import print_bench
     from microfold.simulate.program import simulator
     from microfold.verification.measure import measure
     from microfold.verification.verify import input_sets

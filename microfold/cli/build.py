@@ -40,8 +40,8 @@ def build(
     with working("measuring code size", as_json):
         from microfold.codegen.emit import emit_build
         from microfold.codegen.stack_size import state_stacks
-        from microfold.report.data import build_report
-        from microfold.report.terminal.build import print_build
+        from microfold.reporting.data import build_report
+        from microfold.reporting.terminal.build import print_build
         from microfold.support.files import write_files
         from microfold.verification.measure import measure
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from microfold.lowering.prepared import Prepared
     from microfold.options import Options
     from microfold.program import Program
-    from microfold.report.schema import BuildReport
+    from microfold.reporting.schema import BuildReport
 
 # Default name of the files that the models share.
 NAME = "models"
@@ -69,8 +69,8 @@ def build_group(
         from microfold.codegen.stack_size import state_stacks
         from microfold.lowering.one_run import check_one_run
         from microfold.lowering.regions import with_shared_regions
-        from microfold.report.data import build_report
-        from microfold.report.group import group_report, print_group
+        from microfold.reporting.data import build_report
+        from microfold.reporting.group import group_report, print_group
         from microfold.support.files import write_files
         from microfold.verification.measure import measure, measure_group
 
@@ -99,7 +99,7 @@ def build_group(
         files |= report_files(program.name, each, html)
     files[f"{shared.name}_report.json"] = to_json(report) + "\n"
     if html:
-        from microfold.report.page.group import render_group
+        from microfold.reporting.page.group import render_group
 
         files[f"{shared.name}_report.html"] = render_group(report)
     write_files(output, files)

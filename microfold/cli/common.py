@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from microfold.options import Options
     from microfold.passes.context import Decision, PassContext
     from microfold.program import Program
-    from microfold.report.schema import BuildReport
+    from microfold.reporting.schema import BuildReport
     from microfold.target import Target
     from microfold.tune.plans import Plan
 
@@ -85,7 +85,7 @@ def report_files(name: str, report: BuildReport, html: bool) -> dict[str, str]:
     """
     files = {f"{name}_report.json": to_json(report) + "\n"}
     if html:
-        from microfold.report.page.page import collect_page, render_page
+        from microfold.reporting.page.page import collect_page, render_page
 
         files[f"{name}_report.html"] = render_page(collect_page(report))
     return files

@@ -77,8 +77,8 @@ def diff(
     records = Dump(data)
     _check(records, str(file or port))
     from microfold.cli.rebuild import rebuild
-    from microfold.report.diff import Comparison, diff_report
-    from microfold.report.diff_text import print_diff, print_profile
+    from microfold.reporting.diff import Comparison, diff_report
+    from microfold.reporting.diff_text import print_diff, print_profile
     from microfold.verification.taps.diagnosis import Diagnosis
     from microfold.verification.taps.profile import profile
 

@@ -26,8 +26,8 @@ def doctor(as_json: Json = False) -> None:
     if as_json:
         print_json([asdict(part) for part in parts])
     else:
-        from microfold.report.console import console
-        from microfold.report.tables import Column, Table
+        from microfold.reporting.console import console
+        from microfold.reporting.tables import Column, Table
 
         columns = (Column("part"), Column("version"), Column("enables"), Column("path", rank=1))
         table = Table(f"microfold {__version__} on {sys.platform}", columns)

@@ -21,8 +21,8 @@ def explain(
     target = choose_target(target, CORE, as_json)
     prepared = prepare_model(model, target, code, passes, as_json)
     with working(f"looking for alternatives to the kernels of {model.name}", as_json):
-        from microfold.report.explanation import explain as find_explanation
-        from microfold.report.terminal.explain import print_explanation
+        from microfold.reporting.explanation import explain as find_explanation
+        from microfold.reporting.terminal.explain import print_explanation
 
         found = find_explanation(prepared)
     if as_json:

@@ -94,8 +94,8 @@ def export(
         from microfold.codegen.emit import emit_build
         from microfold.codegen.stack_size import state_stacks
         from microfold.export.publish import publish
-        from microfold.report.data import build_report
-        from microfold.report.terminal.build import print_export
+        from microfold.reporting.data import build_report
+        from microfold.reporting.terminal.build import print_export
         from microfold.verification.measure import measure
 
         built = emit_build(program)

@@ -11,8 +11,8 @@ def inspect(
 ) -> None:
     """List operators, tensors, quantisation, MACs and problems."""
     with working(f"reading {model.name}", as_json):
-        from microfold.report.inspection import inspect_model
-        from microfold.report.terminal.lists import print_inspection
+        from microfold.reporting.inspection import inspect_model
+        from microfold.reporting.terminal.lists import print_inspection
 
         load_custom(custom)
         inspection = inspect_model(model, signature)

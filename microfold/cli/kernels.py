@@ -33,8 +33,8 @@ def kernels(
     target = choose_target(target, CORE, as_json)
     explained = explain_model(model, target, code, passes, as_json, dump_model)
     from microfold.compiler import layer_names
-    from microfold.report.kernels import describe_candidates
-    from microfold.report.terminal.lists import print_kernels
+    from microfold.reporting.kernels import describe_candidates
+    from microfold.reporting.terminal.lists import print_kernels
     from microfold.target import load
 
     layers = [

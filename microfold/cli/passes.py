@@ -27,7 +27,7 @@ def passes(
     from microfold.passes.kinds import Sequential
     from microfold.passes.registry import registered_passes
     from microfold.pipeline import default_pipeline
-    from microfold.report.terminal.lists import print_passes
+    from microfold.reporting.terminal.lists import print_passes
 
     load_custom(custom)
     sections = default_pipeline().sections

@@ -13,7 +13,7 @@ from microfold.cli.options import Json, TargetName, TfliteModel, words
 from microfold.cli.outputs import named
 from microfold.errors import InputError
 
-# As in microfold.quantize.schemes, whose import is slow.
+# As in microfold.quantization.schemes, whose import is slow.
 _SCHEMES = ("int8", "int16x8", "int4", "dynamic", "float16")
 
 
@@ -104,10 +104,10 @@ def quantize(
     if output is not None and output.exists() and model.exists() and output.samefile(model):
         raise InputError(f"--output must not be the float model {model}: choose another name")
     target = choose_target(target, CORE, as_json)
-    from microfold.quantize.report import quantize_report
-    from microfold.quantize.schemes import SCHEMES
-    from microfold.quantize.session import Settings, run
-    from microfold.quantize.text import print_quantisation
+    from microfold.quantization.report import quantize_report
+    from microfold.quantization.schemes import SCHEMES
+    from microfold.quantization.session import Settings, run
+    from microfold.quantization.text import print_quantisation
     from microfold.support.files import write_file
     from microfold.target import load
 

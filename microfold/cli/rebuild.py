@@ -146,7 +146,7 @@ def _build_id(program: Program) -> int:
 
 
 def _text(build: int) -> str:
-    from microfold.report.diff import build_text
+    from microfold.reporting.diff import build_text
 
     return build_text(build)
 

@@ -17,7 +17,7 @@ from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError, MicrofoldError
 
 if TYPE_CHECKING:
-    from microfold.report.schema import Alternative, Tradeoff
+    from microfold.reporting.schema import Alternative, Tradeoff
 
 
 def report(
@@ -79,9 +79,9 @@ def report(
             "finished build: remove them, or pass the model"
         )
     core = CORE if stored else choose_target(target, CORE, as_json)
-    from microfold.report.page.page import collect_page, render_page
-    from microfold.report.profile import read_profile
-    from microfold.report.stored import load_report, read_report
+    from microfold.reporting.page.page import collect_page, render_page
+    from microfold.reporting.profile import read_profile
+    from microfold.reporting.stored import load_report, read_report
     from microfold.support.decode import read_json
 
     # Read all files first, so that their errors are reported before the model is compiled.
@@ -108,7 +108,7 @@ def _compile(model: Path, target: str, code: CodeOptions, passes: PassOptions, q
     with working("measuring code size", quiet):
         from msgspec import to_builtins
 
-        from microfold.report.data import build_report
+        from microfold.reporting.data import build_report
         from microfold.verification.measure import measure
 
         return to_builtins(build_report(program, measure(program)))
@@ -129,7 +129,7 @@ def _try_alternatives(
     model: Path, code: CodeOptions, passes: PassOptions, quiet: bool
 ) -> Iterator[Alternative]:
     """Yield the figures of the model on other cores and at other levels."""
-    from microfold.report.what_if import alternative, alternatives, impossible
+    from microfold.reporting.what_if import alternative, alternatives, impossible
     from microfold.verification.measure import measure
 
     passes = passes.unwatched

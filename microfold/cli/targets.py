@@ -9,7 +9,7 @@ from microfold.cli.options import Json
 def targets(as_json: Json = False) -> None:
     """List the built-in targets."""
     from microfold import target as descriptions
-    from microfold.report.terminal.targets import print_targets
+    from microfold.reporting.terminal.targets import print_targets
 
     found = [descriptions.load(name) for name in descriptions.available()]
     if as_json:

@@ -12,8 +12,8 @@ from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
 
 if TYPE_CHECKING:
-    from microfold.report.schema import Tradeoff
-    from microfold.report.tradeoffs import Progress
+    from microfold.reporting.schema import Tradeoff
+    from microfold.reporting.tradeoffs import Progress
 
 
 def tradeoffs(
@@ -33,7 +33,7 @@ def tradeoffs(
         )
     target = choose_target(target, CORE, as_json)
     with progress_bar(f"selecting kernels of {model.name} for many limits", as_json) as progress:
-        from microfold.report.terminal.lists import print_tradeoffs
+        from microfold.reporting.terminal.lists import print_tradeoffs
         from microfold.target import load
 
         front = front_of(model, target, code, passes, progress)
@@ -47,7 +47,7 @@ def front_of(
     model: Path, target: str, code: CodeOptions, passes: PassOptions, progress: Progress
 ) -> list[Tradeoff]:
     """Return the Pareto-optimal builds of the model in a file."""
-    from microfold.report.tradeoffs import tradeoffs as find_tradeoffs
+    from microfold.reporting.tradeoffs import tradeoffs as find_tradeoffs
 
     with prepared(model, target, code, passes) as (graph, _, core, options, context):
         costs = measured_costs(code, core, options)

@@ -63,8 +63,8 @@ def verify(
     if model is None:
         raise InputError("verify requires a model, or --suite DIR")
     program = compile_model(model, target, code, passes, as_json)
-    from microfold.report.data import verify_report
-    from microfold.report.terminal.verify import print_verification
+    from microfold.reporting.data import verify_report
+    from microfold.reporting.terminal.verify import print_verification
     from microfold.verification.verify import input_sets
     from microfold.verification.verify import verify as run_verify
     from microfold.verification.window import runs_to_make
@@ -91,7 +91,7 @@ def _verify_suite(
     as_json: bool,
 ) -> None:
     from microfold.cli.suite import all_well, models_of, rows, run_suite
-    from microfold.report.terminal.verify import print_verify_suite
+    from microfold.reporting.terminal.verify import print_verify_suite
 
     targets = split_targets(target)
     reports = run_suite(
@@ -107,7 +107,7 @@ def _verify_suite(
 
 def verify_piece(path: Path, piece: Piece) -> dict[str, Any]:
     """Return the verification report of one piece of a suite."""
-    from microfold.report.data import verify_report
+    from microfold.reporting.data import verify_report
     from microfold.verification.verify import input_sets
     from microfold.verification.verify import verify as run_verify
     from microfold.verification.window import runs_to_make

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from microfold.codegen.stack_size import compile_command
 from microfold.program import Program
-from microfold.report.schema import BuildReport
+from microfold.reporting.schema import BuildReport
 
 
 def footprint(program: Program, report: BuildReport) -> list[tuple[str, str, str]]:

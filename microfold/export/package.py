@@ -31,7 +31,7 @@ from microfold.export.names import (
 )
 from microfold.options import OWN_LICENSE
 from microfold.program import Program
-from microfold.report.schema import BuildReport
+from microfold.reporting.schema import BuildReport
 from microfold.simulate import boards
 from microfold.simulate.firmware import STACK_SIZE
 from microfold.simulate.toolchain import effective_flags

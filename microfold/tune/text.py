@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from microfold.report.console import Output
-from microfold.report.tables import Column, Table, number
-from microfold.report.terminal.figures import cycles_error
+from microfold.reporting.console import Output
+from microfold.reporting.tables import Column, Table, number
+from microfold.reporting.terminal.figures import cycles_error
 from microfold.tune.tune import Tuning
 
 _console = Output()

@@ -23,7 +23,7 @@ from microfold.ir.node import Node
 from microfold.ir.text import parse
 from microfold.ir.types import Tensor
 from microfold.passes.context import Decision, PassContext
-from microfold.report.data import build_report
+from microfold.reporting.data import build_report
 from microfold.transform.simplify.prune_constant_channels import prune_constant_channels
 from tests.analysis.networks import networks
 from tests.evaluation import random_array

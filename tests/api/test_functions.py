@@ -139,7 +139,7 @@ def test_build_has_the_files_and_the_report(tmp_path: Path) -> None:
     result = microfold.build(CNN, "cortex-m4", tmp_path, optimize="size")
     assert {path.name for path in tmp_path.iterdir()} == set(result.files)
     assert json.loads((tmp_path / "cnn_int8_report.json").read_text()) == result.report
-    assert result.report["options"]["optimize"] == "size"
+    assert result.report.options.optimize == "size"
     assert repr(result).startswith("<BuildResult cnn_int8 for cortex-m4: 6 files, RAM ")
     assert "<td>flash: weights</td>" in result._repr_html_()
     program = result.program
@@ -151,7 +151,7 @@ def test_build_has_the_files_and_the_report(tmp_path: Path) -> None:
 def test_report_is_a_page(tmp_path: Path) -> None:
     page = microfold.report(CNN, "cortex-m4", tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == page.html
-    assert page.html.startswith("<!doctype html>") and page.report["target"] == "cortex-m4"
+    assert page.html.startswith("<!doctype html>") and page.report.target == "cortex-m4"
     shown = page._repr_html_()
     assert shown.startswith("<iframe srcdoc=") and shown.count("<") == 2
     assert repr(page) == "<ReportPage of cnn_int8 for cortex-m4>"

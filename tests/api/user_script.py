@@ -25,7 +25,7 @@ def build_for_a_core(model: Path, folder: Path) -> int:
     """Compile a model for a core, and write its files."""
     core = microfold.load_target("cortex-m4")
     result = microfold.build(model.read_bytes(), core, folder, name="net", ram=64 * 1024, io="caller")
-    print(result.program.arena.size, sorted(result.files), result.report["macs"])
+    print(result.program.arena.size, sorted(result.files), result.report.macs)
     with open(model, "rb") as file:
         page = microfold.report(file, core, place=["conv2d=.fast"])
     page.write(folder / "report.html")

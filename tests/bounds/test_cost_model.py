@@ -10,7 +10,7 @@ from microfold import target
 from microfold.cli.common import to_json
 from microfold.compiler import compile_file
 from microfold.kernels.cost.coefficients import closest
-from microfold.report.data import build_report
+from microfold.reporting.data import build_report
 from tests.counts import CORES, MODELS, counts
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.sampling import sampled

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from microfold.report.terminal.bench import print_bench_suite, print_bench_summary, print_comparison
+from microfold.reporting.terminal.bench import print_bench_suite, print_bench_summary, print_comparison
 from microfold.target import load
 from microfold.verification.benchmark.suite import Row
 from tests.command_line import succeed

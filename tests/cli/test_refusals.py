@@ -174,7 +174,7 @@ def test_a_defect_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     def broken(*_: object) -> None:
         raise RuntimeError("something")
 
-    monkeypatch.setattr("microfold.report.inspection.inspect_model", broken)
+    monkeypatch.setattr("microfold.reporting.inspection.inspect_model", broken)
     result = microfold("inspect", CNN)
     assert result.status == 3
     assert "internal error in microfold" in result.err

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from microfold.cli import report as command
-from microfold.report import what_if
-from microfold.report.profile import read_profile
+from microfold.reporting import what_if
+from microfold.reporting.profile import read_profile
 from tests.command_line import microfold, refuse, refuse_as_json, succeed
-from tests.report.page.html_reader import read_html
-from tests.report.test_schema import faults
+from tests.reporting.page.html_reader import read_html
+from tests.reporting.test_schema import faults
 
 ROOT = Path(__file__).resolve().parents[2]
 CNN = ROOT / "tests" / "models" / "made" / "cnn_int8.tflite"

@@ -18,7 +18,7 @@ from microfold.ir.interpret import Interpreter
 from microfold.ir.types import DType
 from microfold.options import IO, WHOLE_IO, Options
 from microfold.program import Program
-from microfold.report.data import build_report
+from microfold.reporting.data import build_report
 from microfold.verification.verify import compare, input_sets
 from tests.codegen import graphs
 from tests.codegen.toolchain import objects, write

@@ -22,7 +22,7 @@ from microfold.lowering.regions import with_shared_regions
 from microfold.options import Options
 from microfold.plan.arena import ArenaPlan
 from microfold.program import Buffer, Program
-from microfold.report import group as group_module
+from microfold.reporting import group as group_module
 from microfold.target import Target
 from microfold.target.memories import Memory
 from microfold.verification.measure import measure, measure_group

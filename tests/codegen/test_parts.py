@@ -34,7 +34,7 @@ from tests.docs.test_firmware_page import main, output
 from tests.e2e.refusals import needed
 from tests.kernels.random_networks import random_network
 from tests.needs import CROSS_TOOLS, need_tools
-from tests.report.test_schema import faults
+from tests.reporting.test_schema import faults
 
 HOST = target.load("host")
 PARTS = Options(memory="parts")

@@ -31,7 +31,7 @@ from tests.counts import MODELS
 from tests.docs.test_firmware_page import main, output
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.plan.stream.nets import Nets
-from tests.report.test_schema import faults
+from tests.reporting.test_schema import faults
 
 RAM = Memory("ram", 65536, 1, ("data",), "", "RAM")
 QSPI = Memory("qspi", 1 << 20, 20, ("constants",), "", "QSPI", prefetch=True)

@@ -19,7 +19,7 @@ from microfold.pipeline import default_pipeline
 from microfold.transform import available, location, summary
 from tests.golden import Golden
 from tests.needs import need_tools
-from tests.report.schema_page import tables
+from tests.reporting.schema_page import tables
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,7 +37,7 @@ def check_written(request: pytest.FixtureRequest, page: str, text: str) -> None:
 
 
 def test_fields_of_the_report_are_written_from_its_schema(request: pytest.FixtureRequest) -> None:
-    schema = ROOT / "microfold" / "report" / "report.schema.json"
+    schema = ROOT / "microfold" / "reporting" / "report.schema.json"
     check_written(request, "report-json.md", tables(json.loads(schema.read_text(encoding="utf-8"))))
 
 

@@ -36,14 +36,14 @@ from microfold.ops.pool2d import AveragePool2D
 from microfold.ops.reduce.pixel_sums import MeanOfSums, PixelSums
 from microfold.options import Options
 from microfold.program import Program
-from microfold.report.data import build_report
-from microfold.report.rows import rows_report
-from microfold.report.terminal.figures import print_memory
+from microfold.reporting.data import build_report
+from microfold.reporting.rows import rows_report
+from microfold.reporting.terminal.figures import print_memory
 from microfold.verification.verify import input_sets, verify
 from tests.codegen.builds import STRICT
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.plan.stream.nets import Nets
-from tests.report.test_schema import faults
+from tests.reporting.test_schema import faults
 from tests.sampling import quick, sampled
 
 ROWS = Options(io="rows")

@@ -29,13 +29,13 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.movement.reshape import Reshape
 from microfold.options import Options
 from microfold.program import Program, repeated_part
-from microfold.report.data import build_report
+from microfold.reporting.data import build_report
 from microfold.verification.verify import Verification, input_sets, verify
 from microfold.verification.window import runs_to_make
 from tests.codegen.builds import STRICT, write_sources
 from tests.command_line import refuse, succeed
 from tests.needs import CROSS_TOOLS, need_tools
-from tests.report.test_schema import faults
+from tests.reporting.test_schema import faults
 from tests.sampling import sampled
 from tests.transform.requested.sliding.nets import WindowNets, frames_of
 

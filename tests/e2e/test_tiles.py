@@ -30,12 +30,12 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import same_padding
 from microfold.options import OPTIMIZE, Options
 from microfold.plan.stream.check_memory import check_memory
-from microfold.report.data import build_report
+from microfold.reporting.data import build_report
 from microfold.verification.verify import input_sets, verify
 from tests.e2e.refusals import needed
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.plan.stream.nets import Nets
-from tests.report.test_schema import faults
+from tests.reporting.test_schema import faults
 from tests.sampling import sampled_rows
 
 

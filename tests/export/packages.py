@@ -13,8 +13,8 @@ from microfold.export.formats import find
 from microfold.export.package import About, make_package
 from microfold.options import Options
 from microfold.program import Program
-from microfold.report.data import build_report
-from microfold.report.schema import BuildReport
+from microfold.reporting.data import build_report
+from microfold.reporting.schema import BuildReport
 from tests.codegen.toolchain import run
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -31,7 +31,7 @@ from microfold.export.names import (
 from microfold.export.package import About, make_package
 from microfold.options import Options
 from microfold.program import Origin
-from microfold.report.data import build_report
+from microfold.reporting.data import build_report
 from tests.codegen.builds import STRICT
 from tests.codegen.toolchain import run
 from tests.command_line import microfold, refuse, refuse_as_json, succeed

@@ -21,7 +21,7 @@ from microfold.ops.window import Window
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
 from microfold.program import Program
-from microfold.report.data import build_report
+from microfold.reporting.data import build_report
 from microfold.target import Target
 from microfold.target.description import close_features
 from microfold.verification.measure import measure

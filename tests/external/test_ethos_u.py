@@ -21,7 +21,7 @@ from microfold.ir.interpret import Interpreter
 from microfold.ir.text import parse, to_text
 from microfold.ops.external.ethos_u import EthosU
 from microfold.options import Options
-from microfold.report.data import build_report
+from microfold.reporting.data import build_report
 from microfold.simulate.program import simulator
 from microfold.verification.verify import input_sets, verify
 from tests.codegen.builds import STRICT

@@ -23,7 +23,7 @@ from microfold.options import Options
 from microfold.passes.context import Instrument, PassContext
 from microfold.passes.kinds import Pass
 from microfold.pipeline import default_pipeline
-from microfold.report.data import build_report
+from microfold.reporting.data import build_report
 from microfold.target import Target, load
 from microfold.transform import available
 

@@ -12,7 +12,7 @@ from microfold.analysis.ranges import analyze
 from microfold.compiler import compile_graph
 from microfold.ir.text import parse
 from microfold.program import Program
-from microfold.report.data import build_report
+from microfold.reporting.data import build_report
 from tests.kernels.cores import assert_exact, compile_all
 from tests.needs import need_tools
 

@@ -18,9 +18,9 @@ from microfold.lowering.optimised import Imported, optimised
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.program import Program
-from microfold.report.data import build_report
-from microfold.report.kernels import describe_candidates
-from microfold.report.terminal.build import print_build
+from microfold.reporting.data import build_report
+from microfold.reporting.kernels import describe_candidates
+from microfold.reporting.terminal.build import print_build
 from tests.command_line import refuse, succeed
 from tests.frontend.models import MADE
 from tests.kernels.cores import assert_exact

@@ -28,9 +28,9 @@ from tests.cli.test_passes import CNN
 from tests.kernels import graphs
 from tests.tune.stubs import InlineExecutor, StubRunner, describe, stub_cycles, subject, variants
 
-# Few kernels compute it: tuning builds a program for every one of them. At `speed`, the fewest cycles are best.
+# Few kernels compute it: tuning builds a program for every one of them.
 GRAPH = graphs.conv2d_graph(4, 4, 8, 8, (1, 1))
-MODEL = subject(GRAPH, optimize="speed")
+MODEL = subject(GRAPH, optimize="speed")  # at which the fewest cycles are the best choice
 
 
 def tune(

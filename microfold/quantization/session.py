@@ -1,0 +1,217 @@
+"""One quantisation from the model's file to the report."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import field
+from pathlib import Path
+
+import numpy as np
+
+from microfold.errors import InputError, MicrofoldError
+from microfold.frontend.tflite import Traced, read_file, trace_model
+from microfold.host.ports import Port
+from microfold.ir.graph import Graph
+from microfold.ir.types import Array
+from microfold.quantization.advice import advise
+from microfold.quantization.build import Verified, figures, verified
+from microfold.quantization.compare import Candidate, LayerQuality, OutputQuality, compare
+from microfold.quantization.data import Data, open_data
+from microfold.quantization.engine import check_installed, quantize
+from microfold.quantization.labels import read_classes
+from microfold.quantization.layers import FloatLayer, layer_schemes, layers_of
+from microfold.quantization.normalise import Normalised, normalise
+from microfold.quantization.preprocessing import read_preprocessing, with_options
+from microfold.quantization.schemes import Scheme, recipe
+from microfold.quantization.split import Split, split
+from microfold.reporting.what_if import Alternative
+from microfold.support.frozen import frozen
+from microfold.target import Target
+
+Progress = Callable[[int, int], None]
+# Shows the progress of a phase with this name.
+ShowProgress = Callable[[str], AbstractContextManager[Progress]]
+
+
+@frozen
+class Settings:
+    """Options of a quantisation.
+
+    Attributes:
+        layers: ``LAYER=SCHEME`` for single layers.
+        samples, held_back: maximum number of samples for calibration and for the comparison.
+        mean, std: preprocessing of raw values; empty: by the model's metadata.
+    """
+
+    data: Path
+    layers: tuple[str, ...] = ()
+    samples: int = 128
+    held_back: int = 64
+    seed: int = 0
+    labels: Path | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+
+@frozen(eq=False)
+class Result:
+    """Model of one scheme, with its checks.
+
+    Attributes:
+        data: bytes of the `.tflite` file; empty if there is a problem.
+        problem: reason why there is no model, or why microfold cannot compile it.
+    """
+
+    scheme: Scheme
+    data: bytes
+    problem: str
+    figures: Alternative | None = None
+    verified: Verified | None = None
+    outputs: tuple[OutputQuality, ...] = ()
+    layers: tuple[LayerQuality, ...] = ()
+    advice: tuple[str, ...] = ()
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
+
+
+@frozen(eq=False)
+class Quantisation:
+    """Results of all schemes, and what they are compared with.
+
+    Attributes:
+        size: bytes of the float file.
+        figures: figures of the float model on the target.
+        accuracy: accuracy of the float model; None without labels.
+        notes: changes to the model, and other remarks.
+    """
+
+    model: str
+    size: int
+    target: str
+    split: Split
+    count: int
+    figures: Alternative
+    accuracy: float | None
+    notes: tuple[str, ...]
+    results: tuple[Result, ...] = field(default_factory=tuple)
+
+
+@frozen(eq=False)
+class _Job:
+    """A float model with its data."""
+
+    path: Path
+    traced: Traced
+    normalised: Normalised
+    layers: tuple[FloatLayer, ...]
+    chosen: dict[str, str]
+    split: Split
+    calibration: tuple[Array, ...]
+    held_back: tuple[Array, ...]
+
+
+def run(
+    path: Path, schemes: Sequence[Scheme], settings: Settings, target: Target, show: ShowProgress
+) -> Quantisation:
+    """Quantise a model by each scheme, and check the results.
+
+    Raises:
+        MicrofoldError: the model or the data do not fit, or a single scheme cannot be applied.
+    """
+    check_installed()
+    data = read_file(path)
+    traced = trace_model(data, path.stem, path.name)
+    ports = [Port(value.name, value.type) for value in traced.graph.inputs]
+    if not any(port.dtype == np.float32 for port in ports):
+        types = ", ".join(str(port.type) for port in ports)
+        raise InputError(
+            f"quantize requires a model with float32 inputs; those of {path.name} are {types}: "
+            "convert the float model again, or compile this one with `microfold build`"
+        )
+    normalised = normalise(data, path.name)
+    layers = layers_of(traced, normalised.operators)
+    chosen = layer_schemes(settings.layers, layers)
+    rules, ignored = read_preprocessing(data, len(ports))
+    samples = open_data(
+        settings.data, ports, [with_options(rule, settings.mean, settings.std) for rule in rules]
+    )
+    parts = split(samples.count, settings.samples, settings.held_back, settings.seed)
+    labels = _labels(settings, samples, traced.graph, parts)
+    calibration, held_back = samples.read(parts.calibration), samples.read(parts.held_back)
+    job = _Job(path, traced, normalised, layers, chosen, parts, calibration, held_back)
+    made = [_made(job, scheme, show, single=len(schemes) == 1) for scheme in schemes]
+    candidates = [Candidate(graph, layers) if graph is not None else None for _, graph in made]
+    with show("samples compared") as progress:
+        accuracy = compare(
+            traced.graph, [each for each in candidates if each is not None], held_back, labels, progress
+        )
+    results: list[Result] = []
+    with show("models built") as progress:
+        progress(0, len(made) + 1)
+        original = figures(traced.graph, target)
+        for (result, _), candidate in zip(made, candidates, strict=True):
+            progress(1 + len(results), len(made) + 1)
+            checked = (
+                result if candidate is None else _checked(result, candidate, job, target, labels is not None)
+            )
+            results.append(checked)
+    notes = [*normalised.changes, *([ignored] if ignored else []), *_kept_weights(traced.graph)]
+    return Quantisation(
+        path.name,
+        len(data),
+        target.name,
+        parts,
+        samples.count,
+        original,
+        accuracy,
+        tuple(notes),
+        tuple(results),
+    )
+
+
+def _labels(settings: Settings, samples: Data, graph: Graph, parts: Split) -> list[int] | None:
+    """Return the classes of the held-back samples."""
+    if settings.labels is None:
+        return None
+    classes = read_classes(settings.labels, samples.count, graph.outputs[0].type)
+    return [classes[index] for index in parts.held_back]
+
+
+def _made(job: _Job, scheme: Scheme, show: ShowProgress, *, single: bool) -> tuple[Result, Graph | None]:
+    """Return the model of a scheme and its graph, or the problem if there are other schemes."""
+    try:
+        with show(f"{scheme.name}: steps") as progress:
+            data = quantize(job.normalised, recipe(scheme, job.chosen), job.calibration, progress)
+        name = f"{job.path.stem}_{scheme.name}"
+        graph = trace_model(data, name, f"{scheme.name} model of {job.path.name}").graph
+    except MicrofoldError as error:
+        if single:
+            raise
+        return Result(scheme, b"", str(error)), None
+    return Result(scheme, data, ""), graph
+
+
+def _checked(result: Result, candidate: Candidate, job: _Job, target: Target, labelled: bool) -> Result:
+    samples = [candidate.quantized(inputs) for inputs in zip(*job.held_back, strict=True)]
+    layers = candidate.layer_qualities()
+    found = figures(candidate.graph, target)
+    return Result(
+        result.scheme,
+        result.data,
+        found.problem or "",
+        found,
+        verified(candidate.graph, samples),
+        candidate.output_qualities(len(job.held_back[0]) if labelled else 0),
+        layers,
+        tuple(advise(result.scheme, layers)),
+    )
+
+
+def _kept_weights(graph: Graph) -> list[str]:
+    """Return a note if the float model has quantised weights, which stay as they are."""
+    count = sum(value.type.quant is not None for value in graph.constants)
+    return [f"{count} constants of the model are quantised already, and stay as they are"] if count else []

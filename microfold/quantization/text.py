@@ -1,0 +1,107 @@
+"""Text output of `microfold quantize`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from microfold.ir.node import primary_name
+from microfold.reporting.console import console
+from microfold.reporting.tables import Column, Table, number
+from microfold.reporting.terminal.figures import number_text, print_cycles_note
+from microfold.target import Target
+
+if TYPE_CHECKING:
+    from microfold.quantization.session import Quantisation, Result
+    from microfold.reporting.what_if import Alternative
+
+# Characters of a problem.
+_LONGEST = 300
+
+
+def print_quantisation(found: Quantisation, target: Target, output: Path | None) -> None:
+    """Print the layers of a single scheme, a row for each scheme, and advice."""
+    single = found.results[0] if len(found.results) == 1 else None
+    if single is not None and single.layers:
+        _print_layers(single)
+        console.print()
+    _print_schemes(found, target)
+    for note in found.notes:
+        console.print(f"note: {note}")
+    for result in found.results:
+        prefix = f"{result.scheme.name}: "
+        if result.problem:
+            console.print(f"{prefix}{_cut(result.problem)}")
+        elif result.verified is not None and not result.verified.exact:
+            word = "not verified" if result.verified.exact is None else "NOT exact"
+            console.print(f"{prefix}{word}: {_cut(result.verified.reason)}")
+        for line in result.advice:
+            console.print(f"{prefix}{line}")
+    if output is not None:
+        console.print(f"written: {output}")
+
+
+def _cut(text: str) -> str:
+    """Return a message in one line of limited length: it can name every kernel of a layer."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}… (--json has all of it)"
+
+
+def _print_layers(result: Result) -> None:
+    columns = (number("#"), Column("layer"), Column("operator", rank=2), Column("type"))
+    columns += (number("SNR dB"), number("alone dB"), number("saturated %"))
+    table = Table(f"{result.scheme.name}: float values against quantised ones", columns)
+    for layer in result.layers:
+        name = primary_name(layer.tensor) or layer.tensor
+        snrs = (_decibels(layer.snr), _decibels(layer.own_snr))
+        table.add(str(layer.number), name, layer.operator, layer.type, *snrs, _percent(layer.saturated))
+    console.show(table)
+    console.print("alone: the layer with the float model's values as inputs, rounded to their types")
+
+
+def _print_schemes(found: Quantisation, target: Target) -> None:
+    size = len(found.split.held_back)
+    columns = (Column("scheme"), number("file"), number("SNR dB"), number("same answer %"))
+    columns += (number("accuracy %"),) if found.accuracy is not None else ()
+    columns += (number("RAM"), number("flash"), number("cycles"), Column("C code", rank=1))
+    calibration = len(found.split.calibration)
+    title = f"{found.model} for {found.target}: {size} held-back samples, {calibration} for calibration"
+    table = Table(title, columns)
+    accuracy = (_percent(found.accuracy),) if found.accuracy is not None else ()
+    table.add("float32", number_text(found.size), "", "", *accuracy, *_figures(found.figures), "")
+    for result in found.results:
+        outputs = result.outputs
+        snrs = [output.snr for output in outputs if output.snr is not None]
+        snr = ("exact" if outputs else "") if not snrs else f"{min(snrs):.1f}"
+        answers = [output.agreement for output in outputs if output.agreement is not None]
+        row = [result.scheme.name, number_text(len(result.data)), snr, _percent(min(answers, default=None))]
+        if found.accuracy is not None:
+            row.append(_percent(outputs[0].accuracy if outputs else None))
+        exact = {True: "exact", False: "NOT exact", None: "not verified"}
+        verified = exact[result.verified.exact] if result.verified is not None else "none"
+        table.add(*row, *_figures(result.figures), verified)
+    console.show(table)
+    if any(len(result.outputs) > 1 for result in found.results):
+        console.print("SNR and same answer: the lowest of all outputs; --json has each")
+    measured = found.figures.measured
+    text = (
+        "RAM: arena, state and stack; flash: constants and code"
+        if measured
+        else "RAM: arena and state; flash: constants"
+    )
+    console.print(f"file, RAM and flash in bytes. {text}")
+    if target.cycle_model is not None:
+        print_cycles_note({target.name: target.cycle_model.error})
+
+
+def _figures(found: Alternative | None) -> list[str]:
+    keys = ("ram", "flash", "estimated_cycles")
+    return [number_text(getattr(found, key) if found is not None else None, unknown="") for key in keys]
+
+
+def _decibels(snr: float | None) -> str:
+    return "exact" if snr is None else f"{snr:.1f}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f}"

@@ -1,0 +1,17 @@
+"""List of targets in the text output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from microfold.reporting.console import console
+from microfold.reporting.tables import Column, Table
+from microfold.target import Target
+
+
+def print_targets(targets: Sequence[Target]) -> None:
+    columns = ("name", "description", "features", "simulated board")
+    table = Table("targets", [*map(Column, columns)])
+    for target in targets:
+        table.add(target.name, target.description, ", ".join(sorted(target.features)), target.board)
+    console.show(table)
