@@ -67,7 +67,7 @@ class ObjectCache:
             shutil.copyfile(kept, target)
             return
         compile_target()
-        if key:
+        if key and target.is_file():
             # Another process never sees half of a file.
             with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
                 file.write(target.read_bytes())

@@ -28,6 +28,8 @@ class CodeOptions(TypedDict, total=False):
     align: Literal[8, 16, 32, 64]
     memory: Literal["context", "split", "parts"]
     io_layout: str
+    input_type: Sequence[str]
+    output_type: Sequence[str]
     sliding: int | None
     sliding_step: int | None
     single_file: bool

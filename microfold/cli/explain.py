@@ -17,7 +17,7 @@ def explain(
     target: TargetName = None,
     as_json: Json = False,
 ) -> None:
-    """Explain the decision of a build: objective, proofs, what is binding, nearest alternatives."""
+    """Explain the decision of a build: proofs, limits, alternatives."""
     target = choose_target(target, CORE, as_json)
     prepared = prepare_model(model, target, code, passes, as_json)
     with working(f"looking for alternatives to the kernels of {model.name}", as_json):

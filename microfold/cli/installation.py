@@ -26,6 +26,7 @@ PACKAGES = {
     "platformdirs": "platformdirs",
     "tflite": "tflite",
     "cffi": "cffi",
+    "msgspec": "msgspec",
     "typer": "typer",
     "rich": "rich",
 }

@@ -27,6 +27,7 @@ InputType = Annotated[
     typer.Option(
         "--input-type",
         metavar="[NAME=]TYPE",
+        rich_help_panel=PORTS,
         help="Element type of one input, or of all: float32, int8, uint8 or int16. Repeatable. [default: the "
         "model's]",
         autocompletion=words(*IO_TYPES),
@@ -37,6 +38,7 @@ OutputType = Annotated[
     typer.Option(
         "--output-type",
         metavar="[NAME=]TYPE",
+        rich_help_panel=PORTS,
         help="Element type of one output, or of all, as --input-type. Repeatable. [default: the model's]",
         autocompletion=words(*IO_TYPES),
     ),
@@ -108,13 +110,19 @@ class PassOptions:
         typer.Option(
             "--pass-before",
             metavar="NAME=PASS,…",
+            rich_help_panel=PASSES,
             help="Also run these passes before this section or pass of the pipeline; --custom files may "
             "define them. Repeatable.",
         ),
     ] = None
     after: Annotated[
         Names,
-        typer.Option("--pass-after", metavar="NAME=PASS,…", help="Likewise, after it. Repeatable."),
+        typer.Option(
+            "--pass-after",
+            metavar="NAME=PASS,…",
+            rich_help_panel=PASSES,
+            help="Likewise, after it. Repeatable.",
+        ),
     ] = None
     print_after: Annotated[
         Names,

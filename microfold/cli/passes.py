@@ -22,7 +22,7 @@ def passes(
     custom: Custom = None,
     as_json: Json = False,
 ) -> None:
-    """List all passes with section, level, position, options and purpose."""
+    """List all passes and sections, with levels, options and purpose."""
     from microfold.cli.passes_text import check_section, describe_options
     from microfold.passes.kinds import Sequential
     from microfold.passes.registry import registered_passes

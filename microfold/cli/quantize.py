@@ -91,7 +91,7 @@ def quantize(
     target: TargetName = None,
     as_json: Json = False,
 ) -> None:
-    """Quantise a float model with ai-edge-quantizer, and check the result.
+    """Quantise a float model, and check the result layer by layer.
 
     The report compares the quantised model with the float model on held-back samples, layer by layer, and
     says where most is lost and what to do. Exit code 1 if microfold cannot compile the result, or if its C

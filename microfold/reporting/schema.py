@@ -81,6 +81,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     io_layout: Annotated[
         str, doc("layout of image inputs and outputs, e.g. `NHWC`; `model`: as in the model")
     ]
+    input_type: Annotated[
+        tuple[str, ...], doc("`TYPE` or `NAME=TYPE`: element types of inputs that differ from the model's")
+    ] = ()
+    output_type: Annotated[
+        tuple[str, ...], doc("`TYPE` or `NAME=TYPE`: element types of outputs that differ from the model's")
+    ] = ()
     sliding: Annotated[Count | None, doc("frame axis of the input, if runs take only new frames")] = None
     sliding_step: Annotated[Positive | None, doc("new frames per run; null: the minimum")] = None
     single_file: Annotated[bool, doc("whether weights and code are in one C file")]

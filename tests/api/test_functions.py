@@ -19,6 +19,7 @@ from microfold.api.options import FURTHER, CodeOptions, CompileOptions
 from microfold.errors import InputError, ModelFormatError
 from microfold.frontend.model_source import ModelSource
 from microfold.options import ALIGN, BY_ROWS, IO, MEMORY, NUMERICS, OPTIMIZE, WEIGHTS, Options
+from microfold.support.json_text import to_json
 from tests.codegen import graphs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,7 +139,7 @@ def test_wrong_models_and_options_are_refused() -> None:
 def test_build_has_the_files_and_the_report(tmp_path: Path) -> None:
     result = microfold.build(CNN, "cortex-m4", tmp_path, optimize="size")
     assert {path.name for path in tmp_path.iterdir()} == set(result.files)
-    assert json.loads((tmp_path / "cnn_int8_report.json").read_text()) == result.report
+    assert json.loads((tmp_path / "cnn_int8_report.json").read_text()) == json.loads(to_json(result.report))
     assert result.report.options.optimize == "size"
     assert repr(result).startswith("<BuildResult cnn_int8 for cortex-m4: 6 files, RAM ")
     assert "<td>flash: weights</td>" in result._repr_html_()
