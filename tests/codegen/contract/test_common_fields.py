@@ -77,12 +77,15 @@ GRAPHS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("core", "level"),
-    sampled_rows(
-        itertools.product(["cortex-m4", "host", "cortex-m0plus", "cortex-m55"], ["balanced", "size"]), 3
-    ),
-)
+# At `balanced`, each layer has its own function on the host.
+SHARING = [
+    row
+    for row in itertools.product(["cortex-m4", "host", "cortex-m0plus", "cortex-m55"], ["balanced", "size"])
+    if row != ("host", "balanced")
+]
+
+
+@pytest.mark.parametrize(("core", "level"), sampled_rows(SHARING, 3))
 def test_layers_hold_what_differs(core: str, level: str) -> None:
     program = compile_graph(merge(GRAPHS), target.load(core), Options(optimize=level))
     several = False
