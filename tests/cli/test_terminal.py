@@ -207,7 +207,10 @@ _M33 = ["cortex-m33-nodsp", "cortex-m33-nofp"]
     ("arguments", "advice"),
     [
         (["build", "missing.tflite"], "check the path"),
-        (["build", ROOT / "README.md"], "pass a .tflite file, or a C file that `xxd -i` has written from one"),
+        (
+            ["build", ROOT / "README.md"],
+            "pass a .tflite file, or a C file that `xxd -i`",
+        ),
         (["build", CNN, "--flash", "10"], "by estimate, which is proved: allow "),
         (["build", CNN, "-o", CNN], "it is not a folder; check the path"),
         (["build", CNN, "-t", "cortex-m99"], "or the path of a .toml file"),
