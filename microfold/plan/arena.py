@@ -78,10 +78,22 @@ def plan_arena(
         The best plan found. It is the smallest one if `ArenaPlan.proved`.
     """
     bound = step_bound(blocks, overlaps)
-    if _pairs(blocks) > MAX_NEIGHBOURS * len(blocks) / 2:
+    if _has_many_pairs(blocks):
         offsets, size = place_in_time(blocks, overlaps)
         return ArenaPlan(offsets, size, bound, tuple(overlaps))
     return plan_within(blocks, overlaps, bound, wanted)
+
+
+def bound_arena(
+    blocks: Sequence[Storage], overlaps: Sequence[Overlap], wanted: int | None = None
+) -> ArenaPlan:
+    """Place all storages with few steps, for callers that only need a lower bound; see `plan_arena`."""
+    if _has_many_pairs(blocks):
+        return plan_arena(blocks, overlaps, wanted)
+    bound = step_bound(blocks, overlaps)
+    greedy = place_greedily(Conflicts(blocks, overlaps), max(bound, wanted or 0))
+    plan = ArenaPlan(greedy.offsets, greedy.size, bound, tuple(overlaps))
+    return plan if _is_done(plan, wanted) else _search(plan, blocks, FIRST_LIMIT)
 
 
 def plan_within(
@@ -100,24 +112,25 @@ def plan_within(
         thorough: whether to run all steps. Otherwise steps 3 and 5 are skipped, and step 4 is shorter.
     """
 
-    def done(plan: ArenaPlan) -> bool:
-        return plan.proved or (wanted is not None and not plan.bound <= wanted < plan.size)
-        # The plan is minimal, or it fits into `wanted`, or the bound says that no plan does.
-
     conflicts = Conflicts(blocks, overlaps)
     greedy = place_greedily(conflicts, max(bound, wanted or 0))
     plan = ArenaPlan(greedy.offsets, greedy.size, bound, tuple(overlaps))
-    if not done(plan):
+    if not _is_done(plan, wanted):
         plan = _search(plan, blocks, FIRST_LIMIT)
-    if thorough and not done(plan):
+    if thorough and not _is_done(plan, wanted):
         raised = window_bound(blocks, overlaps, plan.size, plan.bound)
         plan = ArenaPlan(plan.offsets, plan.size, raised, plan.overlaps)
-    if not done(plan):
+    if not _is_done(plan, wanted):
         enough = max(plan.bound, wanted or 0)
         climbed = climb(conflicts, greedy, enough, CLIMB_ROUNDS if thorough else SHORT_CLIMB)
         if climbed.size < plan.size:
             plan = ArenaPlan(climbed.offsets, climbed.size, plan.bound, plan.overlaps)
-    return plan if done(plan) or not thorough else _search(plan, blocks, LAST_LIMIT)
+    return plan if _is_done(plan, wanted) or not thorough else _search(plan, blocks, LAST_LIMIT)
+
+
+def _is_done(plan: ArenaPlan, wanted: int | None) -> bool:
+    """Return whether the plan is minimal, or fits into `wanted`, or the bound says that no plan does."""
+    return plan.proved or (wanted is not None and not plan.bound <= wanted < plan.size)
 
 
 def _search(plan: ArenaPlan, blocks: Sequence[Storage], steps: int) -> ArenaPlan:
@@ -132,6 +145,11 @@ def _search(plan: ArenaPlan, blocks: Sequence[Storage], steps: int) -> ArenaPlan
         return ArenaPlan(plan.offsets, plan.size, bound, plan.overlaps)
     offsets = {b: offset * ALIGNMENT for b, offset in zip(blocks, found.offsets, strict=True)}
     return ArenaPlan(offsets, found.size * ALIGNMENT, bound, plan.overlaps)
+
+
+def _has_many_pairs(blocks: Sequence[Storage]) -> bool:
+    """Return whether comparing all pairs of storages that are alive together would be too slow."""
+    return _pairs(blocks) > MAX_NEIGHBOURS * len(blocks) / 2
 
 
 def _pairs(blocks: Sequence[Storage]) -> int:

@@ -12,7 +12,7 @@ from microfold.ir.views import ALIGNMENT, Views, needs_no_code
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.plan.arena import plan_arena
+from microfold.plan.arena import bound_arena
 from microfold.plan.bound import shared
 from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage, alive_during, computing_nodes, storages
@@ -22,6 +22,7 @@ from microfold.plan.overlap import Leave, Overlap
 from microfold.plan.problem import units
 from microfold.plan.windows import runs_above
 from microfold.support.frozen import frozen
+from microfold.support.memo import Remembered
 
 
 @frozen
@@ -78,13 +79,12 @@ class SchedulePlanner:
     ) -> list[Sequence[int]]:
         """Return the layers of short runs of calls that need more than the known bytes."""
         memory = self.plan(kernels, calls)
-        if memory.arena.bound <= known:
-            return []  # not even all calls together provably need more
 
         def is_above(first: int, last: int) -> bool:
             inside = [block for block in memory.blocks if block.first <= last and block.last >= first]
-            least = self._bound(inside, memory.overlaps, known) if sum(b.size for b in inside) > known else 0
-            return least > known
+            # The plan itself may show that the run needs no more.
+            fits = max((memory.arena.offsets[b] + b.size for b in inside), default=0) <= known
+            return not fits and self._bound(inside, memory.overlaps, known) > known
 
         found = runs_above(len(calls), is_above)
         return [self.order[run.first : run.last + 1] for run in found]
@@ -111,10 +111,25 @@ class SchedulePlanner:
     ) -> int:
         """Return a lower bound of the arena, in bytes.
 
+        Questions about equal layers are equal, and are answered once.
+
         Args:
             wanted: decide only whether a plan of this size exists; None: return the best bound.
         """
-        return plan_coarsely(blocks, overlaps, self.alignment, wanted, plan_arena).bound
+        start = min(block.first for block in blocks)
+        places = {block: place for place, block in enumerate(blocks)}
+        question = (
+            tuple((block.size, block.first - start, block.last - start) for block in blocks),
+            frozenset(
+                (places[o.source], places[o.target], o.distance, o.exact)
+                for o in overlaps
+                if o.source in places and o.target in places
+            ),
+            wanted,
+        )
+        return self._bounds(
+            question, lambda: plan_coarsely(blocks, overlaps, self.alignment, wanted, bound_arena).bound
+        )
 
     def planned(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> Schedule:
         """Return this order with the plan for some kernels."""
@@ -193,6 +208,11 @@ class SchedulePlanner:
     def _plans(self) -> dict[_Question, Memory]:
         """Cache of plans, by planner input."""
         return {}
+
+    @cached_property
+    def _bounds(self) -> Remembered:
+        """Cache of lower bounds, by blocks and overlaps relative to the first call."""
+        return Remembered()
 
     @cached_property
     def _orders(self) -> dict[tuple[tuple[tuple[Leave, ...], int], ...], list[int] | None]:

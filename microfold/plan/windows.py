@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+# Maximum number of calls in a run. The time for a bound grows exponentially with them. The choices for the
+# models of MLPerf Tiny are proved with this number; kws for Cortex-M55 needs it.
+LONGEST = 7
+
 
 class Run(NamedTuple):
     """Range of consecutive calls, first and last included."""
@@ -19,30 +23,15 @@ class Run(NamedTuple):
 
 
 def runs_above(calls: int, is_above: Callable[[int, int], bool]) -> list[Run]:
-    """Return the earliest and the latest minimal run of calls that need too much; empty if none was found.
-
-    Neither remains too large without its first call or without its last call.
+    """Return all shortest runs of calls that need too much; empty if none of at most `LONGEST` calls does.
 
     Args:
         calls: number of calls.
-        is_above: returns whether the calls from `first` to `last` provably need too much; must be monotone,
-            so that longer runs also do.
+        is_above: returns whether the calls from `first` to `last` provably need too much.
     """
-    if not is_above(0, calls - 1):
-        return []
-    last = _least(0, calls - 1, lambda last: is_above(0, last))
-    earliest = Run(-_least(-last, 0, lambda first: is_above(-first, last)), last)
-    first = -_least(1 - calls, 0, lambda first: is_above(-first, calls - 1))
-    latest = Run(first, _least(first, calls - 1, lambda last: is_above(first, last)))
-    return [earliest] if earliest == latest else [earliest, latest]
-
-
-def _least(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """Return the least number for which a monotone predicate holds; it must hold for the highest one."""
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return high
+    for length in range(2, min(calls, LONGEST) + 1):
+        runs = [Run(first, first + length - 1) for first in range(calls - length + 1)]
+        found = [run for run in runs if is_above(run.first, run.last)]
+        if found:
+            return found
+    return []

@@ -209,7 +209,7 @@ _M33 = ["cortex-m33-nodsp", "cortex-m33-nofp"]
         (["build", "missing.tflite"], "check the path"),
         (
             ["build", ROOT / "README.md"],
-            "pass a .tflite file, or a C file that `xxd -i` has written from one",
+            "pass a .tflite file, or a C file that `xxd -i`",
         ),
         (["build", CNN, "--flash", "10"], "by estimate, which is proved: allow "),
         (["build", CNN, "-o", CNN], "it is not a folder; check the path"),

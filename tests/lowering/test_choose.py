@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -12,17 +13,21 @@ from microfold.compiler import compile_graph, explain_kernels
 from microfold.errors import BudgetError, InputError
 from microfold.frontend.tflite import load
 from microfold.ir.graph import Graph
+from microfold.ir.node import Node, make_node
 from microfold.kernels.selection.objective import objective_of
 from microfold.lowering.arenas import PlannedArenas
 from microfold.lowering.optimised import Imported, optimised
 from microfold.options import Options
 from microfold.passes.context import PassContext
+from microfold.plan import arena
+from microfold.plan.exact import Solution
 from microfold.program import Program
 from microfold.reporting.data import build_report
 from microfold.reporting.kernels import describe_candidates
 from microfold.reporting.terminal.build import print_build
 from tests.command_line import refuse, succeed
 from tests.frontend.models import MADE
+from tests.kernels import graphs
 from tests.kernels.cores import assert_exact
 from tests.needs import CROSS_TOOLS, need_tools
 
@@ -153,3 +158,27 @@ def test_a_program_for_other_solvers(tmp_path: Path) -> None:
         (tmp_path / "nowhere" / "choice.lp", ("--objective", FASTEST), "No such file"),
     ):
         assert why in refuse("kernels", model, "-t", "cortex-m4", *options, "--dump-model", path)
+
+
+def test_a_chain_of_equal_layers_takes_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each output overlaps its input a little further, so that long runs need more than each call."""
+    single = graphs.conv2d_graph(9, 11, 6, 6, padding=((1, 1), (1, 1)))
+    (layer,) = single.nodes
+    nodes: list[Node] = []
+    value = single.inputs[0]
+    for index in range(20):
+        inputs = [value if each in single.inputs else each for each in layer.inputs]
+        nodes.append(make_node(layer.op, inputs, [f"result{index}"], layer.epilogue))
+        value = nodes[-1].output
+    steps: list[int] = []
+    solve = arena.solve
+
+    def counted(*arguments: Any) -> Solution:
+        found = solve(*arguments)
+        steps.append(found.steps)
+        return found
+
+    monkeypatch.setattr(arena, "solve", counted)
+    chain = Graph("chain", single.inputs, (value,), tuple(nodes), single.constants)
+    compile_graph(chain, target.load("cortex-m7"), Options())
+    assert 0 < sum(steps) < 1_500_000

@@ -287,7 +287,9 @@ class Selector:
                 self.proved = False
                 unproved += 1
                 fits = size <= limits.arena
-                if unproved > MOST_UNPROVED_ROUNDS or (fits and not (thorough and prices.arena)):
+                # If bounds of runs do not show why the plan needs more, others hardly need less.
+                enough = fits and (self._runs is not None or not (thorough and prices.arena))
+                if unproved > MOST_UNPROVED_ROUNDS or enough:
                     return best
                 windows = [self._deciding(chosen, size, known if fits else limits.arena)]
             self._know(windows)
