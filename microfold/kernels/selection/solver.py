@@ -117,6 +117,8 @@ def least_with(program: IntegerProgram, objective: Terms, rows: Sequence[Row] = 
     """
     import highspy
 
+    if not program.names:
+        return []
     solver = _model(program, objective, rows, integers=False)
     solver.run()
     status = solver.getModelStatus()
