@@ -238,7 +238,11 @@ class Search:
         if found is None and best is not None:
             return None
         if found is None:
-            raise self._refused(planner)
+            # The limit that an error suggests must work, even if no bounds led to the kernels for it.
+            found = chooser.best(Objective(arena=1.0))
+            assert found is not None  # without limits, there is always a choice
+            if found.figures.arena > limits.arena or found.figures.flash > limits.flash:
+                raise self._refused(planner)
         return streamed(planner, chooser.layers, found.candidates, found, self.cuts.ranges)
 
     def _refused(self, planner: StreamPlanner) -> NoKernelsFitError:
