@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 # Start of each line in a list of problems.
@@ -129,6 +129,11 @@ class Problem:
         return f"{self.where}: {self.reason}" + (f"; {self.hint}" if self.hint else "")
 
 
+def listed(problems: Iterable[object]) -> str:
+    """Return the lines of a message about several problems."""
+    return "\n".join(f"{PROBLEM}{problem}" for problem in problems)
+
+
 class UnsupportedModelError(MicrofoldError):
     """Error: a well-formed model has parts that cannot be compiled. The message lists all of them."""
 
@@ -136,5 +141,4 @@ class UnsupportedModelError(MicrofoldError):
         self.model = model
         self.problems = tuple(problems)
         count = f"{len(self.problems)} problem{'s' if len(self.problems) != 1 else ''}"
-        lines = "\n".join(f"{PROBLEM}{problem}" for problem in self.problems)
-        super().__init__(f"{model} cannot be compiled: {count}\n{lines}")
+        super().__init__(f"{model} cannot be compiled: {count}\n{listed(self.problems)}")

@@ -36,8 +36,8 @@ def compile(model: ModelSource, target: TargetChoice = "host", **options: Unpack
     """Compile a model to C, compile the C for this machine, and load it.
 
     Args:
-        model: path of a `.tflite` file or of a graph in text form (`.mf`); the content of a `.tflite` file
-            as bytes; a file object that is open for reading bytes; or an imported graph.
+        model: path of a `.tflite` file, of a C array of one, or of a graph in text form (`.mf`); the content
+            of a `.tflite` file as bytes; a file object that is open for reading bytes; or an imported graph.
         target: target whose code this machine can run, without SIMD instructions.
         options: see `microfold.api.options.CompileOptions`.
 
@@ -150,17 +150,7 @@ def report(
 
 
 def _build(program: Program) -> BuildResult:
-    from microfold.codegen.emit import emit_build
-    from microfold.codegen.stack_size import state_stacks
-    from microfold.reporting.data import build_report
-    from microfold.support.json_text import to_json
-    from microfold.verification.measure import measure
+    from microfold.reporting.written import measured_build, written_files
 
-    built = emit_build(program)
-    measured = measure(program, built.files)
-    built = state_stacks(built, [(program, measured.stack if measured else None)])
-    found = build_report(program, measured, built.id)
-    files: dict[str, str | bytes] = {**built.files, f"{program.name}_report.json": to_json(found) + "\n"}
-    if built.blob is not None:
-        files[f"{program.name}_weights.bin"] = built.blob
-    return BuildResult(program, files, found)
+    built, found = measured_build(program)
+    return BuildResult(program, written_files(program, built, found), found)

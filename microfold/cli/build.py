@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from microfold.cli.common import compile_model, print_json, report_files, working
+from microfold.cli.common import compile_model, print_json, working
 from microfold.cli.default_target import PORTABLE, choose_target
 from microfold.cli.options import CodeOptions, Html, Json, Models, TargetName
 from microfold.cli.outputs import named
@@ -38,21 +38,12 @@ def build(
     (model,) = models
     program = compile_model(model, target, code, passes, as_json)
     with working("measuring code size", as_json):
-        from microfold.codegen.emit import emit_build
-        from microfold.codegen.stack_size import state_stacks
-        from microfold.reporting.data import build_report
         from microfold.reporting.terminal.build import print_build
+        from microfold.reporting.written import measured_build, written_files
         from microfold.support.files import write_files
-        from microfold.verification.measure import measure
 
-        built = emit_build(program)
-        measured = measure(program, built.files)
-        built = state_stacks(built, [(program, measured.stack if measured else None)])
-        report = build_report(program, measured, built.id)
-    files: dict[str, str | bytes] = {**built.files, **report_files(program.name, report, html)}
-    if built.blob is not None:
-        files[f"{program.name}_weights.bin"] = built.blob
-    write_files(output, files)
+        built, report = measured_build(program)
+    write_files(output, written_files(program, built, report, html))
     if as_json:
         print_json(report)
     else:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from microfold.cli.command_line import build_command
-from microfold.cli.common import prepare_model, print_json, report_files, say_name, working
+from microfold.cli.common import prepare_model, print_json, say_name, working
 from microfold.cli.options import CodeOptions
 from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
@@ -71,6 +71,7 @@ def build_group(
         from microfold.lowering.regions import with_shared_regions
         from microfold.reporting.data import build_report
         from microfold.reporting.group import group_report, print_group
+        from microfold.reporting.written import report_files
         from microfold.support.files import write_files
         from microfold.verification.measure import measure, measure_group
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from microfold.options import Options
     from microfold.passes.context import Decision, PassContext
     from microfold.program import Program
-    from microfold.reporting.schema import BuildReport
     from microfold.target import Target
     from microfold.tune.plans import Plan
 
@@ -76,21 +75,6 @@ def print_json(data: Any) -> None:
     print(to_json(data))
 
 
-def report_files(name: str, report: BuildReport, html: bool) -> dict[str, str]:
-    """Return the report files of a build: name to content.
-
-    Args:
-        name: name of the model.
-        html: whether to include the HTML page.
-    """
-    files = {f"{name}_report.json": to_json(report) + "\n"}
-    if html:
-        from microfold.reporting.page.page import collect_page, render_page
-
-        files[f"{name}_report.html"] = render_page(collect_page(report))
-    return files
-
-
 def print_decisions(explained: str, decisions: Sequence[Decision], as_json: bool) -> None:
     """Print the decisions of a pass, one line for each match site."""
     if as_json:
@@ -129,18 +113,16 @@ def read_graph(
     model: Path, input_shapes: Sequence[str] = (), signature: str | None = None
 ) -> tuple[Graph, bytes]:
     """Return the graph as `load_graph` does, and the bytes of the file."""
-    from microfold.frontend import text_form, tflite
-    from microfold.frontend.bind_symbolic_vars import parse_shapes
+    from microfold.frontend.model_source import load_model
+    from microfold.frontend.text_form import SUFFIX
 
-    if model.suffix != text_form.SUFFIX:
-        data = tflite.read_file(model)
-        shapes = parse_shapes(input_shapes)
-        return tflite.import_model(data, model.stem, model.name, shapes, signature), data
-    if signature is not None:
+    if model.suffix == SUFFIX and signature is not None:
         raise InputError("--signature requires a .tflite file; the text form has no signatures")
-    if input_shapes:
+    if model.suffix == SUFFIX and input_shapes:
         raise InputError("--input-shape requires a .tflite file; the text form has no open dimensions")
-    return text_form.read_graph(model)
+    found = load_model(model, signature, input_shapes)
+    assert found.data is not None  # a model from a file
+    return found.graph, found.data
 
 
 def compile_model(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from microfold.cli.common import compile_model, print_json, report_files, working
+from microfold.cli.common import compile_model, print_json, working
 from microfold.cli.default_target import PORTABLE, choose_target
 from microfold.cli.notices import say
 from microfold.cli.options import CodeOptions, Html, Json, Model, TargetName
@@ -91,17 +91,11 @@ def export(
     program = compile_model(model, target, code, passes, as_json)
     check_exportable(program, chosen)
     with working("measuring code size, running the reference", as_json):
-        from microfold.codegen.emit import emit_build
-        from microfold.codegen.stack_size import state_stacks
         from microfold.export.publish import publish
-        from microfold.reporting.data import build_report
         from microfold.reporting.terminal.build import print_export
-        from microfold.verification.measure import measure
+        from microfold.reporting.written import measured_build, report_files
 
-        built = emit_build(program)
-        measured = measure(program, built.files)
-        built = state_stacks(built, [(program, measured.stack if measured else None)])
-        report = build_report(program, measured, built.id)
+        built, report = measured_build(program)
         files = make_package(program, built, report, chosen, about, report_files(program.name, report, html))
     folder = output if output is not None else Path(package_name(program.name))
     publish(folder, files)

@@ -1,8 +1,7 @@
 """User-defined custom operators: Python files that define them, and C functions that compute them.
 
 A Python file registers operators, importers and kernels like the modules of microfold. It may also define
-passes, which options can then name. A TOML file names the
-C function of each custom operator.
+passes, which options can then name. A TOML file names the C function of each custom operator.
 """
 
 from __future__ import annotations

@@ -39,16 +39,18 @@ class Format:
     remedy: str
     page: str = "model-files.md"
 
+    @property
+    def advice(self) -> str:
+        """The format, and what to do, for messages."""
+        return f"{self.name}: {self.remedy} (docs/{self.page})"
+
     def message(self, source: str) -> str:
         """Return the error message for a file of this format.
 
         Args:
             source: name of the file.
         """
-        return (
-            f"a model must be a .tflite file, or a C array of one; {source} is {self.name}: {self.remedy} "
-            f"(docs/{self.page})"
-        )
+        return f"a model must be a .tflite file, or a C array of one; {source} is {self.advice}"
 
 
 _TO_KERAS = "convert the Keras model with tf.lite.TFLiteConverter.from_keras_model"

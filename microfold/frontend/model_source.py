@@ -34,13 +34,16 @@ class SourceModel:
     Attributes:
         file: name of its file, without folders.
         data: content of its file; None for a graph.
-        labels: class names in the metadata of the file.
     """
 
     graph: Graph
     file: str = ""
     data: bytes | None = None
-    labels: Labels = NO_LABELS
+
+    @property
+    def labels(self) -> Labels:
+        """Class names in the metadata of the file."""
+        return NO_LABELS if self.data is None else labels_of_model(self.data)
 
 
 def load_model(
@@ -49,8 +52,8 @@ def load_model(
     """Return the imported model.
 
     Args:
-        source: path of a `.tflite` file or of a graph in text form (`.mf`); the content of a `.tflite` file
-            as bytes; a file object that is open for reading bytes; or an imported graph.
+        source: path of a `.tflite` file, of a C array of one, or of a graph in text form (`.mf`); the content
+            of a `.tflite` file as bytes; a file object that is open for reading bytes; or an imported graph.
         signature: signature of a `.tflite` file whose subgraph is imported; None: the first subgraph.
         input_shapes: shapes of inputs with open dimensions, each ``NAME=1,49,10,1``.
 
@@ -66,7 +69,7 @@ def load_model(
         return SourceModel(text_form.parse_graph(data, str(path)), path.name, data)
     shapes = parse_shapes(input_shapes)
     graph = tflite.import_model(data, path.stem, path.name, shapes, signature)
-    return SourceModel(graph, path.name, data, labels_of_model(data))
+    return SourceModel(graph, path.name, data)
 
 
 def _check_unused(kind: str, signature: str | None, input_shapes: Sequence[str]) -> None:

@@ -71,7 +71,7 @@ def read_file(path: Path) -> bytes:
         found = describe_folder(path)
         raise InputError(
             f"cannot read {path}: a model must be a file; it is a folder"
-            + (f", {found.name}: {found.remedy} (docs/{found.page})" if found else ": pass a file in it")
+            + (f", {found.advice}" if found else ": pass a file in it")
         )
     with files.open_file(path) as (file, size):
         found = recognise(file, size)

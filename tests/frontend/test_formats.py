@@ -17,7 +17,7 @@ import pytest
 from microfold.errors import InputError, MicrofoldError, ModelFormatError
 from microfold.frontend import formats
 from microfold.frontend.formats import Format, recognise
-from microfold.frontend.text_form import read_graph
+from microfold.frontend.model_source import load_model
 from microfold.frontend.tflite import import_model, load, read_file
 from tests.frontend import models
 
@@ -237,7 +237,7 @@ def test_other_formats_as_graphs(tmp_path: Path) -> None:
     path = tmp_path / "x.mf"
     path.write_bytes(MODEL)
     with pytest.raises(InputError, match=r"x\.mf is a \.tflite file: give it the suffix \.tflite"):
-        read_graph(path)
+        load_model(path)
     path.write_bytes(FILES["pt"][0].replace(b"data", b"\xff\xff\xff\xff"))
     with pytest.raises(InputError, match="is a zip archive"):
-        read_graph(path)
+        load_model(path)
