@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -191,6 +192,13 @@ class Chooser:
             limits,
         )
 
+    @cached_property
+    def smallest(self) -> ChosenKernels:
+        """Kernels with the smallest arena."""
+        found = self.best(Objective(arena=1.0))
+        assert found is not None  # without limits, there is always a choice
+        return found
+
     def bound(self, objective: Objective, limits: Limits | None = None) -> Figures | None:
         """Return figures that no kernels beat in this order of the calls; None if none keep the limits."""
         return self._given.bound(objective, limits)
@@ -226,11 +234,9 @@ class Chooser:
         Args:
             state: bytes of RAM that the model keeps between runs.
         """
-        if self._plans is not None and options.ram is not None:
-            smallest = self.best(Objective(arena=1.0))
-            assert smallest is not None  # without limits, there is always a choice
-            if smallest.figures.arena > options.ram - state:
-                return self._refused_ram(smallest, options.ram, state)
+        ram = options.ram
+        if self._plans is not None and ram is not None and self.smallest.figures.arena > ram - state:
+            return self._refused_ram(self.smallest, ram, state)
         refusal = self.refused_flash(options, state)
         assert refusal is not None  # that much RAM is enough
         return refusal

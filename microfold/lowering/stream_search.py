@@ -239,8 +239,7 @@ class Search:
             return None
         if found is None:
             # The limit that an error suggests must work, even if no bounds led to the kernels for it.
-            found = chooser.best(Objective(arena=1.0))
-            assert found is not None  # without limits, there is always a choice
+            found = chooser.smallest
             if found.figures.arena > limits.arena or found.figures.flash > limits.flash:
                 raise self._refused(planner)
         return streamed(planner, chooser.layers, found.candidates, found, self.cuts.ranges)
@@ -431,9 +430,7 @@ class Search:
         for need, planner in sorted(zip(needs, planners, strict=True), key=lambda each: each[0]):
             if need >= found:
                 break
-            smallest = self._chooser(planner).best(Objective(arena=1.0))
-            assert smallest is not None  # without limits, there is always a choice
-            found = min(found, smallest.figures.arena)
+            found = min(found, self._chooser(planner).smallest.figures.arena)
         return found
 
 

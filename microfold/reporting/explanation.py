@@ -228,12 +228,8 @@ class _Question:
         self.selector = selection.selector
         # Copies of rows take cycles in addition to the kernels.
         self.moves = self.figures.cycles - selection.figures.cycles
-        self.chosen = [
-            Choice(next(v for v in variants if v.kernel is candidate.kernel), own)
-            for variants, candidate, own in zip(
-                self.selector.layers, selection.candidates, selection.own_copy, strict=True
-            )
-        ]
+        kernels_of = [candidate.kernel for candidate in selection.candidates]
+        self.chosen = self.selector.choices_of(kernels_of, selection.own_copy)
 
     def without_limit(self, memory: str) -> Selection | None:
         """Return the best kernels without the limit of a memory."""

@@ -210,11 +210,14 @@ class Selector:
 
     def flash_of(self, kernels: Sequence[Kernel], own_copy: Sequence[bool]) -> int:
         """Return the bytes of flash of some variants, which need not be the best."""
-        variants = [
-            next(variant for variant in each if variant.kernel is kernel)
-            for each, kernel in zip(self.layers, kernels, strict=True)
+        return self._figures(self.choices_of(kernels, own_copy), 0).flash
+
+    def choices_of(self, kernels: Sequence[Kernel], own_copy: Sequence[bool]) -> list[Choice]:
+        """Return the choice of each layer whose variant has the given kernel."""
+        return [
+            Choice(next(variant for variant in variants if variant.kernel is kernel), own)
+            for variants, kernel, own in zip(self.layers, kernels, own_copy, strict=True)
         ]
-        return self._figures([*map(Choice, variants, own_copy)], 0).flash
 
     def reduced_costs(self, objective: Objective, limits: Limits) -> list[Mapping[Kernel, float]]:
         """Return a lower bound of the optimum's relative growth for each variant of each layer, if chosen.
