@@ -79,16 +79,11 @@ def _bench_cores(
     as_json: bool,
 ) -> None:
     """Print a table with a row for each model and core."""
-    from microfold.cli.suite import all_well, rows, run_suite
+    from microfold.cli.suite import finish, rows, run_suite
     from microfold.reporting.terminal.bench import print_bench_suite
 
     reports = run_suite(suite, bench_piece, models, targets, code, passes, quiet=as_json)
-    if as_json:
-        print_json(reports)
-    else:
-        print_bench_suite(rows(reports))
-    if not all_well(reports):
-        raise typer.Exit(1)
+    finish(reports, lambda: print_bench_suite(rows(reports)), as_json)
 
 
 def _bench_suite(
@@ -100,7 +95,7 @@ def _bench_suite(
     every_model: bool,
     as_json: bool,
 ) -> None:
-    from microfold.cli.suite import all_well, models_of, rows, run_suite
+    from microfold.cli.suite import finish, models_of, rows, run_suite
     from microfold.reporting.terminal.bench import print_bench_suite, print_comparison
     from microfold.reporting.terminal.figures import cycles_errors
     from microfold.verification.benchmark.suite import (
@@ -117,15 +112,14 @@ def _bench_suite(
     targets = split_targets(target) if target is not None else targets_with_peers(peers)
     reports = run_suite(suite, bench_piece, models, targets, code, passes, quiet=as_json)
     done = [report for report in reports if "error" not in report]
-    if as_json:
-        print_json(reports)
-    else:
+
+    def show() -> None:
         if every_model or suite.levels or len(done) < len(reports):
             print_bench_suite(rows(reports))
         compared = [row for report in done for row in compare(report, peers)]
         print_comparison(compared, cycles_errors(done))
-    if not all_well(reports):
-        raise typer.Exit(1)
+
+    finish(reports, show, as_json)
 
 
 def bench_piece(path: Path, piece: Piece) -> BuildReport:

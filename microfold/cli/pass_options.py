@@ -121,7 +121,7 @@ class PassOptions:
             "--pass-after",
             metavar="NAME=PASS,…",
             rich_help_panel=PASSES,
-            help="Likewise, after it. Repeatable.",
+            help="Also run these passes after this section or pass. Repeatable.",
         ),
     ] = None
     print_after: Annotated[

@@ -12,9 +12,9 @@ from microfold.cli.default_target import CORE, choose_target
 from microfold.cli.options import Json, TargetName, TfliteModel, words
 from microfold.cli.outputs import named
 from microfold.errors import InputError
+from microfold.quantization.schemes import SCHEMES
 
-# As in microfold.quantization.schemes, whose import is slow.
-_SCHEMES = ("int8", "int16x8", "int4", "dynamic", "float16")
+_SCHEMES = tuple(SCHEMES)
 
 
 def quantize(
@@ -105,7 +105,6 @@ def quantize(
         raise InputError(f"--output must not be the float model {model}: choose another name")
     target = choose_target(target, CORE, as_json)
     from microfold.quantization.report import quantize_report
-    from microfold.quantization.schemes import SCHEMES
     from microfold.quantization.session import Settings, run
     from microfold.quantization.text import print_quantisation
     from microfold.support.files import write_file

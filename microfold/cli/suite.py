@@ -12,7 +12,9 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from microfold.cli.common import progress_bar
+import typer
+
+from microfold.cli.common import print_json, progress_bar
 from microfold.cli.notices import say
 from microfold.cli.options import CodeOptions, SuiteOptions
 from microfold.cli.pass_options import PassOptions
@@ -204,6 +206,20 @@ def _failed(piece: Piece, problem: str, *, refused: bool = False) -> Report:
 def all_well(reports: Sequence[Report]) -> bool:
     """Return whether all models are exact or unsupported, without any other error."""
     return all(report["refused"] if "error" in report else report.get("exact", True) for report in reports)
+
+
+def finish(reports: Sequence[Report], show: Callable[[], None], as_json: bool) -> None:
+    """Print reports, and exit with code 1 unless all is well.
+
+    Args:
+        show: prints the reports as tables.
+    """
+    if as_json:
+        print_json(reports)
+    else:
+        show()
+    if not all_well(reports):
+        raise typer.Exit(1)
 
 
 def _piece(

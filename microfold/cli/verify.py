@@ -90,19 +90,14 @@ def _verify_suite(
     runs: int,
     as_json: bool,
 ) -> None:
-    from microfold.cli.suite import all_well, models_of, rows, run_suite
+    from microfold.cli.suite import finish, models_of, rows, run_suite
     from microfold.reporting.terminal.verify import print_verify_suite
 
     targets = split_targets(target)
     reports = run_suite(
         suite, verify_piece, models_of(folder), targets, code, passes, runs=runs, quiet=as_json
     )
-    if as_json:
-        print_json(reports)
-    else:
-        print_verify_suite(rows(reports))
-    if not all_well(reports):
-        raise typer.Exit(1)
+    finish(reports, lambda: print_verify_suite(rows(reports)), as_json)
 
 
 def verify_piece(path: Path, piece: Piece) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from microfold.target import Target, load
 from microfold.verification.measure import measure
 from microfold.verification.verify import input_sets, verify
 
-# Input sets for the verification: generated ones, of which the first are extreme values, and samples.
+# Numbers of input sets for the verification. The first generated ones have extreme values.
 GENERATED, SAMPLES = 4, 4
 
 

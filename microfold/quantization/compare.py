@@ -8,7 +8,7 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -124,23 +124,16 @@ class _Answers:
         self.right += int(label is not None and answers.size == 1 and answers.flat[0] == label)
 
 
-@dataclass
 class Candidate:
     """A quantised model in the comparison, with its sums so far."""
 
-    graph: Graph
-    layers: Sequence[FloatLayer]
-    results: list[_Power] = field(default_factory=list[_Power])
-    alone: list[_Power] = field(default_factory=list[_Power])
-    outputs: list[_Power] = field(default_factory=list[_Power])
-    answers: list[_Answers] = field(default_factory=list[_Answers])
-
-    def __post_init__(self) -> None:
-        self.interpreter = Interpreter(self.graph)
-        self.ports = [Port(value.name, value.type) for value in self.graph.inputs]
-        named = named_results(self.graph)
+    def __init__(self, graph: Graph, layers: Sequence[FloatLayer]):
+        self.graph = graph
+        self.interpreter = Interpreter(graph)
+        self.ports = [Port(value.name, value.type) for value in graph.inputs]
+        named = named_results(graph)
         # Layers that ai-edge-quantizer has fused or replaced have no result of this name and shape.
-        pairs = [(layer, named.get(layer.value.name)) for layer in self.layers]
+        pairs = [(layer, named.get(layer.value.name)) for layer in layers]
         self.matched = {
             node: (layer, index)
             for layer, place in pairs
@@ -150,8 +143,8 @@ class Candidate:
         }
         self.results = [_Power() for _ in self.matched]
         self.alone = [_Power() for _ in self.matched]
-        self.outputs = [_Power() for _ in self.graph.outputs]
-        self.answers = [_Answers() for _ in self.graph.outputs]
+        self.outputs = [_Power() for _ in graph.outputs]
+        self.answers = [_Answers() for _ in graph.outputs]
         self.positions = {node: position for position, node in enumerate(self.matched)}
 
     def quantized(self, inputs: Sequence[Array]) -> list[Array]:

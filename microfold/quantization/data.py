@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from microfold.errors import PROBLEM, InputError
+from microfold.errors import InputError, listed
 from microfold.host.ports import Port
 from microfold.ir.types import Array
 from microfold.quantization.preprocessing import Preprocessing
@@ -29,7 +29,7 @@ _FORMATS = ".npy, .npz, .csv, or a folder of images or .wav files"
 
 
 class Data(Protocol):
-    """Samples, of which some are read."""
+    """Samples in a file or folder; a caller reads some of them."""
 
     @property
     def count(self) -> int:
@@ -102,10 +102,8 @@ def _faults(inputs: Sequence[Port], preprocessing: Sequence[Preprocessing]) -> l
 def refuse(path: Path, problems: Sequence[str]) -> None:
     """Raise `InputError` with all problems of the data, if there are any."""
     if problems:
-        listed = [*problems[:_MOST_LISTED]]
-        if len(problems) > len(listed):
-            listed.append(f"{len(problems) - len(listed)} more")
-        lines = "\n".join(f"{PROBLEM}{problem}" for problem in listed)
+        more = len(problems) - _MOST_LISTED
+        lines = listed([*problems[:_MOST_LISTED], *([f"{more} more"] if more > 0 else [])])
         raise InputError(f"{path} does not fit the model:\n{lines}")
 
 

@@ -28,24 +28,18 @@ class Scheme:
     """
 
     name: str
-    summary: str
     weights: int
     activations: int | None = None
-
-    @property
-    def calibrated(self) -> bool:
-        """Whether the ranges of activations come from calibration data."""
-        return self.activations is not None
 
 
 SCHEMES = {
     scheme.name: scheme
     for scheme in (
-        Scheme("int8", "int8 weights and activations", 8, 8),
-        Scheme("int16x8", "int8 weights, int16 activations", 8, 16),
-        Scheme("int4", "int4 weights where ai-edge-quantizer supports them, int8 activations", 4, 8),
-        Scheme("dynamic", "int8 weights; activations are quantised at run time", 8),
-        Scheme("float16", "float16 weights, float32 arithmetic", 16),
+        Scheme("int8", 8, 8),
+        Scheme("int16x8", 8, 16),
+        Scheme("int4", 4, 8),  # layers without support for 4 bits have int8 weights
+        Scheme("dynamic", 8),  # activations are quantised at run time
+        Scheme("float16", 16),
     )
 }
 # Schemes of a single layer. The others would not change the layers around it.

@@ -80,7 +80,7 @@ class Result:
 
 @frozen(eq=False)
 class Quantisation:
-    """Results of all schemes, and what they are compared with.
+    """Results of all schemes, and the float model for comparison.
 
     Attributes:
         size: bytes of the float file.

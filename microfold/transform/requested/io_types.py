@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from microfold.errors import PROBLEM, InputError, TypeRuleError
+from microfold.errors import InputError, TypeRuleError, listed
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value, make_node, rewire
 from microfold.ir.op import Op
@@ -120,9 +120,10 @@ def with_io_types(graph: Graph, inputs: Sequence[str], outputs: Sequence[str], c
         last += nodes
         new_outputs[index] = nodes[-1].output
     if problems:
-        lines = "\n".join(f"{PROBLEM}{problem}" for problem in problems)
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
-        raise InputError(f"the inputs and outputs of {graph.name} cannot have these types: {count}\n{lines}")
+        raise InputError(
+            f"the inputs and outputs of {graph.name} cannot have these types: {count}\n{listed(problems)}"
+        )
     if not first and not last:
         return graph
     nodes = (*first, *(rewire(node, replaced) for node in graph.nodes), *last)
