@@ -19,7 +19,6 @@ from tests.sampling import sampled
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "extending.md"
 FOLDERS = ("microfold", "templates", "targets", "tests", "docs", "examples", ".ci")
-FILES = ("README.md", "LICENSE", "CMakeLists.txt", "Makefile", "pyproject.toml")
 MODELS = ("cnn_int8",)
 
 # By heading: files, those written by a command included; lines in blocks.
@@ -116,8 +115,9 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
     left_out = shutil.ignore_patterns("goldens", "made", "found")
     for part in FOLDERS:
         shutil.copytree(ROOT / part, folder / part, ignore=left_out)
-    for part in FILES:
-        shutil.copy(ROOT / part, folder)
+    for part in ROOT.iterdir():
+        if part.is_file():
+            shutil.copy(part, folder)
     made = Path("tests", "models", "made")
     (folder / made).mkdir(parents=True)
     for model in MODELS:
