@@ -72,6 +72,7 @@ def _nothing(_done: int, _total: int) -> None:
 
 
 def print_json(data: Any) -> None:
+    """Print data as JSON on stdout."""
     print(to_json(data))
 
 

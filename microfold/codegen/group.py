@@ -83,7 +83,7 @@ def _kernels(shared: Shared, parts: dict[str, object]) -> dict[str, str]:
         "type_headers": sorted({header for helper in types for header in helper.uses}),
         "headers": sorted(headers),
         "arrays": arrays,
-        # Same attributes as a `Model`, for the templates' macros.
+        # The templates' macros need these attributes of a `Model`.
         "constants": {
             "macro": shared.macro,
             "options": shared.programs[0].options,

@@ -39,6 +39,8 @@ class Member:
 
 @frozen
 class Struct:
+    """C struct with its members in order."""
+
     name: str
     members: tuple[Member, ...]
 

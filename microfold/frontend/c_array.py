@@ -20,7 +20,7 @@ _MAX_TOKEN = 24  # characters of an element
 _CHUNK = 1 << 20  # bytes of text that are converted at once
 _REACH = 512  # bytes of a declaration before its content
 
-# None of the alternatives fails after its first characters, so that the search takes linear time.
+# The search takes linear time: no alternative fails after its first characters.
 _SKIPPED = re.compile(
     rb"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:[^\"\\\n]|\\.)*(?:\"|\n|\\?\Z)|'(?:[^'\\\n]|\\.)*(?:'|\n|\\?\Z)",
     re.DOTALL,

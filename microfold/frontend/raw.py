@@ -133,6 +133,8 @@ class OperatorOptions:
 
 @frozen
 class RawSubgraph:
+    """Subgraph of the file; inputs and outputs are indices of its tensors."""
+
     name: str
     tensors: tuple[RawTensor, ...]
     operators: tuple[RawOperator, ...]

@@ -42,7 +42,7 @@ class Interpreter:
         self.reset()
 
     def watch_bodies(self, observe: Observer) -> None:
-        """Also call `observe` after each node of the subgraphs, whenever they run."""
+        """Call `observe` also after each node of the subgraphs, whenever they run."""
         for body in self._bodies.values():
             body._watch = observe
             body.watch_bodies(observe)

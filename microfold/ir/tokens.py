@@ -38,6 +38,8 @@ T = TypeVar("T")
 
 
 class Token(NamedTuple):
+    """Token of the text form, with its kind and the index of its first character."""
+
     kind: str
     text: str
     position: int

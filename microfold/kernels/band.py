@@ -37,7 +37,7 @@ class LayerBand:
 
     @property
     def reading_rows(self) -> LayerBand:
-        """This band with an indirection buffer as its first operand, see `LayerContext.row_table`."""
+        """Band with an indirection buffer as its first operand, see `LayerContext.row_table`."""
         layer = self.layer.remembered("row_table", lambda: replace(self.layer, row_table=True))
         return replace(self, layer=layer)
 

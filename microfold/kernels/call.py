@@ -40,7 +40,7 @@ class Constant:
     alignment: int = 1
 
 
-# None is a null pointer, whose type the field declares.
+# A value None is a null pointer, whose type the field declares.
 Parameter = int | float | Constant | None
 
 

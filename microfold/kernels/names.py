@@ -30,9 +30,22 @@ _TYPE = "|".join(TYPES.values())
 _WEIGHT = f"(?:{_TYPE}|s4)w"
 _NAME = re.compile(
     rf"(?:(?:{_TYPE})_(?:(?:{_WEIGHT}|{_TYPE})_)?)?"  # type of activations; type of weights or results
-    rf"(?!(?:{_WEIGHT}|{_TYPE}|s4)_)[a-z][a-z0-9]*(?:_[a-z0-9]+)*"
+    rf"(?!(?:{_WEIGHT}|{_TYPE}|s4)_)(?P<operator>[a-z][a-z0-9]*(?:_[a-z0-9]+)*)"
     rf"__(?:{'|'.join(INSTRUCTION_SETS)})(?:_[a-z0-9]+)*"
 )
+
+
+def operator(name: str) -> str:
+    """Return the operator in a name: "maximum" for ``s8_maximum__c``."""
+    found = _NAME.fullmatch(name)
+    assert found is not None, name
+    return found["operator"]
+
+
+def activation_type(name: str) -> DType:
+    """Return the type of the activations, which begins a name: int8 for ``s8_maximum__c``."""
+    prefix = name.split("_")[0]
+    return next(dtype for dtype, text in TYPES.items() if text == prefix)
 
 
 def check_name(name: str) -> None:

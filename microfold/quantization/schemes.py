@@ -12,7 +12,7 @@ from typing import Any
 from microfold.support.frozen import frozen
 
 _EVERY_LAYER = ".*"
-# Also matches every layer. A second entry with the regex of the first one would replace it.
+# Pattern that matches every layer, too. A second entry with the regex of the first one would replace it.
 _EVERY_LAYER_AGAIN = ""
 # Scheme of a single layer that is not quantised.
 FLOAT = "float"

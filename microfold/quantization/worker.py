@@ -61,6 +61,7 @@ def run(folder: Path, step: Callable[[], None]) -> None:
 
 
 def main() -> int:
+    """Quantise the model in the folder that the command line names; return the exit status."""
     folder = Path(sys.argv[1])
     # Libraries print to the standard output, too.
     lines = os.fdopen(os.dup(1), "w")

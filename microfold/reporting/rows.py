@@ -15,10 +15,12 @@ Estimate = Callable[[Layer], int | None]
 
 
 def instructions(layer: Layer) -> int | None:
+    """Return the estimated instructions of a layer; None without an estimate."""
     return layer.estimated_instructions
 
 
 def cycles(layer: Layer) -> int | None:
+    """Return the estimated cycles of a layer; None without an estimate."""
     return layer.estimated_cycles
 
 

@@ -50,7 +50,7 @@ def deferred_signals() -> Generator[None]:
         yield
     finally:
         for each, handler in handlers.items():
-            # None: the handler was set outside of Python and cannot be restored.
+            # A handler None was set outside of Python and cannot be restored.
             if handler is not None and handler is not signal.SIG_IGN:
                 signal.signal(each, handler)
         for number in waiting[:1]:

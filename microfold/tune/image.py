@@ -55,7 +55,7 @@ def build_image(program: Program, board: Board, folder: Path) -> Path:
         for name in sources.stand_ins
         if name.endswith(".c")
     ]
-    # This code must not call library functions before the memory is initialised.
+    # The startup code must not call library functions before the memory is initialised.
     own = [
         *flags,
         *_MODEL_FLAGS,

@@ -115,6 +115,8 @@ class _Convolution(Kernel):
 
 
 class ConvolveS8(_Convolution):
+    """int8 convolution by ``arm_convolve_wrapper_s8``."""
+
     name = "s8_conv2d__cmsis_nn"
     op = Conv2D
     function = "arm_convolve_wrapper_s8"
@@ -171,6 +173,8 @@ class ConvolveS8(_Convolution):
 
 
 class DepthwiseConvS8(_Convolution):
+    """int8 depthwise convolution by ``arm_depthwise_conv_wrapper_s8``."""
+
     name = "s8_depthwise_conv2d__cmsis_nn"
     op = DepthwiseConv2D
     function = "arm_depthwise_conv_wrapper_s8"

@@ -53,6 +53,8 @@ class AveragePoolS8(_Pool):
 
 
 class MaxPoolS8(_Pool):
+    """int8 max pooling by ``arm_max_pool_s8``."""
+
     name = "s8_max_pool2d__cmsis_nn"
     op = MaxPool2D
     calls = ("arm_max_pool_s8",)

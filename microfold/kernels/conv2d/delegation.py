@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import ClassVar
 
@@ -86,21 +86,20 @@ class ByConvolution(Kernel):
         return self.variant
 
 
-def register_by(
-    base: type[ByConvolution], what: str, convolutions: Iterable[type[Kernel]], suffix: str = "rows"
-) -> None:
+def register_by(base: type[ByConvolution], what: str, convolutions: Mapping[str, type[Kernel]]) -> None:
     """Register a kernel for each of some convolution kernels.
 
     Args:
         what: computation of the kernels, as the beginning of a docstring.
-        suffix: last part of the kernels' names.
+        convolutions: convolution kernels, by the name of the registered kernel.
     """
-    for convolution in convolutions:
+    for name, convolution in convolutions.items():
         fields = {
             "__doc__": f"{what}, computed by `{convolution.__name__}` with its constants and proofs.",
-            "name": convolution.name.replace("conv2d__", f"{base.op.name}__") + f"_{suffix}",
+            "name": name,
             "features": convolution.features,
             "superseded_by": convolution.superseded_by,
             "convolution": convolution(),
         }
-        register(type(f"{base.op.__name__}{suffix.title()}{convolution.__name__}", (base,), fields))
+        suffix = name.rpartition("_")[2].title()
+        register(type(f"{base.op.__name__}{suffix}{convolution.__name__}", (base,), fields))

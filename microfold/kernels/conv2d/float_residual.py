@@ -92,6 +92,10 @@ class _FloatResidualConvolution(ByConvolution):
 register_by(
     _FloatResidualConvolution,
     "float32 convolution with a residual",
-    (Conv2DFloatFpu, Conv2DFloatFpuHalf, Conv2DFloatMve, Conv2DFloatMveHalf),
-    suffix="residual",
+    {
+        "f32_conv2d__fpu_4x4_residual": Conv2DFloatFpu,
+        "f32_f16w_conv2d__fpu_4x4_residual": Conv2DFloatFpuHalf,
+        "f32_conv2d__mve_4x4_residual": Conv2DFloatMve,
+        "f32_f16w_conv2d__mve_4x4_residual": Conv2DFloatMveHalf,
+    },
 )

@@ -29,7 +29,7 @@ from microfold.ops.window import Window
 _REGISTER_VECTORS = 2
 # Smallest number of blocks of 2 pixels by 4 channels for it. A block saves 20 cycles; the code has 300 bytes.
 _HELD_BLOCKS = 16
-# This minimum if channels are padded with zeros, which needs additional code.
+# Minimum if channels are padded with zeros, which needs additional code.
 _HELD_FILLED_BLOCKS = 256
 # Largest row of a window, in vectors, that is copied without a loop.
 _WRITTEN_OUT = 4

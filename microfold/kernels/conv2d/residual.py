@@ -191,4 +191,15 @@ class _ResidualConvolution(ByConvolution):
         return len(layer.node.inputs)
 
 
-register_by(_ResidualConvolution, "int8 convolution with a residual", _BLOCK_PIXELS, suffix="residual")
+register_by(
+    _ResidualConvolution,
+    "int8 convolution with a residual",
+    {
+        "s8_conv2d__c_2x2_residual": portable.Conv2DInt8,
+        "s8_conv2d__dsp_4x2_residual": dsp.Conv2DDsp,
+        "s8_conv2d__dsp_tile_residual": dsp_tile.Conv2DTileDsp,
+        "s8_conv2d__mve_2x4_residual": mve.Conv2DMve,
+        "s8_conv2d__thumb1_4x1_residual": pairs.Conv2DThumb1,
+        "s8_conv2d__thumb2_4x1_residual": pairs.Conv2DThumb2,
+    },
+)

@@ -146,6 +146,7 @@ def code_files() -> Mapping[str, CodeFile]:
 
 
 def read_code_file(path: Path) -> CodeFile:
+    """Read one data file of code sizes."""
     head, rows = read_file(path)
     return CodeFile(
         path.stem,

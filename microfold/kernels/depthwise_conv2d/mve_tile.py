@@ -220,7 +220,7 @@ def _tiles_pipelined(layer: LayerContext, tile: _Tile) -> bool:
     clamp, _ = mve.output_parameters(layer)
     _, _, out, window = depthwise_types(layer)
     if out.shape[2] == tile.shape[1]:
-        # This code has registers to round ties of negative numbers.
+        # The code without limits has registers to round ties of negative numbers.
         return form is not mve.MveForm.GENERAL and not clamp and not layer.compiled_for_size
     # With stride 1, one register has the steps of inputs and of outputs. Two steps need too many registers.
     return is_pipelined(layer, form, clamp) and window.strides[1] == 1

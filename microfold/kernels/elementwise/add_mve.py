@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from microfold.ir.types import DType
 from microfold.kernels.call import Constant, KernelCall, Parameter
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.add import centred_hull, quantized_parameters
@@ -15,6 +14,7 @@ from microfold.kernels.elementwise.broadcast_mve import BinaryMve, lane_form
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
+from microfold.kernels.names import activation_type
 from microfold.kernels.packing.mve import MveForm
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.linear_form import (
@@ -136,22 +136,22 @@ class _ScaledSumMve(BinaryMve):
         return self.vector_call(layer, spec, fields)
 
 
-def _define(operator: type[Add | Sub | SquaredDifference], combine: str) -> None:
-    """Register the int8 kernels, named ``_scaled`` if linear forms also exist, and the int16 kernels."""
-    for dtype, name in (
-        (DType.INT8, f"s8_{operator.name}__mve" + "_scaled" * (operator is not SquaredDifference)),
-        (DType.INT16, f"s16_{operator.name}__mve"),
-    ):
-        attributes = {
-            "__doc__": f"{operator.__name__} of {dtype.value} by the reference's steps, in vectors of four.",
-            "name": name,
-            "op": operator,
-            "dtype": dtype,
-            "combine": combine,
-        }
-        register(type(f"{operator.__name__}{dtype.name.title()}Mve", (_ScaledSumMve,), attributes))
+def _define(name: str, operator: type[Add | Sub | SquaredDifference], combine: str) -> None:
+    dtype = activation_type(name)
+    attributes = {
+        "__doc__": f"{operator.__name__} of {dtype.value} by the reference's steps, in vectors of four.",
+        "name": name,
+        "op": operator,
+        "dtype": dtype,
+        "combine": combine,
+    }
+    register(type(f"{operator.__name__}{dtype.name.title()}Mve", (_ScaledSumMve,), attributes))
 
 
-_define(Add, "vaddq_s32")
-_define(Sub, "vsubq_s32")
-_define(SquaredDifference, "")
+# The kernels named ``_scaled`` follow the reference; others have a linear form.
+_define("s8_add__mve_scaled", Add, "vaddq_s32")
+_define("s16_add__mve", Add, "vaddq_s32")
+_define("s8_sub__mve_scaled", Sub, "vsubq_s32")
+_define("s16_sub__mve", Sub, "vsubq_s32")
+_define("s8_squared_difference__mve", SquaredDifference, "")
+_define("s16_squared_difference__mve", SquaredDifference, "")

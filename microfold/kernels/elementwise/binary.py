@@ -7,6 +7,7 @@ from typing import ClassVar
 from microfold.errors import DeclarationError
 from microfold.ir.op import REGISTRY, Op
 from microfold.ir.types import Array, DType, TensorType
+from microfold.kernels import names
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.cost.terms import Terms, length_prefix
 from microfold.kernels.elementwise import float_expressions, plain_expressions
@@ -15,20 +16,13 @@ from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
 from microfold.kernels.fields import Field, Fields, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.names import TYPES
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.activations.clip import Clip
-from microfold.ops.elementwise.activations.prelu import Prelu
-from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.ops.elementwise.conversions.dequantize import Dequantize
 from microfold.ops.elementwise.conversions.quantize import Quantize
-from microfold.ops.elementwise.maximum import Maximum
-from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.quantized_div import QuantizedDiv
-from microfold.ops.elementwise.squared_difference import SquaredDifference
-from microfold.ops.elementwise.sub import Sub
 
 C_TYPES = {
     DType.BOOL: "uint8_t",
@@ -206,50 +200,21 @@ class _Arithmetic(BinaryKernel):
         return self.call(layer, spec, limits)
 
 
-def operator_named(name: str) -> type[Op]:
-    """Return the operator that a table of C expressions names.
+def operator_of(kernel: str) -> type[Op]:
+    """Return the operator of a kernel in a table of C expressions.
 
     Raises:
-        DeclarationError: no operator has this name.
+        DeclarationError: no operator has the name that the kernel's name contains.
     """
+    name = names.operator(kernel)
     if name not in REGISTRY:
         raise DeclarationError(
-            f"an expression in kernels/elementwise must have the name of an operator; there is no {name!r}: "
-            "correct the name, or write its operator in microfold/ops/elementwise"
+            f"the name of a kernel in kernels/elementwise contains an operator's; there is no {name!r}, "
+            f"which {kernel!r} contains: correct the name, or write its operator in microfold/ops/elementwise"
         )
     return REGISTRY[name]
 
 
-_ORDERED = (DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.INT64)
-# Plain integers wrap around. C leaves that undefined for signed types, so the expressions are unsigned.
-_EXPRESSIONS: tuple[tuple[type[Op], tuple[DType, ...], str], ...] = (
-    *(
-        (operator, (DType.FLOAT32,), float_expressions.ARITHMETIC[operator.name])
-        for operator in (Add, Sub, Mul, SquaredDifference, Prelu)
-    ),
-    (Add, (DType.INT32,), "(int32_t)((uint32_t)a + (uint32_t)b)"),
-    (Sub, (DType.INT32,), "(int32_t)((uint32_t)a - (uint32_t)b)"),
-    (Mul, (DType.INT32,), "(int32_t)((uint32_t)a * (uint32_t)b)"),
-    (Add, (DType.INT64,), "(int64_t)((uint64_t)a + (uint64_t)b)"),
-    (Sub, (DType.INT64,), "(int64_t)((uint64_t)a - (uint64_t)b)"),
-    (Mul, (DType.UINT32,), "a * b"),
-    (Mul, (DType.INT64,), "(int64_t)((uint64_t)a * (uint64_t)b)"),
-    (
-        SquaredDifference,
-        (DType.INT32,),
-        "(int32_t)(((uint32_t)a - (uint32_t)b) * ((uint32_t)a - (uint32_t)b))",
-    ),
-    *(
-        (operator, (*_ORDERED, DType.FLOAT32), float_expressions.ARITHMETIC[operator.name])
-        for operator in (Maximum, Minimum)
-    ),
-    *((operator_named(name), (DType.FLOAT32,), text) for name, text in float_expressions.BINARY.items()),
-    *(
-        (operator_named(name), (dtype,), text)
-        for name, texts in plain_expressions.PLAIN.items()
-        for dtype, text in texts.items()
-    ),
-)
 # By the name of a kernel without measured cost terms, the kernel with about the same costs.
 _LIKE = {
     **{f"s64_{name}__c": f"s32_{name}__c" for name in ("add", "sub", "mul")},
@@ -258,22 +223,24 @@ _LIKE = {
     **{f"u8_{name}__c": f"s8_{name}__c" for name in ("maximum", "minimum", "bitwise_xor", "right_shift")},
     **{f"u32_{name}__c": f"s32_{name}__c" for name in ("bitwise_xor", "right_shift")},
 }
-for _operator, _dtypes, _expression in _EXPRESSIONS:
-    for _dtype in _dtypes:
-        register(
-            type(
-                f"{_operator.__name__}{_dtype.name.title()}",
-                (_Arithmetic,),
-                {
-                    "__doc__": f"{_operator.__name__} of {_dtype.value}: ``{_expression}`` for each a and b.",
-                    "name": f"{TYPES[_dtype]}_{_operator.name}__c",
-                    "like": _LIKE.get(f"{TYPES[_dtype]}_{_operator.name}__c"),
-                    "op": _operator,
-                    "dtype": _dtype,
-                    "expression": _expression,
-                },
-            )
-        )
+
+
+def _define(name: str, expression: str) -> None:
+    """Register a kernel of the C expression."""
+    operator, dtype = operator_of(name), names.activation_type(name)
+    attributes = {
+        "__doc__": f"{operator.__name__} of {dtype.value}: ``{expression}`` for each a and b.",
+        "name": name,
+        "like": _LIKE.get(name),
+        "op": operator,
+        "dtype": dtype,
+        "expression": expression,
+    }
+    register(type(f"{operator.__name__}{dtype.name.title()}", (_Arithmetic,), attributes))
+
+
+for _name, _expression in (float_expressions.BINARY | plain_expressions.PLAIN).items():
+    _define(_name, _expression)
 
 
 class UnaryKernel(Kernel):

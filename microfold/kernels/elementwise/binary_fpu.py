@@ -66,10 +66,10 @@ class _ArithmeticFpu(BinaryKernel):
         return self.call(layer, spec, limits)
 
 
-def _define(operator: type[Op], expression: str) -> None:
+def _define(name: str, operator: type[Op], expression: str) -> None:
     attributes = {
         "__doc__": f"{operator.__name__} of float32: ``{expression}`` for four elements a and b at a time.",
-        "name": f"f32_{operator.name}__fpu",
+        "name": name,
         "op": operator,
         "operator": operator.name,
         "expression": expression,
@@ -77,8 +77,8 @@ def _define(operator: type[Op], expression: str) -> None:
     register(type(f"{operator.__name__}FloatFpu", (_ArithmeticFpu,), attributes))
 
 
-_define(Add, "a + b")
-_define(Sub, "a - b")
-_define(Mul, "a * b")
-_define(Div, "a / b")
-_define(SquaredDifference, "(a - b) * (a - b)")
+_define("f32_add__fpu", Add, "a + b")
+_define("f32_sub__fpu", Sub, "a - b")
+_define("f32_mul__fpu", Mul, "a * b")
+_define("f32_div__fpu", Div, "a / b")
+_define("f32_squared_difference__fpu", SquaredDifference, "(a - b) * (a - b)")

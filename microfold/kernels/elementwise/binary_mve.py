@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.op import Op
-from microfold.ir.types import DType
 from microfold.kernels.call import KernelCall
 from microfold.kernels.elementwise.broadcast import LOOP_FIELDS
 from microfold.kernels.elementwise.broadcast_mve import BinaryMve
 from microfold.kernels.fields import declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
+from microfold.kernels.names import activation_type
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.activations.prelu import Prelu
 from microfold.ops.elementwise.add import Add
@@ -48,10 +48,11 @@ class _Arithmetic(BinaryMve):
         return self.vector_call(layer, (("expression", self.expression), ("lane", lane)), {})
 
 
-def _define(operator: type[Op], dtype: DType, prefix: str, expression: str) -> None:
+def _define(name: str, operator: type[Op], expression: str) -> None:
+    dtype = activation_type(name)
     attributes = {
         "__doc__": f"{operator.__name__} of {dtype.value}: ``{expression}`` for vectors a and b.",
-        "name": f"{prefix}_{operator.name}__mve",
+        "name": name,
         "op": operator,
         "dtype": dtype,
         "lanes": 16 // dtype.itemsize,
@@ -61,14 +62,14 @@ def _define(operator: type[Op], dtype: DType, prefix: str, expression: str) -> N
     register(type(f"{operator.__name__}{dtype.name.title()}Mve", (_Arithmetic,), attributes))
 
 
-_define(Add, DType.FLOAT32, "f32", "vaddq_f32(a, b)")
-_define(Sub, DType.FLOAT32, "f32", "vsubq_f32(a, b)")
-_define(Mul, DType.FLOAT32, "f32", "vmulq_f32(a, b)")
-_define(SquaredDifference, DType.FLOAT32, "f32", "vmulq_f32(vsubq_f32(a, b), vsubq_f32(a, b))")
-_define(Prelu, DType.FLOAT32, "f32", "vpselq_f32(a, vmulq_f32(a, b), vcmpgeq_n_f32(a, 0.0f))")
-_define(Maximum, DType.FLOAT32, "f32", "vmaxnmq_f32(a, b)")
-_define(Minimum, DType.FLOAT32, "f32", "vminnmq_f32(a, b)")
-for _dtype in (DType.INT8, DType.INT16):
-    _lane = f"s{_dtype.itemsize * 8}"
-    _define(Maximum, _dtype, _lane, f"vmaxq_{_lane}(a, b)")
-    _define(Minimum, _dtype, _lane, f"vminq_{_lane}(a, b)")
+_define("f32_add__mve", Add, "vaddq_f32(a, b)")
+_define("f32_sub__mve", Sub, "vsubq_f32(a, b)")
+_define("f32_mul__mve", Mul, "vmulq_f32(a, b)")
+_define("f32_squared_difference__mve", SquaredDifference, "vmulq_f32(vsubq_f32(a, b), vsubq_f32(a, b))")
+_define("f32_prelu__mve", Prelu, "vpselq_f32(a, vmulq_f32(a, b), vcmpgeq_n_f32(a, 0.0f))")
+_define("f32_maximum__mve", Maximum, "vmaxnmq_f32(a, b)")
+_define("f32_minimum__mve", Minimum, "vminnmq_f32(a, b)")
+_define("s8_maximum__mve", Maximum, "vmaxq_s8(a, b)")
+_define("s8_minimum__mve", Minimum, "vminq_s8(a, b)")
+_define("s16_maximum__mve", Maximum, "vmaxq_s16(a, b)")
+_define("s16_minimum__mve", Minimum, "vminq_s16(a, b)")

@@ -23,7 +23,7 @@ from microfold.kernels.elementwise.broadcast import (
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.names import TYPES
+from microfold.kernels.names import activation_type
 from microfold.ops.elementwise.compare import LEFT_SHIFT, Compare
 from microfold.ops.elementwise.select import Select
 
@@ -164,8 +164,8 @@ def _increases(numbers: Array) -> bool:
     return bool((np.diff(numbers) > 0).all())
 
 
-for _dtype in (DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32, DType.BOOL):
-    _name = f"{TYPES[_dtype]}_compare__c"
+for _name in ("s16_compare__c", "s32_compare__c", "s64_compare__c", "f32_compare__c", "bool_compare__c"):
+    _dtype = activation_type(_name)
     register(
         type(
             f"Compare{_dtype.name.title()}",

@@ -11,6 +11,7 @@ import numpy as np
 
 from microfold.ir.node import Node
 from microfold.ir.types import DType
+from microfold.kernels import names
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.cost.terms import Terms, vector_terms
 from microfold.kernels.elementwise import float_expressions
@@ -29,8 +30,7 @@ from microfold.support.frozen import frozen
 
 # C expressions of the element x, or of a and b, with the numbers p and q of the step.
 _SCALAR: Mapping[str, str] = {
-    **float_expressions.ARITHMETIC,
-    **float_expressions.BINARY,
+    **{names.operator(kernel): text for kernel, text in float_expressions.BINARY.items()},
     **float_expressions.UNARY,
     **float_expressions.ACTIVATIONS,
     "leaky_relu": "x > 0.0f ? x : x * p",

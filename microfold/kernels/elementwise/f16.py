@@ -66,34 +66,36 @@ class _HalfBinaryMve(BinaryKernel):
         return self.call(layer, (("intrinsic", self.intrinsic), ("clamp_kind", clamp_kind)), dict(limits))
 
 
-_BINARY: tuple[tuple[type[Op], str, str], ...] = (
-    (Add, "x + y", "vaddq_f16"),
-    (Sub, "x - y", "vsubq_f16"),
-    (Mul, "x * y", "vmulq_f16"),
-    (Maximum, "x > y ? x : y", "vmaxnmq_f16"),
-    (Minimum, "x < y ? x : y", "vminnmq_f16"),
-)
-
-
-def _define(operator: type[Op], expression: str, intrinsic: str) -> None:
-    portable = {
+def _define_portable(name: str, operator: type[Op], expression: str) -> None:
+    attributes = {
         "__doc__": f"{operator.__name__} of float16: ``{expression}`` in float32, rounded.",
-        "name": f"f16_{operator.name}__c",
+        "name": name,
         "op": operator,
         "expression": expression,
     }
-    vectors = {
+    register(type(f"{operator.__name__}Half", (_HalfBinary,), attributes))
+
+
+def _define_mve(name: str, operator: type[Op], intrinsic: str) -> None:
+    attributes = {
         "__doc__": f"{operator.__name__} of float16: ``{intrinsic}``, eight elements at a time.",
-        "name": f"f16_{operator.name}__mve",
+        "name": name,
         "op": operator,
         "intrinsic": intrinsic,
     }
-    register(type(f"{operator.__name__}Half", (_HalfBinary,), portable))
-    register(type(f"{operator.__name__}HalfMve", (_HalfBinaryMve,), vectors))
+    register(type(f"{operator.__name__}HalfMve", (_HalfBinaryMve,), attributes))
 
 
-for _operation in _BINARY:
-    _define(*_operation)
+_define_portable("f16_add__c", Add, "x + y")
+_define_mve("f16_add__mve", Add, "vaddq_f16")
+_define_portable("f16_sub__c", Sub, "x - y")
+_define_mve("f16_sub__mve", Sub, "vsubq_f16")
+_define_portable("f16_mul__c", Mul, "x * y")
+_define_mve("f16_mul__mve", Mul, "vmulq_f16")
+_define_portable("f16_maximum__c", Maximum, "x > y ? x : y")
+_define_mve("f16_maximum__mve", Maximum, "vmaxnmq_f16")
+_define_portable("f16_minimum__c", Minimum, "x < y ? x : y")
+_define_mve("f16_minimum__mve", Minimum, "vminnmq_f16")
 
 
 class _HalfClip(Kernel):

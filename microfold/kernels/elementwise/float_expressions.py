@@ -31,20 +31,17 @@ ACTIVATIONS = {
     "rsqrt": "1.0f / sqrtf(x)",
     "tanh": "tanhf(x)",
 }
-# Expressions of the elements a and b, by operator name.
-ARITHMETIC = {
-    "add": "a + b",
-    "maximum": "a > b ? a : b",
-    "minimum": "a < b ? a : b",
-    "mul": "a * b",
-    "prelu": "a >= 0.0f ? a : a * b",
-    "squared_difference": "(a - b) * (a - b)",
-    "sub": "a - b",
-}
-# Expressions of the elements a and b, by the name of a `FloatBinary`.
+# Expressions of the elements a and b, by kernel.
 BINARY = {
-    "atan2": "atan2f(a, b)",
-    "div": "a / b",
+    "f32_add__c": "a + b",
+    "f32_atan2__c": "atan2f(a, b)",
+    "f32_div__c": "a / b",
+    "f32_maximum__c": "a > b ? a : b",
+    "f32_minimum__c": "a < b ? a : b",
+    "f32_mul__c": "a * b",
+    "f32_prelu__c": "a >= 0.0f ? a : a * b",
+    "f32_squared_difference__c": "(a - b) * (a - b)",
+    "f32_sub__c": "a - b",
 }
 
 # Functions of math.h (C99, 7.12) that return a number; the float32 functions have the suffix f.

@@ -1,29 +1,50 @@
-"""C expressions of two plain numbers for portable kernels, by operator and element type."""
+"""C expressions of two plain numbers, used without regard to a scale, for portable kernels."""
 
 from __future__ import annotations
 
-from microfold.ir.types import DType
-
-_NARROW = (DType.INT8, DType.INT16)
-
-
-def _integers(expression: str, *dtypes: DType) -> dict[DType, str]:
-    """Return an int32 expression for int32 and, with a conversion of its result, for narrower types."""
-    narrow = {dtype: f"({dtype.value}_t)({expression})" for dtype in dtypes}
-    return narrow | {DType.INT32: expression}
-
-
-# Expressions of the elements a and b, by the name of a `PlainBinary` operator.
-PLAIN: dict[str, dict[DType, str]] = {
-    "bitwise_xor": _integers("a ^ b", *_NARROW, DType.UINT8) | {DType.UINT32: "a ^ b"},
-    "floor_div": _integers("mf_floor_div(a, b)", *_NARROW) | {DType.FLOAT32: "mf_floor_div_float(a, b)"},
-    "floor_mod": _integers("mf_floor_mod(a, b)", *_NARROW)
-    | {DType.INT64: "mf_floor_mod_wide(a, b)", DType.FLOAT32: "mf_floor_mod_float(a, b)"},
-    "pow": {DType.INT32: "mf_power(a, b)", DType.FLOAT32: "powf(a, b)"},
-    "right_shift": {
-        dtype: f"({dtype.value}_t)(a >> mf_clamp(b, 0, {8 * dtype.itemsize - 1}))"
-        for dtype in (*_NARROW, DType.UINT8, DType.INT32)
-    }
-    | {DType.UINT32: "a >> (b < 31u ? b : 31u)"},
-    "trunc_div": {DType.INT32: "mf_trunc_div(a, b)"},
+# Expressions of the elements a and b, by kernel. Integers wrap around. C leaves that undefined for signed
+# types, so sums and products are unsigned.
+PLAIN = {
+    "s32_add__c": "(int32_t)((uint32_t)a + (uint32_t)b)",
+    "s64_add__c": "(int64_t)((uint64_t)a + (uint64_t)b)",
+    "s32_sub__c": "(int32_t)((uint32_t)a - (uint32_t)b)",
+    "s64_sub__c": "(int64_t)((uint64_t)a - (uint64_t)b)",
+    "s32_mul__c": "(int32_t)((uint32_t)a * (uint32_t)b)",
+    "s64_mul__c": "(int64_t)((uint64_t)a * (uint64_t)b)",
+    "u32_mul__c": "a * b",
+    "s32_squared_difference__c": "(int32_t)(((uint32_t)a - (uint32_t)b) * ((uint32_t)a - (uint32_t)b))",
+    "bool_maximum__c": "a > b ? a : b",
+    "s8_maximum__c": "a > b ? a : b",
+    "u8_maximum__c": "a > b ? a : b",
+    "s16_maximum__c": "a > b ? a : b",
+    "s32_maximum__c": "a > b ? a : b",
+    "s64_maximum__c": "a > b ? a : b",
+    "bool_minimum__c": "a < b ? a : b",
+    "s8_minimum__c": "a < b ? a : b",
+    "u8_minimum__c": "a < b ? a : b",
+    "s16_minimum__c": "a < b ? a : b",
+    "s32_minimum__c": "a < b ? a : b",
+    "s64_minimum__c": "a < b ? a : b",
+    "s8_bitwise_xor__c": "(int8_t)(a ^ b)",
+    "s16_bitwise_xor__c": "(int16_t)(a ^ b)",
+    "u8_bitwise_xor__c": "(uint8_t)(a ^ b)",
+    "s32_bitwise_xor__c": "a ^ b",
+    "u32_bitwise_xor__c": "a ^ b",
+    "s8_floor_div__c": "(int8_t)(mf_floor_div(a, b))",
+    "s16_floor_div__c": "(int16_t)(mf_floor_div(a, b))",
+    "s32_floor_div__c": "mf_floor_div(a, b)",
+    "f32_floor_div__c": "mf_floor_div_float(a, b)",
+    "s8_floor_mod__c": "(int8_t)(mf_floor_mod(a, b))",
+    "s16_floor_mod__c": "(int16_t)(mf_floor_mod(a, b))",
+    "s32_floor_mod__c": "mf_floor_mod(a, b)",
+    "s64_floor_mod__c": "mf_floor_mod_wide(a, b)",
+    "f32_floor_mod__c": "mf_floor_mod_float(a, b)",
+    "s32_pow__c": "mf_power(a, b)",
+    "f32_pow__c": "powf(a, b)",
+    "s8_right_shift__c": "(int8_t)(a >> mf_clamp(b, 0, 7))",
+    "s16_right_shift__c": "(int16_t)(a >> mf_clamp(b, 0, 15))",
+    "u8_right_shift__c": "(uint8_t)(a >> mf_clamp(b, 0, 7))",
+    "s32_right_shift__c": "(int32_t)(a >> mf_clamp(b, 0, 31))",
+    "u32_right_shift__c": "a >> (b < 31u ? b : 31u)",
+    "s32_trunc_div__c": "mf_trunc_div(a, b)",
 }

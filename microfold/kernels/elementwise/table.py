@@ -120,15 +120,23 @@ def _described(fields: Fields, dtype: DType) -> Fields:
     return describe(fields, table=f"results for {low} to {high}")
 
 
-def _define(operator: type[Op]) -> None:
+def _define(operator: type[Op], portable_name: str, mve_name: str) -> None:
     """Register the kernels of one operator; all operators share their C functions."""
-    stem, name = operator.__name__, f"s8_{operator.name}"
+    stem = operator.__name__
     doc = f"{stem} of 8-bit values, {{}}, by a table that its reference computes."
-    portable = {"__doc__": doc.format("one by one"), "name": f"{name}__c_table", "op": operator}
-    vectors = {"__doc__": doc.format("sixteen at a time"), "name": f"{name}__mve_table", "op": operator}
+    portable = {"__doc__": doc.format("one by one"), "name": portable_name, "op": operator}
+    vectors = {"__doc__": doc.format("sixteen at a time"), "name": mve_name, "op": operator}
     register(type(f"{stem}Table", (TableKernel,), portable))
     register(type(f"{stem}TableMve", (TableMve,), vectors))
 
 
-for _operator in (Abs, HardSwish, LeakyRelu, Logistic, Lookup, Relu, Requantize, Rsqrt, Tanh, Unary):
-    _define(_operator)
+_define(Abs, "s8_abs__c_table", "s8_abs__mve_table")
+_define(HardSwish, "s8_hard_swish__c_table", "s8_hard_swish__mve_table")
+_define(LeakyRelu, "s8_leaky_relu__c_table", "s8_leaky_relu__mve_table")
+_define(Logistic, "s8_logistic__c_table", "s8_logistic__mve_table")
+_define(Lookup, "s8_lookup__c_table", "s8_lookup__mve_table")
+_define(Relu, "s8_relu__c_table", "s8_relu__mve_table")
+_define(Requantize, "s8_requantize__c_table", "s8_requantize__mve_table")
+_define(Rsqrt, "s8_rsqrt__c_table", "s8_rsqrt__mve_table")
+_define(Tanh, "s8_tanh__c_table", "s8_tanh__mve_table")
+_define(Unary, "s8_unary__c_table", "s8_unary__mve_table")

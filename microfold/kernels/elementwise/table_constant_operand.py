@@ -67,9 +67,11 @@ def _constant_scalar(layer: LayerContext) -> int | None:
     return None
 
 
-def _define(operator: type[Op]) -> None:
-    for base, variant, how in ((TableKernel, "c", "one by one"), (TableMve, "mve", "sixteen at a time")):
-        name = f"s8_{operator.name}__{variant}_constant"
+def _define(operator: type[Op], portable_name: str, mve_name: str) -> None:
+    for base, name, variant, how in (
+        (TableKernel, portable_name, "c", "one by one"),
+        (TableMve, mve_name, "mve", "sixteen at a time"),
+    ):
         bases = (_ConstantOperand, base)
         attributes = {
             "__doc__": f"{operator.__name__} of int8 elements and a constant number, {how}, by a table.",
@@ -80,5 +82,11 @@ def _define(operator: type[Op]) -> None:
         register(type(f"{operator.__name__}Constant{variant.title()}", bases, attributes))
 
 
-for _operator in (Add, Maximum, Minimum, Mul, Prelu, QuantizedDiv, SquaredDifference, Sub):
-    _define(_operator)
+_define(Add, "s8_add__c_constant", "s8_add__mve_constant")
+_define(Maximum, "s8_maximum__c_constant", "s8_maximum__mve_constant")
+_define(Minimum, "s8_minimum__c_constant", "s8_minimum__mve_constant")
+_define(Mul, "s8_mul__c_constant", "s8_mul__mve_constant")
+_define(Prelu, "s8_prelu__c_constant", "s8_prelu__mve_constant")
+_define(QuantizedDiv, "s8_quantized_div__c_constant", "s8_quantized_div__mve_constant")
+_define(SquaredDifference, "s8_squared_difference__c_constant", "s8_squared_difference__mve_constant")
+_define(Sub, "s8_sub__c_constant", "s8_sub__mve_constant")

@@ -144,7 +144,13 @@ class _FixedExpression(_Float):
         return self.text
 
 
-for _operator in (Abs, HardSwish, Logistic, Rsqrt, Tanh):
+for _operator, _name in (
+    (Abs, "f32_abs__c"),
+    (HardSwish, "f32_hard_swish__c"),
+    (Logistic, "f32_logistic__c"),
+    (Rsqrt, "f32_rsqrt__c"),
+    (Tanh, "f32_tanh__c"),
+):
     _text = float_expressions.ACTIVATIONS[_operator.name]
     register(
         type(
@@ -152,7 +158,7 @@ for _operator in (Abs, HardSwish, Logistic, Rsqrt, Tanh):
             (_FixedExpression,),
             {
                 "__doc__": f"{_operator.__name__} of float32: ``{_text}`` for each element x.",
-                "name": f"f32_{_operator.name}__c",
+                "name": _name,
                 "op": _operator,
                 "text": _text,
             },

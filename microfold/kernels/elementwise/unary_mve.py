@@ -128,14 +128,19 @@ class DequantizeMve(_UnaryMve, DequantizePortable):
         return self.vector_call(layer, _DEQUANTIZE, fields)
 
 
-for _operator in (Abs, HardSwish, LeakyRelu, Unary):
+for _operator, _name in (
+    (Abs, "f32_abs__mve"),
+    (HardSwish, "f32_hard_swish__mve"),
+    (LeakyRelu, "f32_leaky_relu__mve"),
+    (Unary, "f32_unary__mve"),
+):
     register(
         type(
             f"{_operator.__name__}FloatMve",
             (_FloatMve,),
             {
                 "__doc__": f"{_operator.__name__} of float32, four elements at a time, by intrinsics.",
-                "name": f"f32_{_operator.name}__mve",
+                "name": _name,
                 "op": _operator,
             },
         )

@@ -69,12 +69,12 @@ class _FullyConnectedRows(ByConvolution):
 register_by(
     _FullyConnectedRows,
     "Fully connected layer with rows as pixels",
-    (
-        dsp.Conv2DDsp,
-        mve.Conv2DMve,
-        pairs.Conv2DThumb1,
-        pairs.Conv2DThumb2,
-        s16_dsp.Conv2DInt16Dsp,
-        s16_mve.Conv2DInt16Mve,
-    ),
+    {
+        "s8_fully_connected__dsp_4x2_rows": dsp.Conv2DDsp,
+        "s8_fully_connected__mve_2x4_rows": mve.Conv2DMve,
+        "s8_fully_connected__thumb1_4x1_rows": pairs.Conv2DThumb1,
+        "s8_fully_connected__thumb2_4x1_rows": pairs.Conv2DThumb2,
+        "s16_fully_connected__dsp_4x2_rows": s16_dsp.Conv2DInt16Dsp,
+        "s16_fully_connected__mve_1x4_rows": s16_mve.Conv2DInt16Mve,
+    },
 )

@@ -12,7 +12,7 @@ from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.names import TYPES
+from microfold.kernels.names import activation_type
 from microfold.kernels.reduce.portable import Reduction
 from microfold.kernels.requantize import output_range
 from microfold.ops.reduce.mean import Mean, Sum
@@ -90,33 +90,32 @@ class _Lanes(Reduction):
         return KernelCall(CFunction("reduce/lanes.c.j2", self.name, spec, self.fields), parameters | limits)
 
 
-def _define(operator: type[Op], dtype: DType, mve: str, fpu: str = "") -> None:
-    """Register the kernel for Helium, and the kernel for floating-point units if there is one."""
-    prefix = TYPES[dtype]
-    for core, combine, feature in (
-        ("mve", mve, "mve_fp" if dtype.is_float else "mve"),
-        ("fpu", fpu, "fpu"),
-    ):
-        if not combine:
-            continue
-        how = "in vectors, by " + mve if core == "mve" else "four channels at once in C"
-        attributes = {
-            "__doc__": f"{operator.__name__} of {dtype.value}: {how}.",
-            "name": f"{prefix}_{operator.name}__{core}_{16 // dtype.itemsize}",
-            "op": operator,
-            "features": frozenset({feature}),
-            "dtypes": (dtype,),
-            "dtype": dtype,
-            "core": core,
-            "combine": combine,
-        }
-        register(type(f"{operator.__name__}{dtype.name.title()}{core.title()}", (_Lanes,), attributes))
+def _define(name: str, operator: type[Op], combine: str) -> None:
+    """Register a kernel; ``mve`` or ``fpu`` is in its name."""
+    dtype, core = activation_type(name), "mve" if "__mve" in name else "fpu"
+    how = "in vectors, by " + combine if core == "mve" else "four channels at once in C"
+    attributes = {
+        "__doc__": f"{operator.__name__} of {dtype.value}: {how}.",
+        "name": name,
+        "op": operator,
+        "features": frozenset({"mve_fp" if core == "mve" and dtype.is_float else core}),
+        "dtypes": (dtype,),
+        "dtype": dtype,
+        "core": core,
+        "combine": combine,
+    }
+    register(type(f"{operator.__name__}{dtype.name.title()}{core.title()}", (_Lanes,), attributes))
 
 
-_define(Mean, DType.FLOAT32, "vaddq", "+= @")
-_define(Sum, DType.FLOAT32, "vaddq", "+= @")
-_define(ReduceMax, DType.FLOAT32, "vmaxnmq", "= @ > # ? @ : #")
-_define(ReduceMin, DType.FLOAT32, "vminnmq", "= @ < # ? @ : #")
-for _dtype in (DType.INT8, DType.INT16):
-    _define(ReduceMax, _dtype, "vmaxq")
-    _define(ReduceMin, _dtype, "vminq")
+_define("f32_mean__mve_4", Mean, "vaddq")
+_define("f32_mean__fpu_4", Mean, "+= @")
+_define("f32_sum__mve_4", Sum, "vaddq")
+_define("f32_sum__fpu_4", Sum, "+= @")
+_define("f32_reduce_max__mve_4", ReduceMax, "vmaxnmq")
+_define("f32_reduce_max__fpu_4", ReduceMax, "= @ > # ? @ : #")
+_define("f32_reduce_min__mve_4", ReduceMin, "vminnmq")
+_define("f32_reduce_min__fpu_4", ReduceMin, "= @ < # ? @ : #")
+_define("s8_reduce_max__mve_16", ReduceMax, "vmaxq")
+_define("s8_reduce_min__mve_16", ReduceMin, "vminq")
+_define("s16_reduce_max__mve_8", ReduceMax, "vmaxq")
+_define("s16_reduce_min__mve_8", ReduceMin, "vminq")

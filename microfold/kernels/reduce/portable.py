@@ -217,14 +217,14 @@ class MeanInt64(_MeanPlain):
     combine = _WRAPPING.format(bits=64, sign="+")
 
 
-def _define(operator: type[Op], dtypes: tuple[DType, ...], prefix: str, start: str, combine: str) -> None:
+def _define(name: str, operator: type[Op], dtypes: tuple[DType, ...], start: str, combine: str) -> None:
     register(
         type(
-            f"{operator.__name__}{prefix.upper()}",
+            operator.__name__ + (dtypes[0].name.title() if len(dtypes) == 1 else ""),
             (Reduction,),
             {
                 "__doc__": f"{operator.__name__} of {', '.join(t.value for t in dtypes)}: ``{combine}``.",
-                "name": f"{prefix}{operator.name}__c",
+                "name": name,
                 "op": operator,
                 "dtypes": dtypes,
                 "start": start,
@@ -235,11 +235,11 @@ def _define(operator: type[Op], dtypes: tuple[DType, ...], prefix: str, start: s
 
 
 _ANY = (*(DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32),)
-_define(Sum, (DType.FLOAT32,), "f32_", "0.0f", "value += element")
-_define(Sum, (DType.INT32,), "s32_", "0", _WRAPPING.format(bits=32, sign="+"))
-_define(Sum, (DType.INT64,), "s64_", "0", _WRAPPING.format(bits=64, sign="+"))
-_define(ReduceProd, (DType.FLOAT32,), "f32_", "1.0f", "value *= element")
-_define(ReduceProd, (DType.INT32,), "s32_", "1", _WRAPPING.format(bits=32, sign="*"))
-_define(ReduceProd, (DType.INT64,), "s64_", "1", _WRAPPING.format(bits=64, sign="*"))
-_define(ReduceMax, _ANY, "", "", "value = element > value ? element : value")
-_define(ReduceMin, _ANY, "", "", "value = element < value ? element : value")
+_define("f32_sum__c", Sum, (DType.FLOAT32,), "0.0f", "value += element")
+_define("s32_sum__c", Sum, (DType.INT32,), "0", _WRAPPING.format(bits=32, sign="+"))
+_define("s64_sum__c", Sum, (DType.INT64,), "0", _WRAPPING.format(bits=64, sign="+"))
+_define("f32_reduce_prod__c", ReduceProd, (DType.FLOAT32,), "1.0f", "value *= element")
+_define("s32_reduce_prod__c", ReduceProd, (DType.INT32,), "1", _WRAPPING.format(bits=32, sign="*"))
+_define("s64_reduce_prod__c", ReduceProd, (DType.INT64,), "1", _WRAPPING.format(bits=64, sign="*"))
+_define("reduce_max__c", ReduceMax, _ANY, "", "value = element > value ? element : value")
+_define("reduce_min__c", ReduceMin, _ANY, "", "value = element < value ? element : value")

@@ -12,7 +12,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Copy(Op):
-    """Same elements in separate storage."""
+    """Copy of the elements in separate storage."""
 
     name: ClassVar[str] = "copy"
     pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE

@@ -13,7 +13,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class LayoutTransform(Op):
-    """Same elements in another layout, see `microfold.ir.layout`; used if a transpose is not sufficient.
+    """Copy of the elements in another layout, see `microfold.ir.layout`, if a transpose is not sufficient.
 
     Attributes:
         source: layout of the operand, e.g. ``NHWC``.

@@ -15,7 +15,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Reshape(Op):
-    """Same elements in the same order under another shape."""
+    """View of the elements, in their order, under another shape."""
 
     name: ClassVar[str] = "reshape"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE

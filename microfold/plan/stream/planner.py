@@ -81,7 +81,7 @@ class StreamPlanner(Timeline):
             events = (start + event for event in windows.events[node])
             reaches = dict(zip(events, windows.reaches[node], strict=True))
             met = moments_of(common).tolist()
-            # As in models without streaming, storage that is read twice is not overlapped.
+            # Storage that is read twice is not overlapped.
             if read.count(source) > 1 or any(
                 moment not in reaches or not reaches[moment][index].free for moment in met
             ):

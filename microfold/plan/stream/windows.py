@@ -45,7 +45,7 @@ from microfold.support.frozen import frozen
 
 @frozen
 class Reach:
-    """How one call reads an operand, to decide whether its result may overlap the operand's window.
+    """Read of an operand by one call, to decide whether its result may overlap the operand's window.
 
     Attributes:
         offset: offset of the first row that is read from the start of the operand's window, in bytes.

@@ -16,10 +16,12 @@ from microfold.reporting.tables import Column, Table, number
 
 
 def number_text(value: int | float | None, *, unknown: str = "not measured") -> str:
+    """Return the number with separators of thousands."""
     return unknown if value is None else f"{value:,}"
 
 
 def print_layers(report: BuildReport, *, instructions: bool) -> None:
+    """Print the table of layers, with measured instructions on request."""
     columns = [number("#"), Column("layer"), Column("operator", rank=3), Column("kernel", rank=1)]
     columns += [Column("output", rank=4), number("MACs"), number("weights", rank=2)]
     columns += (
@@ -100,6 +102,7 @@ def _print_measured(report: BuildReport) -> None:
 
 
 def print_memory(program: Program, report: BuildReport) -> None:
+    """Print the table of RAM and flash, in bytes."""
     ram, flash = report.ram, report.flash
     table = Table("", (Column(""), number("bytes"), Column("")))
     scratch = max((layer.scratch for layer in report.layers), default=0)

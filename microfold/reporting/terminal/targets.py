@@ -10,6 +10,7 @@ from microfold.target import Target
 
 
 def print_targets(targets: Sequence[Target]) -> None:
+    """Print the table of targets."""
     columns = ("name", "description", "features", "simulated board")
     table = Table("targets", [*map(Column, columns)])
     for target in targets:

@@ -34,10 +34,12 @@ def print_verify_suite(reports: Sequence[Mapping[str, Any]]) -> None:
 
 
 def first_line(report: Mapping[str, Any]) -> str:
+    """Return the first line of the error in a report."""
     return str(report["error"]).splitlines()[0]
 
 
 def print_failures(reports: Sequence[Mapping[str, Any]]) -> None:
+    """Print the number of models that cannot be compiled or run."""
     failed = sum("error" in report for report in reports)
     console.print(
         f"{failed} of {len(reports)} cannot be compiled or run" if failed else "all were compiled and run"

@@ -1,19 +1,21 @@
 """Multiplies the parts of a sum separately if that is cheaper than multiplying the sum.
 
-    %s: float32[4,64] = add(%x, %c)               (%c and %w constant)      %p: float32[4,8] = batch_matmul(%x, %w)
-    %y: float32[4,8] = batch_matmul(%s, %w)                           ->    %y: float32[4,8] = add(%p, %cw)
+    with constants %c and %w:
+    %s: float32[4,64] = add(%x, %c)                %p: float32[4,8] = batch_matmul(%x, %w)
+    %y: float32[4,8] = batch_matmul(%s, %w)    ->  %y: float32[4,8] = add(%p, %cw)
 
-    %d: float32[64,64] = batch_matmul(%b, %a)     (%b: [64,4], %a: [4,64])  %p: float32[1,64] = batch_matmul(%x, %w)
-    %s: float32[64,64] = add(%w, %d)                                        %q: float32[1,4] = batch_matmul(%x, %b)
-    %y: float32[1,64] = batch_matmul(%x, %s)                          ->    %r: float32[1,64] = batch_matmul(%q, %a)
-                                                                            %y: float32[1,64] = add(%p, %r)
+    with %b: float32[64,4] and %a: float32[4,64]:
+    %d: float32[64,64] = batch_matmul(%b, %a)      %p: float32[1,64] = batch_matmul(%x, %w)
+    %s: float32[64,64] = add(%w, %d)               %q: float32[1,4] = batch_matmul(%x, %b)
+    %y: float32[1,64] = batch_matmul(%x, %s)   ->  %r: float32[1,64] = batch_matmul(%q, %a)
+                                                   %y: float32[1,64] = add(%p, %r)
 
 A constant that is added to the operand of a product with another constant can be added to the result instead,
 multiplied by the other factor. The pass does so if the result has fewer elements. It also avoids multiplying
 out a product of low rank that is added to a matrix (an adapter whose factors the model computes), if that
 needs fewer multiplications. The pass changes float32 only, because it changes the order of sums, as folding a
 shift does. Integer sums are rounded, so that the bits would change.
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 

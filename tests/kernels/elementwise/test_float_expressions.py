@@ -6,6 +6,7 @@ import pytest
 
 from microfold.ir.types import DType, ElementType
 from microfold.kernels.elementwise import float_expressions, plain_expressions
+from microfold.kernels.names import TYPES
 from microfold.ops.elementwise.float_binary import float_binary_operators
 from microfold.ops.elementwise.plain_binary import plain_binary_operators
 from microfold.ops.elementwise.unary import FUNCTIONS, Unary
@@ -17,9 +18,9 @@ FLOAT = ElementType(DType.FLOAT32)
 
 def test_every_function_has_an_expression() -> None:
     assert float_expressions.UNARY.keys() == FUNCTIONS.keys()
-    assert float_expressions.BINARY.keys() == {op.name for op in float_binary_operators()}
-    plain = {op.name: set(op.dtypes) for op in plain_binary_operators()}
-    assert {name: set(texts) for name, texts in plain_expressions.PLAIN.items()} == plain
+    wanted = {f"f32_{op.name}__c" for op in float_binary_operators()}
+    wanted |= {f"{TYPES[dtype]}_{op.name}__c" for op in plain_binary_operators() for dtype in op.dtypes}
+    assert wanted <= (float_expressions.BINARY | plain_expressions.PLAIN).keys()
 
 
 def test_expressions_compute_the_reference() -> None:

@@ -14,7 +14,7 @@ from microfold.support.frozen import frozen
 @register
 @frozen
 class Cast(Op):
-    """Same numbers in another type, without regard to quantisation.
+    """Conversion of numbers to another type, without regard to quantisation.
 
     Floats are truncated towards zero, integers wrap around, and bool is ``x != 0``. A float beyond the
     integer's range saturates, because C leaves the result undefined.

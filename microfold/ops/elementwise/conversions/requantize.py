@@ -21,7 +21,7 @@ _DTYPES = {
 @register
 @frozen
 class Requantize(Op):
-    """Same real values in other integers: ``(x - zero_in) * scale_in / scale_out + zero_out``."""
+    """Conversion of real values to other integers: ``(x - zero_in) * scale_in / scale_out + zero_out``."""
 
     name: ClassVar[str] = "requantize"
     pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
