@@ -23,12 +23,17 @@ from microfold.frontend.model_source import load_model
 from microfold.ir.graph import Graph
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import Candidate, Ranking
+from microfold.kernels.selection.candidates import Candidate, LayerCandidates
 from microfold.kernels.selection.measured import MeasuredCosts
-from microfold.lowering.chosen_kernels import Revise, Rows, choose_kernels, least_by_rows
-from microfold.lowering.optimised import Imported, optimised
-from microfold.lowering.prepared import Prepared, program_of
-from microfold.lowering.refusals import explained
+from microfold.lowering.budget_remedies import explained
+from microfold.lowering.chosen_kernels import (
+    SelectionOverride,
+    StreamedModel,
+    choose_kernels,
+    least_streamed_ram,
+)
+from microfold.lowering.optimised import ImportedModel, optimised
+from microfold.lowering.prepared import PreparedProgram, program_of
 from microfold.lowering.schedule import claim_name
 from microfold.options import Options
 from microfold.passes.context import PassContext
@@ -100,7 +105,7 @@ def compile_graph(
     origin: Origin | None = None,
     labels: Labels = NO_LABELS,
     costs: MeasuredCosts | None = None,
-    revise: Revise | None = None,
+    revise: SelectionOverride | None = None,
     explain: bool = False,
 ) -> Program:
     """Compile an imported graph; see `compile_file`.
@@ -120,7 +125,7 @@ def compile_graph(
         InputError: options and context ask for different numerics, or the labels are required and do not fit.
         BudgetError: no build was found that fits the RAM and flash limits of the options.
     """
-    imported = Imported.of(graph, target, options or Options(), context, costs)
+    imported = ImportedModel.of(graph, target, options or Options(), context, costs)
     if passes is not None:
         imported = replace(imported, context=replace(imported.context, pipeline=passes))
     found = prepare(imported, name=name, origin=origin, labels=labels, revise=revise, explain=explain)
@@ -128,14 +133,14 @@ def compile_graph(
 
 
 def prepare(
-    imported: Imported,
+    imported: ImportedModel,
     *,
     name: str = "",
     origin: Origin | None = None,
     labels: Labels = NO_LABELS,
-    revise: Revise | None = None,
+    revise: SelectionOverride | None = None,
     explain: bool = False,
-) -> Prepared:
+) -> PreparedProgram:
     """Select the kernels of an imported graph; for arguments and errors see `compile_graph`."""
     name = model_identifier(name or imported.graph.name)
 
@@ -150,7 +155,7 @@ def prepare(
     except BudgetError as refusal:
         if not explain:
             raise
-        raise explained(refusal, imported.options, build, partial(least_by_rows, model)) from None
+        raise explained(refusal, imported.options, build, partial(least_streamed_ram, model)) from None
 
     def finish(program: Program) -> Program:
         return replace(
@@ -161,7 +166,7 @@ def prepare(
             measured_on=imported.costs.source if imported.costs is not None else "",
         )
 
-    return Prepared(kernels, name, finish)
+    return PreparedProgram(kernels, name, finish)
 
 
 def explain_kernels(
@@ -181,17 +186,17 @@ def explain_kernels(
     Raises:
         InputError: as `compile_graph`.
     """
-    model = optimised(Imported.of(graph, target, options, context, costs=costs))
+    model = optimised(ImportedModel.of(graph, target, options, context, costs=costs))
     if model.selected.problems:
         return [ExplainedLayer(ranking.layer, [*ranking.candidates], {}) for ranking in model.rankings]
     kernels = model.kernels
     if dump_model is not None:
-        if isinstance(kernels, Rows):
+        if isinstance(kernels, StreamedModel):
             raise InputError(
                 "dump_model requires whole tensors; this model has streamed layers: use rows=never"
             )
         kernels.selection.write_model(dump_model)
-    if isinstance(kernels, Rows):
+    if isinstance(kernels, StreamedModel):
         rankings, order = kernels.streamed.rankings, range(len(kernels.chosen))
     else:
         rankings, order = model.rankings, kernels.planned.order
@@ -204,7 +209,7 @@ def explain_kernels(
     ]
 
 
-def _chosen_first(ranking: Ranking, chosen: Candidate) -> list[Candidate]:
+def _chosen_first(ranking: LayerCandidates, chosen: Candidate) -> list[Candidate]:
     return [chosen, *(c for c in ranking.candidates if c.kernel.name != chosen.kernel.name)]
 
 

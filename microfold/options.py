@@ -69,7 +69,7 @@ class Options:
             bound is an error.
         step: whether to generate a function that runs one layer. The run function is then a loop over it.
         taps: whether each run passes its tensors to a function of the firmware (tensor trace), see
-            `codegen.taps`.
+            `codegen.tensor_trace`.
         license: SPDX license expression of every generated file.
         numerics: ``exact``: only rewrites that keep all outputs bit for bit. ``relaxed``: also others; the
             report lists their effects.
@@ -131,7 +131,7 @@ class Options:
         return tuple(f for f in self.external_flags if f[:1] == "-" and f[:2] not in ("-l", "-L", "-W"))
 
     @property
-    def why_whole(self) -> str:
+    def streaming_blocker(self) -> str:
         """Reason why layers must compute whole tensors; empty if they may be streamed."""
         return self._asks_for_whole[1]
 
@@ -200,7 +200,7 @@ class Options:
                 "io=rows cannot be combined with sliding: a run then takes only a few frames; "
                 "remove one of the two options"
             )
-        if self.io == "rows" and self.why_whole:
+        if self.io == "rows" and self.streaming_blocker:
             given, why = self._asks_for_whole
             raise InputError(f"io=rows cannot be combined with {given}: {why}; remove one of the two options")
         if self.weights_section:

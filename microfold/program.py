@@ -21,7 +21,7 @@ from microfold.ir.types import Array, TensorType
 from microfold.ir.views import StoragePlaces
 from microfold.kernels.call import KernelCall, Library
 from microfold.kernels.kernel import Kernel
-from microfold.kernels.selection.cheapest import Candidate
+from microfold.kernels.selection.candidates import Candidate
 from microfold.ops.elementwise.expression import Expression
 from microfold.options import Options
 from microfold.passes.context import PassContext
@@ -170,7 +170,7 @@ class Layer:
         inputs: buffers that the call reads, in the order of the C arguments.
         outputs: location of the results right after the call.
         scratch: offset in the arena, in bytes, or None.
-        candidates: kernels that were considered, see `selection.cheapest.candidates`.
+        candidates: kernels that were considered, see `selection.candidates.candidates`.
         control: loop or branch of other layers; None for a kernel call.
         measured_cycles: cycles per call from a database of measurements; None if it has none.
         fetched: offset in the arena, in bytes, to which constants are copied before the layer runs, or None.
@@ -366,7 +366,7 @@ class Program:
         return next(index for index, buffer in enumerate(self.inputs) if buffer.region == "input")
 
     @property
-    def untapped(self) -> Program:
+    def without_trace(self) -> Program:
         """The program without tensor trace, which links without firmware, e.g. on this machine."""
         return replace(self, options=replace(self.options, taps=False)) if self.options.taps else self
 

@@ -14,7 +14,7 @@ import numpy as np
 import tflite
 from numpy.typing import NDArray
 
-from microfold.frontend.tflite import Traced
+from microfold.frontend.tflite import ImportTrace
 from microfold.ir.interpret import functions
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Quant, Tensor
@@ -128,13 +128,13 @@ def _parts(array: Array) -> Array:
     return np.array(array)[..., None].view(np.float32) if array.dtype.kind == "c" else np.array(array)
 
 
-def compared_tensors(data: bytes, traced: Traced) -> list[int]:
+def compared_tensors(data: bytes, traced: ImportTrace) -> list[int]:
     """Tensors that an operator of the main subgraph writes and that a node of the graph computes."""
     computed = traced.graph.producers()
     return [i for i in operator_outputs(data) if i in traced.values and traced.values[i] in computed]
 
 
-def inputs_of(traced: Traced, seed: int) -> list[Array]:
+def inputs_of(traced: ImportTrace, seed: int) -> list[Array]:
     """Random inputs for a call of the imported model."""
     return random_inputs([(v.type.shape, v.type.dtype.numpy) for v in traced.graph.inputs], seed)
 
@@ -148,7 +148,7 @@ _TFLM_ROUNDS_OTHERWISE = (
 
 
 def differences(
-    traced: Traced,
+    traced: ImportTrace,
     calls: Sequence[Sequence[Array]],
     expected: Sequence[Tensors],
     lenient: Sequence[str] | None = (),
@@ -250,7 +250,7 @@ def difference(ours: Array, theirs: Array, units: int = 0) -> str:
     return f"{int((~same).sum())} of {same.size} elements differ, by up to {largest:g}"
 
 
-def judge(data: bytes, traced: Traced, calls: Sequence[Sequence[Array]]) -> tuple[str, list[str]]:
+def judge(data: bytes, traced: ImportTrace, calls: Sequence[Sequence[Array]]) -> tuple[str, list[str]]:
     """Compare with the oracle that decides.
 
     Returns:
@@ -274,7 +274,7 @@ def judge(data: bytes, traced: Traced, calls: Sequence[Sequence[Array]]) -> tupl
     return "", faults or []
 
 
-def litert_decides(data: bytes, traced: Traced) -> bool:
+def litert_decides(data: bytes, traced: ImportTrace) -> bool:
     """Whether the model has what TensorFlow Lite for Microcontrollers is known to get wrong.
 
     Constants dequantised per channel, stand-alone RELU6 that also requantises, stale shapes, as beside a -1
@@ -320,7 +320,7 @@ def has_ignored_options(data: bytes) -> bool:
     return False
 
 
-def has_stale_shapes(data: bytes, traced: Traced) -> bool:
+def has_stale_shapes(data: bytes, traced: ImportTrace) -> bool:
     """Whether the file declares another shape of a result than follows from the operands'."""
     graph = tflite.Model.GetRootAsModel(data, 0).Subgraphs(0)
     return any(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from microfold.codegen.emit import emit_build
 from microfold.codegen.literals import C_TYPES
-from microfold.codegen.taps import CHECKSUM_ONLY, FORMAT, HEAD, MAGIC
+from microfold.codegen.tensor_trace import CHECKSUM_ONLY, FORMAT, HEAD, MAGIC
 from microfold.ir.types import Array
 from microfold.program import Program
-from microfold.verification.taps.records import Record
+from microfold.verification.tensor_trace.records import TraceRecord
 from tests.codegen.builds import STRICT
 from tests.codegen.toolchain import run, write
 from tests.needs import need_tools
@@ -146,7 +146,7 @@ def records(
     return (folder / "records.bin").read_bytes()
 
 
-def encode(record: Record, version: int = FORMAT) -> bytes:
+def encode(record: TraceRecord, version: int = FORMAT) -> bytes:
     """As the generated C writes a record."""
     payload = record.payload
     role = record.role | (CHECKSUM_ONLY if payload is None else 0)

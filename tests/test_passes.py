@@ -12,7 +12,7 @@ from microfold.errors import GraphError, InputError
 from microfold.ir.graph import Graph
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.text import parse, to_text
-from microfold.passes.context import Decision, Instrument, PassContext, Step
+from microfold.passes.context import Decision, Instrument, PassContext, PipelineStep
 from microfold.passes.decorators import function_pass, module_pass
 from microfold.passes.instruments import DumpIR, PrintIR, Timing, Verify
 from microfold.passes.kinds import FixedPointIteration, FunctionPass, ModulePass, Pass, Sequential
@@ -279,7 +279,7 @@ def test_instruments_are_entered_once_and_left_in_any_case() -> None:
         def exit(self) -> None:
             events.append(f"exit {self.label}")
 
-        def before(self, step: Step, graph: Graph) -> None:
+        def before(self, step: PipelineStep, graph: Graph) -> None:
             events.extend([step.name] if self.label == "1" else [])
 
     @function_pass(opt_level=0, required=[named("first", [])])
@@ -305,7 +305,7 @@ def test_instruments_may_leave_passes_out() -> None:
     class Without(Instrument):
         name: str
 
-        def should_run(self, step: Step, graph: Graph) -> bool:
+        def should_run(self, step: PipelineStep, graph: Graph) -> bool:
             assert graph is GRAPH
             return step.name != self.name
 

@@ -14,7 +14,7 @@ import pytest
 from microfold.ir.graph import Graph, State
 from microfold.ir.node import Node, Value
 from microfold.ir.parse import parse
-from microfold.kernels.selection.cheapest import Offer
+from microfold.kernels.selection.candidates import Implementation
 from microfold.plan.liveness import Storage
 from tests.growth.families import FAMILIES, build
 from tests.sampling import sampled
@@ -23,7 +23,7 @@ from tests.tools.print_builds import files_text
 ROOT = Path(__file__).resolve().parents[1]
 FOUND = ROOT / "tests" / "models" / "found"
 # Compared, and hashed, by identity.
-CLASSES = (Value, Node, State, Graph, Storage, Offer)
+CLASSES = (Value, Node, State, Graph, Storage, Implementation)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ This is a backward data-flow analysis, like liveness of variables, over sets of 
         ^                                               has a weight for i, and i's contribution to o is not
         |                                               the same number for all inputs and all positions
     channel-wise operator (depthwise, add, pool, ...)   operand and result have the same live channels: the
-                                                        analysis goes backward and forward along `Link`
+                                                        analysis goes backward and forward along `ChannelLink`
 
 The result is the least fixed point. Values that only depend on each other are therefore dead.
 """
@@ -58,7 +58,7 @@ class Contribution:
     constant: Array
 
 
-def contribution(sums: ProductSum, x: Range) -> Contribution:
+def compute_contribution(sums: ProductSum, x: Range) -> Contribution:
     """Compute the contribution of each input channel to each output channel, given the input's range."""
     weights = sums.weights[0]  # [outputs, taps, inputs]
     touched = weights.any(axis=1)
@@ -111,7 +111,7 @@ class ChannelLiveness:
         self.ranges = ranges
         self.replaced = replaced
         self.contributions: dict[Node, Contribution] = {}
-        self.links: dict[Node, tuple[Link, ...] | None] = {}
+        self.links: dict[Node, tuple[ChannelLink, ...] | None] = {}
         self._needed: dict[Value, Array] = {}
         self._rounded: dict[Value, int] = {}
         self._producers = graph.producers()
@@ -127,13 +127,13 @@ class ChannelLiveness:
             extra = any(step.operands for step in node.epilogue)
             if sums is not None and sums.weights.shape[0] == 1 and not extra:
                 assert node.inputs[0] is not None
-                self.contributions[node] = contribution(sums, ranges.values[node.inputs[0]])
+                self.contributions[node] = compute_contribution(sums, ranges.values[node.inputs[0]])
             else:
                 self.links[node] = None if extra else channel_links(node, sums)
         self._ends = dict.fromkeys((*graph.outputs, *(state.next for state in graph.state)))
         for value in (*graph.inputs, *(state.value for state in graph.state), *self._ends):
-            self._need(value)
-        self._settle()
+            self._mark_live(value)
+        self._run_to_fixed_point()
 
     def of(self, value: Value) -> Array:
         """Return which channels of a value are live, bool [channels]."""
@@ -146,7 +146,7 @@ class ChannelLiveness:
             value not in self.replaced and self.of(value).any() for value in node.outputs
         )
 
-    def _need(self, value: Value, channels: Array | None = None) -> None:
+    def _mark_live(self, value: Value, channels: Array | None = None) -> None:
         before = self.of(value)
         after = np.ones_like(before) if channels is None else before | channels
         if not np.array_equal(before, after):
@@ -161,7 +161,7 @@ class ChannelLiveness:
             self._queued.add(place)
             heapq.heappush(self._pending, place)
 
-    def _settle(self) -> None:
+    def _run_to_fixed_point(self) -> None:
         """Run the analysis to its fixed point."""
         nodes = self.graph.nodes[::-1]
         for node in nodes:
@@ -182,7 +182,7 @@ class ChannelLiveness:
             for node in dict.fromkeys(node for _, node in computed):
                 image = node.inputs[0] if node in self.contributions else None
                 if image is not None and self.is_live(node) and not self.of(image).any():
-                    self._need(image, np.arange(channel_count(image.type)) == 0)
+                    self._mark_live(image, np.arange(channel_count(image.type)) == 0)
             if not self._changed:
                 return
 
@@ -192,29 +192,29 @@ class ChannelLiveness:
         kept, total = int(channels.sum()), len(channels)
         if 0 < kept < total and -(-kept // self.block) == -(-total // self.block):
             self._rounded[value] = kept
-            self._need(value)
+            self._mark_live(value)
 
     def _visit(self, node: Node) -> None:
         if node in self.contributions:
             assert node.inputs[0] is not None
             outputs = self.of(node.outputs[0])
-            self._need(node.inputs[0], any_of(self.contributions[node].reads[outputs], axis=0))
+            self._mark_live(node.inputs[0], any_of(self.contributions[node].reads[outputs], axis=0))
             return
         links = self.links[node]
         if links is None:
             for value in (*node.operands, *node.outputs):
-                self._need(value)
+                self._mark_live(value)
             return
         for link in links:
             # A constant operand is sliced separately for each reader, so it links nothing.
             if link.value not in self.graph.constants:
-                self._need(link.value, link.backward(self.of(node.output)))
+                self._mark_live(link.value, link.backward(self.of(node.output)))
                 if link.value not in self.replaced:
-                    self._need(node.output, link.forward(self.of(link.value)))
+                    self._mark_live(node.output, link.forward(self.of(link.value)))
         linked = {link.value for link in links}
         for value in node.operands:
             if value not in linked:
-                self._need(value)
+                self._mark_live(value)
 
     def declined(self) -> Iterator[tuple[Node, str]]:
         """Yield the live nodes that keep constant channels, each with the reason why they stay."""
@@ -244,7 +244,7 @@ class ChannelLiveness:
 
 
 @frozen(eq=False)
-class Link:
+class ChannelLink:
     """Correspondence of the channels of an operand and of the result of a channel-wise node.
 
     Attributes:
@@ -258,7 +258,7 @@ class Link:
     forward: Callable[[Array], Array]
 
 
-def channel_links(node: Node, sums: ProductSum | None) -> tuple[Link, ...] | None:
+def channel_links(node: Node, sums: ProductSum | None) -> tuple[ChannelLink, ...] | None:
     """Return the links of a channel-wise node; None if the node must keep all channels."""
     if len(node.outputs) != 1 or not node.inputs or refuses_layout(node.op):
         return None
@@ -272,11 +272,11 @@ def channel_links(node: Node, sums: ProductSum | None) -> tuple[Link, ...] | Non
     return tuple(_links(node)) or None
 
 
-def _depthwise(x: Value, out: Value) -> tuple[Link]:
+def _depthwise(x: Value, out: Value) -> tuple[ChannelLink]:
     channels = channel_count(x.type)
     multiplier = channel_count(out.type) // channels
     return (
-        Link(
+        ChannelLink(
             x,
             lambda result: any_of(result.reshape(channels, multiplier), axis=1),
             lambda operand: np.repeat(operand, multiplier),
@@ -284,7 +284,7 @@ def _depthwise(x: Value, out: Value) -> tuple[Link]:
     )
 
 
-def _links(node: Node) -> Iterator[Link]:
+def _links(node: Node) -> Iterator[ChannelLink]:
     op, inputs, out = node.op, [v for v in node.inputs if v is not None], node.output
     first = inputs[0]
     last = len(first.type.shape) - 1
@@ -319,11 +319,11 @@ def _keeps_channels(node: Node) -> bool:
     return isinstance(op, Transpose) and last >= 0 and op.permutation[-1] == last
 
 
-def _same(value: Value) -> Link:
-    return Link(value, lambda result: result, lambda operand: operand)
+def _same(value: Value) -> ChannelLink:
+    return ChannelLink(value, lambda result: result, lambda operand: operand)
 
 
-def _concatenation(op: Concatenate, inputs: list[Value]) -> Iterator[Link]:
+def _concatenation(op: Concatenate, inputs: list[Value]) -> Iterator[ChannelLink]:
     if op.axis < len(inputs[0].type.shape) - 1:
         yield from map(_same, dict.fromkeys(inputs))
         return
@@ -336,14 +336,14 @@ def _concatenation(op: Concatenate, inputs: list[Value]) -> Iterator[Link]:
             result[part] = operand
             return result
 
-        yield Link(value, lambda result, part=part: result[part], forward)
+        yield ChannelLink(value, lambda result, part=part: result[part], forward)
 
 
-def _reshape(x: Value, out: Value) -> Iterator[Link]:
+def _reshape(x: Value, out: Value) -> Iterator[ChannelLink]:
     """Yield a link if the new last axis is the old one, or a whole number of copies of it."""
     old, new = channel_count(x.type), channel_count(out.type)
     if x.type.shape and out.type.shape and new % old == 0:
-        yield Link(
+        yield ChannelLink(
             x,
             lambda result: any_of(result.reshape(-1, old), axis=0),
             lambda operand: np.tile(operand, new // old),

@@ -16,7 +16,7 @@ from microfold.passes.kinds import Pass
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-class CodeOptions(TypedDict, total=False):
+class CodeKeywords(TypedDict, total=False):
     """Options of the generated code; `microfold.options.Options` describes them."""
 
     optimize: Literal["size", "balanced", "speed"]
@@ -47,7 +47,7 @@ class CodeOptions(TypedDict, total=False):
     external_flags: Sequence[str]
 
 
-class CompileOptions(CodeOptions, total=False):
+class CompileOptions(CodeKeywords, total=False):
     """All keyword options of `microfold.compile`, `build`, `verify` and `report`.
 
     Attributes:

@@ -16,7 +16,7 @@ from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
 
 if TYPE_CHECKING:
-    from microfold.cli.suite import Piece
+    from microfold.cli.suite import SuiteTask
     from microfold.reporting.schema import BuildReport
 
 
@@ -122,7 +122,7 @@ def _bench_suite(
     finish(reports, show, as_json)
 
 
-def bench_piece(path: Path, piece: Piece) -> BuildReport:
+def bench_piece(path: Path, piece: SuiteTask) -> BuildReport:
     """Return the bench report of one piece of a suite."""
     return _measure(path, piece.target, piece.code, piece.passes, as_json=True)
 

@@ -16,7 +16,7 @@ from microfold.errors import InputError
 from microfold.support.json_text import to_json
 
 if TYPE_CHECKING:
-    from microfold.lowering.prepared import Prepared
+    from microfold.lowering.prepared import PreparedProgram
     from microfold.options import Options
     from microfold.program import Program
     from microfold.reporting.schema import BuildReport
@@ -118,7 +118,7 @@ def _compile(
 
     watching = dict.fromkeys(models, passes)
 
-    def build(model: Path, options: Options, explain: bool) -> Prepared:
+    def build(model: Path, options: Options, explain: bool) -> PreparedProgram:
         own = replace(code, ram=options.ram, flash=options.flash, io=options.io)
         # A model may be built several times; only the first build is instrumented.
         watched = watching.pop(model, passes.unwatched)

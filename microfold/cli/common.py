@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from microfold.compiler import ExplainedLayer
     from microfold.ir.graph import Graph
     from microfold.kernels.selection.measured import MeasuredCosts
-    from microfold.lowering.prepared import Prepared
+    from microfold.lowering.prepared import PreparedProgram
     from microfold.options import Options
     from microfold.passes.context import Decision, PassContext
     from microfold.program import Program
@@ -138,13 +138,13 @@ def compile_model(
 
 def prepare_model(
     model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool, explain: bool = True
-) -> Prepared:
+) -> PreparedProgram:
     """Select the kernels of the model in a file for a target; for `explain` see `compile_graph`."""
     with working(f"compiling {model.name}", quiet):
         from microfold.cli.command_line import build_command
         from microfold.compiler import prepare
         from microfold.frontend.labels import labels_of_model, read_labels
-        from microfold.lowering.optimised import Imported
+        from microfold.lowering.optimised import ImportedModel
         from microfold.program import origin_of
 
         with prepared(model, target, code, passes) as (graph, data, core, options, context):
@@ -152,7 +152,7 @@ def prepare_model(
             plan = measured_plan(code, graph, core, options, context)
             origin = origin_of(model, data, build_command([model], target, code, passes))
             labels = labels_of_model(data) if code.labels is None else read_labels(code.labels)
-            imported = Imported(graph, core, options, with_plan(context, plan), costs=costs)
+            imported = ImportedModel(graph, core, options, with_plan(context, plan), costs=costs)
             found = prepare(imported, name=code.name, origin=origin, labels=labels, explain=explain)
             if plan is None:
                 return found

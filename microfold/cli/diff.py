@@ -14,7 +14,7 @@ from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
 
 if TYPE_CHECKING:
-    from microfold.verification.taps.dump import Dump
+    from microfold.verification.tensor_trace.dump import Dump
 
 
 def diff(
@@ -61,14 +61,14 @@ def diff(
     them. Exit code 1 if a tensor is wrong.
     """
     from microfold.support.files import read_file, write_file
-    from microfold.verification.taps.dump import Dump
+    from microfold.verification.tensor_trace.dump import Dump
 
     if (file is None) == (not port):
         raise InputError("diff requires either DUMP or --port, and not both")
     if file is not None:
         data = read_file(file)
     else:
-        from microfold.verification.taps.line import receive
+        from microfold.verification.tensor_trace.line import receive
 
         with working(f"reading {port}", as_json):
             data = receive(port, baud, runs, wait)
@@ -77,17 +77,17 @@ def diff(
     records = Dump(data)
     _check(records, str(file or port))
     from microfold.cli.rebuild import rebuild
-    from microfold.reporting.diff import Comparison, diff_report
+    from microfold.reporting.diff import TraceComparison, diff_report
     from microfold.reporting.diff_text import print_diff, print_profile
-    from microfold.verification.taps.diagnosis import Diagnosis
-    from microfold.verification.taps.profile import profile
+    from microfold.verification.tensor_trace.diagnosis import Diagnosis
+    from microfold.verification.tensor_trace.profile import profile
 
     program, build = rebuild(records, model, target, code, passes, as_json)
     with working("comparing", as_json):
         diagnosis = Diagnosis(program)
         results = [diagnosis.check(run) for run in records.runs(program, build)]
         ticks = profile(program, [result.run for result in results])
-    comparison = Comparison(program, build, records, results, ticks)
+    comparison = TraceComparison(program, build, records, results, ticks)
     if as_json:
         print_json(diff_report(comparison))
     else:

@@ -27,9 +27,14 @@ def doctor(as_json: Json = False) -> None:
         print_json([asdict(part) for part in parts])
     else:
         from microfold.reporting.console import console
-        from microfold.reporting.tables import Column, Table
+        from microfold.reporting.tables import Table, TableColumn
 
-        columns = (Column("part"), Column("version"), Column("enables"), Column("path", rank=1))
+        columns = (
+            TableColumn("part"),
+            TableColumn("version"),
+            TableColumn("enables"),
+            TableColumn("path", rank=1),
+        )
         table = Table(f"microfold {__version__} on {sys.platform}", columns)
         for part in parts:
             table.add(part.name, part.version or "MISSING", part.enables, part.path)

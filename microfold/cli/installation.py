@@ -58,7 +58,7 @@ _SECONDS = 20.0
 
 
 @frozen
-class Part:
+class InstalledPart:
     """Part of an installation.
 
     Attributes:
@@ -78,20 +78,20 @@ class Part:
     required: bool = False
 
 
-def find_parts() -> list[Part]:
+def find_parts() -> list[InstalledPart]:
     """Return all parts, found or missing, in the order of their importance."""
     return [*_minimum(), _host_compiler(), *_arm_compiler(), _emulator(), *_extras()]
 
 
-def _minimum() -> Iterator[Part]:
+def _minimum() -> Iterator[InstalledPart]:
     supported = sys.version_info >= (3, 10)
     version = platform.python_version() if supported else ""
     advice = "use Python 3.10 or later"
-    yield Part("Python", version, sys.executable, "everything", advice, required=True)
+    yield InstalledPart("Python", version, sys.executable, "everything", advice, required=True)
     for distribution, module in PACKAGES.items():
         version, path = _package(distribution, module)
         advice = f"pip install {distribution}"
-        yield Part(distribution, version, path, "everything", advice, required=True)
+        yield InstalledPart(distribution, version, path, "everything", advice, required=True)
 
 
 def _package(distribution: str, module: str) -> tuple[str, str]:
@@ -103,7 +103,7 @@ def _package(distribution: str, module: str) -> tuple[str, str]:
         return "", ""
 
 
-def _host_compiler() -> Part:
+def _host_compiler() -> InstalledPart:
     try:
         command = shlex.split(os.environ.get("CC", "")) or ["cc"]
     except ValueError:
@@ -112,7 +112,7 @@ def _host_compiler() -> Part:
     return _tool("C compiler", command[0], enables, _advice("cc"))
 
 
-def _arm_compiler() -> Iterator[Part]:
+def _arm_compiler() -> Iterator[InstalledPart]:
     enables = "sizes of code and stack, and bench, verify and tune for Cortex-M"
     compiler = _tool(ARM_COMPILER, ARM_COMPILER, enables, _advice(ARM_COMPILER))
     yield compiler
@@ -120,26 +120,26 @@ def _arm_compiler() -> Iterator[Part]:
     path = library if Path(library).is_absolute() else ""
     enables = "headers and functions of C for Cortex-M"
     version = compiler.version if path else ""
-    yield Part("newlib", version, path, enables, _advice(ARM_COMPILER))
+    yield InstalledPart("newlib", version, path, enables, _advice(ARM_COMPILER))
 
 
-def _emulator() -> Part:
+def _emulator() -> InstalledPart:
     return _tool(EMULATOR, EMULATOR, "bench, verify and tune on simulated cores", _advice(EMULATOR))
 
 
-def _extras() -> Iterator[Part]:
+def _extras() -> Iterator[InstalledPart]:
     for extra, (distribution, module, enables) in EXTRAS.items():
         version, path = _package(distribution, module)
         install = f"pip install 'microfold[{extra}]', or pip install {distribution}"
-        yield Part(f"microfold[{extra}]", version, path, enables, install)
+        yield InstalledPart(f"microfold[{extra}]", version, path, enables, install)
 
 
-def _tool(name: str, command: str, enables: str, install: str) -> Part:
+def _tool(name: str, command: str, enables: str, install: str) -> InstalledPart:
     path = shutil.which(command) or ""
     found = re.search(r"\d+(\.\d+)+", _print(path, "--version")) if path else None
     if path and found is None:
         install = f"{path} --version fails: {install}"
-    return Part(name, found[0] if found else "", path, enables, install)
+    return InstalledPart(name, found[0] if found else "", path, enables, install)
 
 
 def _print(path: str, option: str) -> str:

@@ -105,12 +105,12 @@ def quantize(
         raise InputError(f"--output must not be the float model {model}: choose another name")
     target = choose_target(target, CORE, as_json)
     from microfold.quantization.report import quantize_report
-    from microfold.quantization.session import Settings, run
+    from microfold.quantization.session import QuantizationSettings, run
     from microfold.quantization.text import print_quantisation
     from microfold.support.files import write_file
     from microfold.target import load
 
-    settings = Settings(
+    settings = QuantizationSettings(
         data,
         tuple(layer or ()),
         samples,

@@ -21,9 +21,9 @@ from microfold.errors import InputError
 from microfold.support.files import read_file
 
 if TYPE_CHECKING:
-    from microfold.codegen.taps import BuildText
+    from microfold.codegen.tensor_trace import BuildText
     from microfold.program import Program
-    from microfold.verification.taps.dump import Dump
+    from microfold.verification.tensor_trace.dump import Dump
 
 
 def rebuild(

@@ -17,7 +17,7 @@ from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError, MicrofoldError
 
 if TYPE_CHECKING:
-    from microfold.reporting.schema import Alternative, Tradeoff
+    from microfold.reporting.schema import Tradeoff, WhatIfBuild
 
 
 def report(
@@ -127,7 +127,7 @@ def _tradeoffs(
 
 def _try_alternatives(
     model: Path, code: CodeOptions, passes: PassOptions, quiet: bool
-) -> Iterator[Alternative]:
+) -> Iterator[WhatIfBuild]:
     """Yield the figures of the model on other cores and at other levels."""
     from microfold.reporting.what_if import alternative, alternatives, impossible
     from microfold.verification.measure import measure

@@ -43,7 +43,7 @@ _LETTERS = 120
 
 
 @frozen
-class Piece:
+class SuiteTask:
     """One model for one target at one level: a task for a worker.
 
     Attributes:
@@ -84,7 +84,7 @@ def models_of(folder: Path) -> list[Path]:
 
 def run_suite(
     suite: SuiteOptions,
-    function: Callable[[Path, Piece], object],
+    function: Callable[[Path, SuiteTask], object],
     models: Sequence[Path],
     targets: Sequence[str],
     code: CodeOptions,
@@ -141,7 +141,7 @@ def run_suite(
         with progress_bar("suite", quiet) as progress, closing(executor):
             progress(len(found), total)
             lanes = [f"worker {number}" for number in range(executor.lanes)]
-            work: Dispatcher[Piece, Report] = Dispatcher(executor, partial(_do, function), lanes)
+            work: Dispatcher[SuiteTask, Report] = Dispatcher(executor, partial(_do, function), lanes)
             work.add(missing.values())
             for done in work.results():
                 piece = done.task
@@ -184,7 +184,7 @@ def split_words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _do(function: Callable[[Path, Piece], object], piece: Piece, _lane: str) -> Report:
+def _do(function: Callable[[Path, SuiteTask], object], piece: SuiteTask, _lane: str) -> Report:
     from microfold.support.scratch import scratch_folder
 
     with scratch_folder() as folder:
@@ -199,7 +199,7 @@ def _do(function: Callable[[Path, Piece], object], piece: Piece, _lane: str) -> 
             return _failed(piece, str(error))
 
 
-def _failed(piece: Piece, problem: str, *, refused: bool = False) -> Report:
+def _failed(piece: SuiteTask, problem: str, *, refused: bool = False) -> Report:
     return {"model": Path(piece.name).stem, "target": piece.target, "error": problem, "refused": refused}
 
 
@@ -224,7 +224,7 @@ def finish(reports: Sequence[Report], show: Callable[[], None], as_json: bool) -
 
 def _piece(
     what: str, model: Path, file: str, target: str, code: CodeOptions, passes: PassOptions, runs: int
-) -> Piece:
+) -> SuiteTask:
     from microfold.support.files import read_file
 
     data = read_file(model)
@@ -234,7 +234,7 @@ def _piece(
     digest = hashlib.sha256("\0".join(parts).encode())
     for content in (data, *(read_file(path) for path in named)):
         digest.update(hashlib.sha256(content).digest())
-    return Piece(model.name, file, data, target, code, passes, runs, digest.hexdigest())
+    return SuiteTask(model.name, file, data, target, code, passes, runs, digest.hexdigest())
 
 
 @cache

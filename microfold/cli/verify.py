@@ -15,7 +15,7 @@ from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
 
 if TYPE_CHECKING:
-    from microfold.cli.suite import Piece
+    from microfold.cli.suite import SuiteTask
 
 
 def verify(
@@ -100,7 +100,7 @@ def _verify_suite(
     finish(reports, lambda: print_verify_suite(rows(reports)), as_json)
 
 
-def verify_piece(path: Path, piece: Piece) -> dict[str, Any]:
+def verify_piece(path: Path, piece: SuiteTask) -> dict[str, Any]:
     """Return the verification report of one piece of a suite."""
     from microfold.reporting.data import verify_report
     from microfold.verification.verify import input_sets

@@ -15,7 +15,7 @@ from microfold.codegen.provenance import Build
 from microfold.codegen.shared import Shared
 from microfold.kernels.call import CFunction
 from microfold.program import Program
-from microfold.target.memories import Memory
+from microfold.target.memories import TargetMemory
 
 
 def emit(program: Program) -> dict[str, str]:
@@ -103,7 +103,7 @@ def _own_files(model: Model, parts: Mapping[str, object]) -> dict[str, str]:
     return files
 
 
-def linker_fragment(memories: Sequence[Memory], parts: Mapping[str, object]) -> str:
+def linker_fragment(memories: Sequence[TargetMemory], parts: Mapping[str, object]) -> str:
     """Return the linker script fragment for the target's memories."""
     variables = {
         "memories": memories,
@@ -128,7 +128,7 @@ def _emit_blob(model: Model, parts: Mapping[str, object], around: Mapping[str, s
     """
     # Provenance, taps and the stack size must not change the layout id.
     nameless = {"origin": None, "version": "", "license": "", "port_names": False, "stack_size": ""}
-    nameless |= {"model": Model(model.program.untapped)}
+    nameless |= {"model": Model(model.program.without_trace)}
     layout = blob.layout_id(model.name, _code(model.name, {**parts, **nameless}))
     words = tuple(f"0x{word:08x}u" for word in (layout & 0xFFFFFFFF, layout >> 32))
     build = provenance.identify({**_code(model.name, {**parts, "layout_id": words}), **around})

@@ -15,7 +15,7 @@ _STATIC = "static "
 
 
 @frozen
-class Head:
+class FunctionHead:
     """Text of a function definition before its body.
 
     Attributes:
@@ -36,14 +36,14 @@ class Head:
         return tuple(part.strip().rstrip(WORD).strip() for part in parameters.split(","))
 
 
-def heads(code: str) -> Iterator[Head]:
+def heads(code: str) -> Iterator[FunctionHead]:
     """Yield the heads of the functions that the code defines. Constants are skipped by their equals sign."""
     start = code.find(_STATIC)
     while start >= 0:
         if start == 0 or code[start - 1] == "\n":
             text = code[start : code.find("\n{", start)]
             if text.endswith(")") and not any(mark in text for mark in ";={}"):
-                yield Head(start, text)
+                yield FunctionHead(start, text)
         start = code.find(_STATIC, start + 1)
 
 

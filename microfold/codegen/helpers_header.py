@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from microfold.codegen.literals import literal, string_literal
 from microfold.codegen.model import Model
-from microfold.codegen.parts import Port
+from microfold.codegen.parts import ModelPort
 from microfold.ir.types import DType
 from microfold.support.frozen import frozen
 
@@ -28,7 +28,7 @@ class PortHelpers:
         labels: names of the classes; empty if they are unknown.
     """
 
-    port: Port
+    port: ModelPort
     labels: tuple[str, ...] = ()
 
     @property

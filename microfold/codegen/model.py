@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from microfold.codegen import blob, taps
+from microfold.codegen import blob, tensor_trace
 from microfold.codegen.calls import CallWriter, address_argument, numbered
 from microfold.codegen.constants import ConstantArrays
 from microfold.codegen.functions import render_functions
@@ -16,11 +16,11 @@ from microfold.codegen.names import Namer, own_helpers, short_name
 from microfold.codegen.parts import (
     CallText,
     ConstantArray,
+    ModelPort,
     NamedOffset,
-    Port,
     StateText,
-    TapText,
-    TapTexts,
+    TraceText,
+    TraceTexts,
 )
 from microfold.codegen.places import NamedPlaces
 from microfold.codegen.shared import Shared
@@ -58,8 +58,8 @@ class Model:
         self.blob = program.options.weights == "blob"
         # Whether the caller passes the input row by row.
         self.pushes = program.options.io == "rows"
-        self.inputs = [Port("input", i, b) for i, b in enumerate(program.inputs)]
-        self.outputs = [Port("output", i, b) for i, b in enumerate(program.outputs)]
+        self.inputs = [ModelPort("input", i, b) for i, b in enumerate(program.inputs)]
+        self.outputs = [ModelPort("output", i, b) for i, b in enumerate(program.outputs)]
         self.ports = [*self.inputs, *self.outputs]
         # Buffers that the caller passes to each run.
         self.given_outputs = program.options.io == "caller"
@@ -110,7 +110,7 @@ class Model:
         """Whether the alignment is larger than the alignment of C types."""
         return self.alignment > ALIGNMENT
 
-    def aligned_size(self, port: Port) -> int:
+    def aligned_size(self, port: ModelPort) -> int:
         """Return the size of an input or output in bytes, rounded up to whole aligned blocks."""
         return align(port.type.nbytes, self.alignment)
 
@@ -156,7 +156,7 @@ class Model:
         """Named offsets in the state, in the order of the schedule."""
         return self.places.state
 
-    def holder_of(self, port: Port) -> str:
+    def holder_of(self, port: ModelPort) -> str:
         """Return the object that contains an input or output: ``context``, or a part of the arena."""
         return self.place(port).region if self.split else "context"
 
@@ -219,7 +219,7 @@ class Model:
         layers = [layer for layer in self.program.calls if layer.name in sections]
         return {layer.call.function: sections[layer.name] for layer in layers}
 
-    def place(self, port: Port) -> NamedOffset:
+    def place(self, port: ModelPort) -> NamedOffset:
         """Return the named offset of an input or output in the arena."""
         return self.places.of(port.buffer)
 
@@ -247,24 +247,24 @@ class Model:
             memory, self.places.spot, call, address_type, self.calls, self.name, self.given
         ).texts()
 
-    def _taps(self) -> TapTexts:
+    def _taps(self) -> TraceTexts:
         program = self.program
 
-        def text(tap: taps.Tap) -> TapText:
+        def text(tap: tensor_trace.TracedTensor) -> TraceText:
             buffer = tap.buffer
             address = self.places.address(buffer)
-            return TapText(tap.role.name.lower(), tap.layer, tap.index, address, buffer.type.nbytes)
+            return TraceText(tap.role.name.lower(), tap.layer, tap.index, address, buffer.type.nbytes)
 
-        return TapTexts(
-            begin=[*map(text, taps.run_begin(program))],
-            before=[[*map(text, taps.layer_begin(layer))] for layer in program.layers],
-            after=[[*map(text, taps.layer_done(layer))] for layer in program.layers],
-            end=[*map(text, taps.run_end(program))],
-            text=taps.BuildText.of(program.origin).literals,
-            roles=taps.roles(),
-            magic=taps.MAGIC,
-            format=taps.FORMAT,
-            checksum_only=taps.CHECKSUM_ONLY,
+        return TraceTexts(
+            begin=[*map(text, tensor_trace.run_begin(program))],
+            before=[[*map(text, tensor_trace.layer_begin(layer))] for layer in program.layers],
+            after=[[*map(text, tensor_trace.layer_done(layer))] for layer in program.layers],
+            end=[*map(text, tensor_trace.run_end(program))],
+            text=tensor_trace.BuildText.of(program.origin).literals,
+            roles=tensor_trace.roles(),
+            magic=tensor_trace.MAGIC,
+            format=tensor_trace.FORMAT,
+            checksum_only=tensor_trace.CHECKSUM_ONLY,
             build_offset=blob.BUILD_OFFSET,
         )
 

@@ -202,7 +202,7 @@ def _addresses(decision: str, moves: Sequence[MoveText], calls: Sequence[CallTex
 
 
 @frozen
-class Port:
+class ModelPort:
     """Input or output, as the header describes it."""
 
     direction: str
@@ -283,7 +283,7 @@ class StateText:
 
 
 @frozen
-class TapText:
+class TraceText:
     """Template data of a traced tensor.
 
     Attributes:
@@ -299,8 +299,8 @@ class TapText:
 
 
 @frozen
-class TapTexts:
-    """Tensor trace of a run, and the format of its records: see `taps`.
+class TraceTexts:
+    """Tensor trace of a run, and the format of its records: see `tensor_trace`.
 
     Attributes:
         begin, end: tensors written before and after all layers.
@@ -310,10 +310,10 @@ class TapTexts:
         build_offset: offset of the build id in a blob, in bytes.
     """
 
-    begin: Sequence[TapText]
-    before: Sequence[Sequence[TapText]]
-    after: Sequence[Sequence[TapText]]
-    end: Sequence[TapText]
+    begin: Sequence[TraceText]
+    before: Sequence[Sequence[TraceText]]
+    after: Sequence[Sequence[TraceText]]
+    end: Sequence[TraceText]
     text: Sequence[str]
     roles: Sequence[tuple[str, int]]
     magic: int

@@ -8,12 +8,12 @@ from microfold.codegen.constants import ConstantArrays
 from microfold.codegen.fetching import fetched_bytes
 from microfold.codegen.layout import label_text
 from microfold.codegen.names import Namer, place_of, short_name
-from microfold.codegen.parts import NamedOffset, Port
+from microfold.codegen.parts import ModelPort, NamedOffset
 from microfold.ir.node import Value
 from microfold.ir.views import StoragePlaces
 from microfold.kernels.call import Constant
 from microfold.plan.stream.memory import StreamMemory
-from microfold.plan.stream.operations import Spot
+from microfold.plan.stream.operations import WindowAddress
 from microfold.plan.stream.row_node import pitch
 from microfold.program import Buffer, Layer, Program
 
@@ -33,7 +33,7 @@ class NamedPlaces:
     def __init__(
         self,
         program: Program,
-        ports: Sequence[Port],
+        ports: Sequence[ModelPort],
         numbers: Mapping[Layer, str],
         namer: Namer,
         constants: ConstantArrays,
@@ -90,7 +90,7 @@ class NamedPlaces:
         place = self.fetched[layer]
         return self.at(place.region, f"{place.name} + {offset}" if offset else place.name)
 
-    def spot(self, at: Spot) -> str:
+    def spot(self, at: WindowAddress) -> str:
         """Return the address of a row in a window, as a C expression."""
         window = (self._newest if at.newest else self._windows)[at.value].name
         return self.at("arena", f"{window} + {at.offset}" if at.offset else window)
@@ -99,7 +99,7 @@ class NamedPlaces:
         place = self._views[buffer.value]
         return place.root, place.offset, buffer.type.nbytes
 
-    def _name_everything(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
+    def _name_everything(self, inputs: Sequence[ModelPort], outputs: Sequence[ModelPort]) -> None:
         """Name every offset: inputs first, then each layer's results and scratch memory."""
         for slot in self.program.state:
             self._add_place(slot.buffer, short_name(slot.buffer.value.name, "state"))
@@ -129,7 +129,7 @@ class NamedPlaces:
             for buffer in layer.control.buffers if layer.control is not None else ():
                 self._add_place(buffer, short_name(buffer.value.name, "part"))
 
-    def _name_windows(self, memory: StreamMemory, inputs: Sequence[Port]) -> None:
+    def _name_windows(self, memory: StreamMemory, inputs: Sequence[ModelPort]) -> None:
         """Name the windows of the streamed values."""
         names = {port.buffer.value: port.name for port in inputs}
         names |= {layer.node.output: layer.name for layer in self.program.layers if layer.rows is not None}

@@ -30,19 +30,27 @@ from typing import NamedTuple
 import numpy as np
 
 from microfold.codegen.literals import C_TYPES, literal
-from microfold.codegen.parts import CallText, Port
+from microfold.codegen.parts import CallText, ModelPort
 from microfold.ir.node import Value
 from microfold.ir.types import DType
 from microfold.ops.rows import ROWS
 from microfold.plan.overlap import align
 from microfold.plan.stream.memory import StreamMemory
-from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
+from microfold.plan.stream.operations import (
+    Fill,
+    IndirectionBuffer,
+    MoveRows,
+    Operation,
+    ReceiveRow,
+    RowsCall,
+    WindowAddress,
+)
 from microfold.plan.stream.row_node import pitch
-from microfold.plan.stream.windows import Windows
+from microfold.plan.stream.windows import RegionSchedule
 from microfold.support.frozen import frozen
 
 
-class Takes(IntEnum):
+class InputRowUse(IntEnum):
     """Row of the input that a group of statements consumes, if any.
 
     FIRST_ROW restarts at the top of the image, for a further value that reads it, e.g. the next column tile.
@@ -53,7 +61,7 @@ class Takes(IntEnum):
     FIRST_ROW = 2
 
 
-class CopyText(NamedTuple):
+class CopyStatement(NamedTuple):
     """Copy of bytes.
 
     Attributes:
@@ -68,7 +76,7 @@ class CopyText(NamedTuple):
     size: int
 
 
-class FillText(NamedTuple):
+class FillStatement(NamedTuple):
     """Fill of a buffer with one element value, for padding.
 
     Attributes:
@@ -88,7 +96,7 @@ class FillText(NamedTuple):
     value: str
 
 
-class CountText(NamedTuple):
+class AdvanceRows(NamedTuple):
     """Increment of the number of finished rows of a resident result.
 
     Attributes:
@@ -100,7 +108,7 @@ class CountText(NamedTuple):
     rows: int
 
 
-class TurnText(NamedTuple):
+class AdvanceSlot(NamedTuple):
     """Step to the next slot of a ring.
 
     Attributes:
@@ -112,7 +120,7 @@ class TurnText(NamedTuple):
     slots: int
 
 
-class EntriesText(NamedTuple):
+class IndirectionEntries(NamedTuple):
     """Consecutive entries of an indirection buffer that one statement or loop writes.
 
     Attributes:
@@ -126,7 +134,7 @@ class EntriesText(NamedTuple):
     address: str
 
 
-class TableCallText(NamedTuple):
+class IndirectCall(NamedTuple):
     """Call of a kernel whose first input is an indirection buffer, a table of row addresses.
 
     Attributes:
@@ -138,11 +146,11 @@ class TableCallText(NamedTuple):
 
     c_type: str
     length: int
-    entries: tuple[EntriesText, ...]
+    entries: tuple[IndirectionEntries, ...]
     call: CallText
 
 
-Statement = CopyText | FillText | CallText | CountText | TurnText | TableCallText
+Statement = CopyStatement | FillStatement | CallText | AdvanceRows | AdvanceSlot | IndirectCall
 
 
 # Minimum number of consecutive slots whose addresses a loop writes: fewer are shorter without a loop.
@@ -181,8 +189,8 @@ class StreamTexts:
     rows: int
     row_length: int
     row_type: str
-    given: Sequence[Port]
-    given_behind: Sequence[Port]
+    given: Sequence[ModelPort]
+    given_behind: Sequence[ModelPort]
     unused: Sequence[str]
 
     @property
@@ -193,7 +201,7 @@ class StreamTexts:
     @property
     def headers(self) -> frozenset[str]:
         """Standard headers for the fill values."""
-        fills = (each for kind in self.kinds for each in kind if isinstance(each, FillText))
+        fills = (each for kind in self.kinds for each in kind if isinstance(each, FillStatement))
         return frozenset({"math.h"} if any("INFINITY" in fill.value for fill in fills) else ())
 
     @property
@@ -228,12 +236,12 @@ class StreamWriter:
     """
 
     memory: StreamMemory
-    spot: Callable[[Spot], str]
+    spot: Callable[[WindowAddress], str]
     call: Callable[[int, Mapping[int, str], str], CallText]
     address_type: Callable[[int], str]
     calls: Sequence[CallText]
     name: str
-    ports: Sequence[Port]
+    ports: Sequence[ModelPort]
 
     @cached_property
     def _counted(self) -> Mapping[Value, int]:
@@ -273,20 +281,20 @@ class StreamWriter:
         kinds = sorted(distinct, key=lambda kind: -kind[1])
         numbers = {kind: number for number, kind in enumerate(kinds)}
         image, parts = self._image, self.memory.timeline.parts
-        rest = [] if isinstance(parts[-1], Windows) else [self.calls[index] for index in parts[-1]]
+        rest = [] if isinstance(parts[-1], RegionSchedule) else [self.calls[index] for index in parts[-1]]
         calls = [
-            each.call if isinstance(each, TableCallText) else each
+            each.call if isinstance(each, IndirectCall) else each
             for kind, _ in kinds
             for each in kind
-            if isinstance(each, CallText | TableCallText)
+            if isinstance(each, CallText | IndirectCall)
         ]
         given, behind = self._read_by(calls), self._read_by(rest)
         # The only input of the model, whose rows are read from the caller's memory.
         rows = [port for port in self.ports if image is not None and port.direction == "input"]
         return StreamTexts(
             kinds=[statements for statements, _ in kinds],
-            arrivals=sum(takes > Takes.NO_ROW for _, takes in kinds),
-            restarts=sum(takes is Takes.FIRST_ROW for _, takes in kinds),
+            arrivals=sum(takes > InputRowUse.NO_ROW for _, takes in kinds),
+            restarts=sum(takes is InputRowUse.FIRST_ROW for _, takes in kinds),
             schedule=[numbers[kind] for kind in zip(groups, takes_row, strict=True)],
             fronts=len(self._counted),
             rings=len(self._rings),
@@ -299,35 +307,35 @@ class StreamWriter:
             unused=[port.name for port in self.ports if port not in [*given, *behind, *rows]],
         )
 
-    def _read_by(self, calls: Sequence[CallText]) -> list[Port]:
+    def _read_by(self, calls: Sequence[CallText]) -> list[ModelPort]:
         """Return the caller's buffers that calls use."""
         arguments = {argument for call in calls for argument in call.arguments}
         return [port for port in self.ports if port.name in arguments]
 
-    def _groups(self) -> tuple[list[tuple[Statement, ...]], list[Takes]]:
+    def _groups(self) -> tuple[list[tuple[Statement, ...]], list[InputRowUse]]:
         """Return the groups of statements in order of execution, and the input row that each consumes.
 
         A group ends with a kernel call or with a row of the input.
         """
         # Finished rows of resident results, and the next slots of rings.
-        there: dict[Value, int] = dict.fromkeys((*self._counted, *self._rings), 0)
+        counters: dict[Value, int] = dict.fromkeys((*self._counted, *self._rings), 0)
         groups: list[tuple[Statement, ...]] = []
-        takes_row: list[Takes] = []
+        takes_row: list[InputRowUse] = []
         taken: set[Value] = set()
         group: list[Statement] = []
         for part in self.memory.timeline.parts[:-1]:
-            if not isinstance(part, Windows):
+            if not isinstance(part, RegionSchedule):
                 group += [self.calls[index] for index in part]
                 continue
             for moment in part.operations:
                 statements = [
-                    each for operation in moment for each in self._statements(part, operation, there)
+                    each for operation in moment for each in self._statements(part, operation, counters)
                 ]
                 if (
                     groups
                     and moment
                     and not group
-                    and all(isinstance(each, Slide) and each.source.newest for each in moment)
+                    and all(isinstance(each, MoveRows) and each.source.newest for each in moment)
                 ):
                     # Copies back from a staged line buffer belong to the call that has read it.
                     groups[-1] += tuple(statements)
@@ -336,80 +344,88 @@ class StreamWriter:
                 takes = self._takes(moment, taken)
                 # Until the first row of the input arrives, calls that need none join its group.
                 begun = groups or self._image is None
-                if takes > Takes.NO_ROW or (begun and any(isinstance(each, RowsCall) for each in moment)):
+                if takes > InputRowUse.NO_ROW or (
+                    begun and any(isinstance(each, RowsCall) for each in moment)
+                ):
                     groups.append(tuple(group))
                     takes_row.append(takes)
                     group = []
         return groups, takes_row
 
-    def _takes(self, event: Sequence[Operation], taken: set[Value]) -> Takes:
+    def _takes(self, event: Sequence[Operation], taken: set[Value]) -> InputRowUse:
         """Return the input row that an event consumes; `taken`: values that have consumed rows, updated."""
-        value = next((operation.value for operation in event if isinstance(operation, Arrive)), None)
+        value = next((operation.value for operation in event if isinstance(operation, ReceiveRow)), None)
         if value is None:
-            return Takes.NO_ROW
+            return InputRowUse.NO_ROW
         again = bool(taken) and value not in taken
         taken.add(value)
-        return Takes.FIRST_ROW if again else Takes.NEXT_ROW
+        return InputRowUse.FIRST_ROW if again else InputRowUse.NEXT_ROW
 
-    def _statements(self, windows: Windows, operation: Operation, there: dict[Value, int]) -> list[Statement]:
+    def _statements(
+        self, windows: RegionSchedule, operation: Operation, counters: dict[Value, int]
+    ) -> list[Statement]:
         match operation:
-            case Arrive(value, _, spot):
+            case ReceiveRow(value, _, spot):
                 skipped = windows.region.taken[value].skipped
                 source = f"rows + {skipped}" if skipped else "rows"
-                return [CopyText("memcpy", self._row(spot, there), source, pitch(value))]
-            case Slide(source, target, size):
+                return [CopyStatement("memcpy", self._row(spot, counters), source, pitch(value))]
+            case MoveRows(source, target, size):
                 way = self.memory.way_of(operation)
                 if way is None:
                     return []
                 move = {"up": f"{self.name}_mf_copy_bytes", "down": "memmove", "apart": "memcpy"}[way]
-                copied = CopyText(move, self._row(target, there), self._row(source, there), size)
+                copied = CopyStatement(move, self._row(target, counters), self._row(source, counters), size)
                 ring = self._rings.get(source.value)
                 if ring is None:
                     return [copied]
                 slots = self._slots[source.value]
-                there[source.value] = (there[source.value] + 1) % slots
-                return [copied, TurnText(ring, slots)]
+                counters[source.value] = (counters[source.value] + 1) % slots
+                return [copied, AdvanceSlot(ring, slots)]
             case Fill(value, first, last, spot):
-                return [self._fill(windows.region.fill(value), value, last - first, self._row(spot, there))]
+                return [
+                    self._fill(windows.region.fill(value), value, last - first, self._row(spot, counters))
+                ]
             case RowsCall():
-                return self._call(operation, there)
+                return self._call(operation, counters)
 
-    def _call(self, operation: RowsCall, there: dict[Value, int]) -> list[Statement]:
+    def _call(self, operation: RowsCall, counters: dict[Value, int]) -> list[Statement]:
         node, output = operation.node, operation.output
         index = self.memory.layer_of(operation)
         read: dict[int, str] = {}
-        table: Spot | Table | None = None
+        table: WindowAddress | IndirectionBuffer | None = None
         for operand, spot in zip(node.readings, operation.inputs, strict=True):
             if node.by_address and operand == 0:
                 table, read[operand] = spot, "table"
             else:
-                assert isinstance(spot, Spot)
-                read[operand] = self._row(spot, there)
-        text = self.call(index, read, self._row(output, there))
+                assert isinstance(spot, WindowAddress)
+                read[operand] = self._row(spot, counters)
+        text = self.call(index, read, self._row(output, counters))
         made: list[Statement] = [text]
         if table is not None:
-            entries = self._entries(table, there)
+            entries = self._entries(table, counters)
             length = entries[-1].first + entries[-1].run
-            made = [TableCallText(self.address_type(index), length, entries, text)]
+            made = [IndirectCall(self.address_type(index), length, entries, text)]
         if node.output in self._counted:
             first, last = operation.rows
-            there[node.output] += last - first
-            made.append(CountText(self._counted[node.output], last - first))
+            counters[node.output] += last - first
+            made.append(AdvanceRows(self._counted[node.output], last - first))
         return made
 
-    def _entries(self, rows: Spot | Table, there: Mapping[Value, int]) -> tuple[EntriesText, ...]:
+    def _entries(
+        self, rows: WindowAddress | IndirectionBuffer, counters: Mapping[Value, int]
+    ) -> tuple[IndirectionEntries, ...]:
         """Return the contents of an indirection buffer; consecutive slots become one entry."""
-        spots = rows.spots if isinstance(rows, Table) else (rows,)
-        found: list[EntriesText] = []
+        spots = rows.spots if isinstance(rows, IndirectionBuffer) else (rows,)
+        found: list[IndirectionEntries] = []
         place = 0
         while place < len(spots):
             run = self._run(spots[place:])
-            address = self._row(spots[place], there, "(uint32_t)i" if run > 1 else "")
-            found.append(EntriesText(place, run, address))
+            address = self._row(spots[place], counters, "(uint32_t)i" if run > 1 else "")
+            found.append(IndirectionEntries(place, run, address))
             place += run
         return tuple(found)
 
-    def _run(self, spots: Sequence[Spot]) -> int:
+    def _run(self, spots: Sequence[WindowAddress]) -> int:
         """Return how many of the first rows are in consecutive slots; 1 if too few for a loop."""
         slots = self._slots.get(spots[0].value, 0)
         length = pitch(spots[0].value)
@@ -424,33 +440,33 @@ class StreamWriter:
             run += 1
         return run if run >= LOOPED else 1
 
-    def _row(self, spot: Spot, there: Mapping[Value, int], further: str = "") -> str:
+    def _row(self, spot: WindowAddress, counters: Mapping[Value, int], further: str = "") -> str:
         """Return the address of rows as a C expression.
 
         Addresses in resident results are relative to their row counter, those in rings to the next slot. All
         other addresses are constant.
 
         Args:
-            there: values of the counters when the address is evaluated.
+            counters: values of the counters when the address is evaluated.
             further: number of slots to advance from this row, as a C expression.
         """
-        if spot.newest or spot.value not in there:
+        if spot.newest or spot.value not in counters:
             return self.spot(spot)
         length = pitch(spot.value)
         if spot.value in self._rings:
             slots, ring = self._slots[spot.value], self._rings[spot.value]
-            ahead = (spot.offset // length - there[spot.value]) % slots
+            ahead = (spot.offset // length - counters[spot.value]) % slots
             index = f"context->stream.place.slots[{ring}]"
             if ahead or further:
                 steps = f"{ahead}u + {further}" if further else f"{ahead}u"
                 index = f"{self.name}{_FIND_SLOT}{index}, {steps}, {slots}u)"
-            return f"{self.spot(Spot(spot.value, 0))[:-1]} + {length} * (int32_t){index})"
-        constant = spot.offset - there[spot.value] * length
+            return f"{self.spot(WindowAddress(spot.value, 0))[:-1]} + {length} * (int32_t){index})"
+        constant = spot.offset - counters[spot.value] * length
         rows = f"context->stream.place.rows[{self._counted[spot.value]}]"
-        address = self.spot(Spot(spot.value, constant))
+        address = self.spot(WindowAddress(spot.value, constant))
         return f"{address[:-1]} + {length} * (int32_t){rows})"
 
-    def _fill(self, element_of: float, value: Value, rows: int, address: str) -> FillText:
+    def _fill(self, element_of: float, value: Value, rows: int, address: str) -> FillStatement:
         dtype = value.type.dtype
         fill = np.array(element_of).astype(dtype.numpy)
         held = set(fill.tobytes())
@@ -459,4 +475,4 @@ class StreamWriter:
         # C99 has no float16: write the bits of an element.
         element = fill.view(np.uint16) if dtype is DType.FLOAT16 else fill
         text = literal(element.item())
-        return FillText(address, C_TYPES[dtype], size // dtype.itemsize, size, byte, text)
+        return FillStatement(address, C_TYPES[dtype], size // dtype.itemsize, size, byte, text)

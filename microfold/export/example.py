@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from microfold.codegen.literals import array_lines, float_literal, literal_headers
-from microfold.codegen.parts import Port
+from microfold.codegen.parts import ModelPort
 from microfold.ir.interpret import Interpreter
 from microfold.ir.types import Array, DType
 from microfold.program import Program
@@ -29,7 +29,7 @@ class ExampleTensor:
         checked: whether outputs are compared; the bits of float16 numbers are not.
     """
 
-    port: Port
+    port: ModelPort
     data: Array
     tolerance: str = ""
     checked: bool = True
@@ -68,12 +68,12 @@ def make_example(program: Program) -> Example:
     results = Interpreter(graph).run(*arrays)
     return Example(
         tuple(
-            ExampleTensor(Port("input", index, buffer), array)
+            ExampleTensor(ModelPort("input", index, buffer), array)
             for index, (buffer, array) in enumerate(zip(program.inputs, arrays, strict=True))
         ),
         tuple(
             ExampleTensor(
-                Port("output", index, buffer),
+                ModelPort("output", index, buffer),
                 array,
                 _tolerance(program, array),
                 buffer.type.dtype is not DType.FLOAT16,

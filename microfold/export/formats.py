@@ -21,7 +21,7 @@ Files = tuple[tuple[str, str], ...]
 
 
 @frozen
-class Format:
+class ExportFormat:
     """Layout of a package for one ecosystem.
 
     Attributes:
@@ -64,7 +64,7 @@ _BOARD: Files = (
 )
 
 FORMATS = (
-    Format(
+    ExportFormat(
         "platformio",
         "a PlatformIO library",
         (
@@ -75,7 +75,7 @@ FORMATS = (
         headers="src",
         example="examples/check/src",
     ),
-    Format(
+    ExportFormat(
         "arduino",
         "an Arduino library",
         (
@@ -87,7 +87,7 @@ FORMATS = (
         example="examples/check",
         needs_url=True,
     ),
-    Format(
+    ExportFormat(
         "zephyr",
         "a Zephyr module",
         (
@@ -101,7 +101,7 @@ FORMATS = (
         ),
         example="samples/check/src",
     ),
-    Format(
+    ExportFormat(
         "esp-idf",
         "an ESP-IDF component",
         (
@@ -115,7 +115,7 @@ FORMATS = (
         example="examples/check/main",
         cortex_m=False,
     ),
-    Format(
+    ExportFormat(
         "cmsis-pack",
         "a CMSIS pack",
         (
@@ -125,7 +125,7 @@ FORMATS = (
         archive="{vendor}.{package}.{version}.pack",
         needs_url=True,
     ),
-    Format(
+    ExportFormat(
         "cmake",
         "a CMake library",
         (
@@ -134,7 +134,7 @@ FORMATS = (
         ),
         board_files=(*_BOARD, ("example/board/toolchain.cmake", "export/cmake/toolchain.cmake.j2")),
     ),
-    Format(
+    ExportFormat(
         "make",
         "a static library with a Makefile",
         (
@@ -146,7 +146,7 @@ FORMATS = (
 )
 
 
-def find(name: str) -> Format:
+def find(name: str) -> ExportFormat:
     """Return the format of this name.
 
     Raises:

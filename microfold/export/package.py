@@ -19,7 +19,7 @@ from microfold.errors import InputError
 from microfold.export.cores import kconfig_cores, pack_cores
 from microfold.export.example import make_example
 from microfold.export.footprint import footprint, summary
-from microfold.export.formats import COMMON, Files, Format
+from microfold.export.formats import COMMON, ExportFormat, Files
 from microfold.export.names import (
     package_name,
     plain,
@@ -67,7 +67,7 @@ class About:
             raise InputError("; ".join(filter(None, problems)))
 
 
-def check_exportable(program: Program, kind: Format) -> None:
+def check_exportable(program: Program, kind: ExportFormat) -> None:
     """Raise `InputError` unless the program can be a package of this format."""
     if program.libraries:
         names = ", ".join(library.name for library in program.libraries)
@@ -96,7 +96,7 @@ def make_package(
     program: Program,
     build: Build,
     report: BuildReport,
-    kind: Format,
+    kind: ExportFormat,
     about: About,
     further: Mapping[str, Content] | None = None,
 ) -> dict[str, Content]:
@@ -131,7 +131,7 @@ def make_package(
 class _Placing:
     """Paths of a package's files, with names inserted, and the folders of the generated C."""
 
-    def __init__(self, kind: Format, values: Mapping[str, Any]):
+    def __init__(self, kind: ExportFormat, values: Mapping[str, Any]):
         self._kind = kind
         self._names = {name: values[name] for name in ("name", "package", "version", "vendor", "example")}
 
@@ -145,7 +145,7 @@ class _Placing:
 
 
 def _values(
-    program: Program, build: Build, report: BuildReport, kind: Format, about: About
+    program: Program, build: Build, report: BuildReport, kind: ExportFormat, about: About
 ) -> dict[str, Any]:
     """Return the variables of the templates."""
     name, target = program.name, program.target

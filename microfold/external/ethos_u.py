@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from microfold.external.external import External, Region
+from microfold.external.external import External, ExternalRegion
 from microfold.ir.pattern import is_op
 from microfold.ir.pattern_table import PatternEntry
 from microfold.kernels.call import CFunction, Constant, KernelCall, Library, Parameter
@@ -51,7 +51,7 @@ class EthosUDriver(External):
     def patterns(self) -> Sequence[PatternEntry]:
         return [PatternEntry("command_stream", is_op(EthosU))]
 
-    def lower(self, region: Region) -> KernelCall:
+    def lower(self, region: ExternalRegion) -> KernelCall:
         layer = region.layer()
         node, op = layer.node, layer.node.op
         assert isinstance(op, EthosU)

@@ -20,7 +20,7 @@ from microfold.target import Target
 
 
 @frozen
-class Region:
+class ExternalRegion:
     """A part of a model for an external code generator.
 
     Attributes:
@@ -61,5 +61,5 @@ class External(ABC):
         """
 
     @abstractmethod
-    def lower(self, region: Region) -> KernelCall:
+    def lower(self, region: ExternalRegion) -> KernelCall:
         """Return the C call that computes a region, with its constants packed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from microfold.external.external import External, Region
+from microfold.external.external import External, ExternalRegion
 from microfold.external.registry import resolve
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
@@ -21,7 +21,7 @@ class ExternalKernel(Kernel):
 
     op = Call
 
-    def __init__(self, external: External, region: Region):
+    def __init__(self, external: External, region: ExternalRegion):
         self.external = external
         self.region = region
         self._call = external.lower(region)
@@ -51,4 +51,4 @@ def external_kernel(node: Node, graph: Graph, target: Target, options: Options) 
     (external,) = (found for found in resolve(options.external) if found.name == op.compiler)
     # The pipeline fuses only if kernels of the target support the result; external code supports all clips.
     body = FuseOps()(graph.subgraphs[op.body], PassContext())
-    return ExternalKernel(external, Region(body, op.composite, target, options))
+    return ExternalKernel(external, ExternalRegion(body, op.composite, target, options))

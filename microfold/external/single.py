@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from microfold.ir.match import Match
-from microfold.ir.node import Node, Step, make_node
+from microfold.ir.node import EpilogueStep, Node, make_node
 from microfold.ir.pattern import is_op, optional, sequence
 from microfold.ir.pattern_table import PatternEntry
 from microfold.kernels.kernel import Kernel
@@ -39,7 +39,7 @@ def _check(kernel: Kernel) -> Callable[[Match], str | None]:
 def site_of(match: Match) -> LayerContext:
     """Return a matched operator as kernels see it, with the clips after it as its epilogue."""
     first, *clips = match.nodes
-    steps = [Step(clip.op) for clip in clips]
+    steps = [EpilogueStep(clip.op) for clip in clips]
     node: Node = make_node(first.op, first.inputs, [value.name for value in first.outputs], steps)
     constants = {value: array for value in node.operands if (array := match.flow.array(value)) is not None}
     return LayerContext(node, constants, _ANY_TARGET)

@@ -22,7 +22,7 @@ from microfold.frontend.schema import (
     options_code,
     options_name,
 )
-from microfold.frontend.scope import Scope, Unsupported, describe
+from microfold.frontend.scope import ImportScope, Unsupported, describe
 from microfold.frontend.variables import Variable
 from microfold.frontend.zero_products import zero_product
 from microfold.ir.limits import shape_fault
@@ -56,7 +56,7 @@ class OperatorContext:
         scope: values of the operator's subgraph. Importers add results with `finish`.
     """
 
-    def __init__(self, raw: RawOperator, scope: Scope):
+    def __init__(self, raw: RawOperator, scope: ImportScope):
         self.raw = raw
         self.scope = scope
         self._read: set[int] = set()
@@ -520,7 +520,7 @@ class OperatorContext:
         return variable
 
     def kept(self, value: Value, before: Value) -> Value:
-        """Return `value` if this run changes the state, else the value `before`; see `Scope.runs`."""
+        """Return `value` if this run changes the state, else the value `before`; see `ImportScope.runs`."""
         runs = self.scope.runs
         if runs is None:
             return value

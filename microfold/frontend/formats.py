@@ -26,7 +26,7 @@ _MAX_SHOWN = 60  # characters of a name from an archive
 
 
 @frozen
-class Format:
+class ModelFormat:
     """File format that is not `.tflite`.
 
     Attributes:
@@ -59,45 +59,49 @@ _TO_TORCH = "convert the module with litert_torch.convert"
 _UNPACK = "unpack it, and pass the .tflite file in it"
 _SOURCE = "convert the model that it was made from"
 
-EMPTY = Format("an empty file", "repeat the download or the conversion")
-ONNX = Format("an ONNX model", "convert it with onnx2tf", "from-onnx.md")
-KERAS = Format("a Keras 3 model", _TO_KERAS, "from-keras.md")
-HDF5 = Format("an HDF5 file, as Keras writes it with the suffix .h5", _TO_KERAS, "from-keras.md")
-SAVED_MODEL = Format("a TensorFlow SavedModel", _TO_SAVED_MODEL, "from-keras.md")
-SAVED_MODEL_FILE = Format("the graph of a TensorFlow SavedModel", _TO_SAVED_MODEL, "from-keras.md")
-FROZEN_GRAPH = Format(
+EMPTY = ModelFormat("an empty file", "repeat the download or the conversion")
+ONNX = ModelFormat("an ONNX model", "convert it with onnx2tf", "from-onnx.md")
+KERAS = ModelFormat("a Keras 3 model", _TO_KERAS, "from-keras.md")
+HDF5 = ModelFormat("an HDF5 file, as Keras writes it with the suffix .h5", _TO_KERAS, "from-keras.md")
+SAVED_MODEL = ModelFormat("a TensorFlow SavedModel", _TO_SAVED_MODEL, "from-keras.md")
+SAVED_MODEL_FILE = ModelFormat("the graph of a TensorFlow SavedModel", _TO_SAVED_MODEL, "from-keras.md")
+FROZEN_GRAPH = ModelFormat(
     "a frozen TensorFlow graph",
     "convert it with tf.compat.v1.lite.TFLiteConverter.from_frozen_graph",
     "from-keras.md",
 )
-TENSORFLOW_JS = Format(
+TENSORFLOW_JS = ModelFormat(
     "a TensorFlow.js model", "convert the Keras model or SavedModel of the training", "from-keras.md"
 )
-PYTORCH = Format("a PyTorch file of weights or of a module", _TO_TORCH, "from-pytorch.md")
-TORCHSCRIPT = Format("a TorchScript module", f"{_TO_TORCH}, from its Python source", "from-pytorch.md")
-EXPORTED_PROGRAM = Format(
+PYTORCH = ModelFormat("a PyTorch file of weights or of a module", _TO_TORCH, "from-pytorch.md")
+TORCHSCRIPT = ModelFormat("a TorchScript module", f"{_TO_TORCH}, from its Python source", "from-pytorch.md")
+EXPORTED_PROGRAM = ModelFormat(
     "a PyTorch exported program (.pt2)", f"{_TO_TORCH}, from its Python source", "from-pytorch.md"
 )
-EXECUTORCH = Format("an ExecuTorch program (.pte)", _TO_TORCH, "from-pytorch.md")
-EXECUTORCH_DATA = Format("an ExecuTorch file of weights (.ptd)", _TO_TORCH, "from-pytorch.md")
-SAFETENSORS = Format("a safetensors file, which has weights without a network", _TO_TORCH, "from-pytorch.md")
-GGUF = Format("a GGUF model", f"{_SOURCE}, if it can fit a microcontroller")
-COREML = Format("a Core ML model", _SOURCE)
-OPENVINO = Format("an OpenVINO IR", _SOURCE)
-PICKLE = Format(
+EXECUTORCH = ModelFormat("an ExecuTorch program (.pte)", _TO_TORCH, "from-pytorch.md")
+EXECUTORCH_DATA = ModelFormat("an ExecuTorch file of weights (.ptd)", _TO_TORCH, "from-pytorch.md")
+SAFETENSORS = ModelFormat(
+    "a safetensors file, which has weights without a network", _TO_TORCH, "from-pytorch.md"
+)
+GGUF = ModelFormat("a GGUF model", f"{_SOURCE}, if it can fit a microcontroller")
+COREML = ModelFormat("a Core ML model", _SOURCE)
+OPENVINO = ModelFormat("an OpenVINO IR", _SOURCE)
+PICKLE = ModelFormat(
     "a Python pickle, which is not loaded because that can run any code",
     "if it holds a neural network, convert this one from its Python source",
 )
-NUMPY = Format("a numpy array", "pass a model; arrays are values of --input and --inputs")
-NUMPY_ARCHIVE = Format("an archive of numpy arrays (.npz)", "pass a model, and arrays as single .npy files")
-LFS = Format("a Git LFS pointer instead of the file", "run `git lfs pull` in its repository")
-HTML = Format("an HTML page", "download the file itself, for example from the 'raw' link of the page")
-ZIP = Format("a zip archive", _UNPACK)
-COMPRESSED = Format("a compressed file", _UNPACK)
-ELF = Format("a compiled program or library (ELF)", "pass the model that was built into it")
-GRAPH_TEXT = Format("a graph in text form", "give it the suffix .mf")
-JSON = Format("JSON text", _SOURCE)
-TFLITE = Format("a .tflite file", "give it the suffix .tflite")
+NUMPY = ModelFormat("a numpy array", "pass a model; arrays are values of --input and --inputs")
+NUMPY_ARCHIVE = ModelFormat(
+    "an archive of numpy arrays (.npz)", "pass a model, and arrays as single .npy files"
+)
+LFS = ModelFormat("a Git LFS pointer instead of the file", "run `git lfs pull` in its repository")
+HTML = ModelFormat("an HTML page", "download the file itself, for example from the 'raw' link of the page")
+ZIP = ModelFormat("a zip archive", _UNPACK)
+COMPRESSED = ModelFormat("a compressed file", _UNPACK)
+ELF = ModelFormat("a compiled program or library (ELF)", "pass the model that was built into it")
+GRAPH_TEXT = ModelFormat("a graph in text form", "give it the suffix .mf")
+JSON = ModelFormat("JSON text", _SOURCE)
+TFLITE = ModelFormat("a .tflite file", "give it the suffix .tflite")
 
 # Formats with a signature at a fixed position.
 _SIGNATURES = (
@@ -119,7 +123,7 @@ _SIGNATURES = (
 )
 
 
-def recognise(file: BinaryIO, size: int) -> Format | None:
+def recognise(file: BinaryIO, size: int) -> ModelFormat | None:
     """Return the format of a file that is not `.tflite`; None if it is, or if the format is unknown.
 
     Args:
@@ -145,7 +149,7 @@ def is_tflite(head: bytes) -> bool:
     return head[4:8] == IDENTIFIER
 
 
-def describe_folder(path: os.PathLike[str]) -> Format | None:
+def describe_folder(path: os.PathLike[str]) -> ModelFormat | None:
     """Return the format of a folder; None if it is unknown."""
 
     def has(*names: str) -> bool:
@@ -191,7 +195,7 @@ class _Limited:
         return data
 
 
-def _archive(names: Sequence[str]) -> Format:
+def _archive(names: Sequence[str]) -> ModelFormat:
     """Return the format of a zip archive with files of these names."""
     found = set(names)
     last = {name.rpartition("/")[2] for name in names}
@@ -213,23 +217,23 @@ def _archive(names: Sequence[str]) -> Format:
         if inside is not None:
             shown = ascii(inside[-_MAX_SHOWN:])
             remedy = f"unpack {shown}" + (", and pass it" if kind is ZIP else f", and {kind.remedy}")
-            return Format("a zip archive", remedy, kind.page)
+            return ModelFormat("a zip archive", remedy, kind.page)
     return ZIP
 
 
-def _safetensors(head: bytes, size: int) -> Format | None:
+def _safetensors(head: bytes, size: int) -> ModelFormat | None:
     length = int.from_bytes(head[:8], "little")
     return SAFETENSORS if head[8:10] == b'{"' and length + 8 <= size else None
 
 
-def _pickle(head: bytes) -> Format | None:
+def _pickle(head: bytes) -> ModelFormat | None:
     """Recognise pickles of protocols 2 to 5, which a frame, an object or a number follows."""
     if len(head) < 3 or head[0] != 0x80 or not 2 <= head[1] <= 5:
         return None
     return PICKLE if head[2:3] in b"\x95c]}(Kq\x8a\x8cX)" else None
 
 
-def _protobuf(head: bytes, size: int) -> Format | None:
+def _protobuf(head: bytes, size: int) -> ModelFormat | None:
     """Recognise messages of protocol buffers by the numbers and types of their fields.
 
     Sources: onnx.proto (ModelProto), saved_model.proto, graph.proto (GraphDef) of TensorFlow, Model.proto of
@@ -290,7 +294,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return 0, 0
 
 
-def _text(head: bytes) -> Format | None:
+def _text(head: bytes) -> ModelFormat | None:
     """Recognise formats of text by their beginning."""
     if b"\0" in head:
         return None
@@ -309,7 +313,7 @@ def _text(head: bytes) -> Format | None:
     return None
 
 
-def _json(text: bytes) -> Format | None:
+def _json(text: bytes) -> ModelFormat | None:
     """Recognise JSON. A head that is cut off has no error before its end."""
     try:
         json.loads(text.decode("utf-8", "replace"))

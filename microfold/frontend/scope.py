@@ -69,7 +69,7 @@ class Allowance:
 
 
 @dataclass
-class Scope:
+class ImportScope:
     """State that the operators of a subgraph share during the import.
 
     Attributes:

@@ -25,7 +25,7 @@ from microfold.frontend.operators.movement.list_write import list_write
 from microfold.frontend.raw import RawOperator, RawSubgraph, RawTensor
 from microfold.frontend.reader import read_model
 from microfold.frontend.schema import operator_names
-from microfold.frontend.scope import Allowance, Scope, Unsupported, describe
+from microfold.frontend.scope import Allowance, ImportScope, Unsupported, describe
 from microfold.frontend.signatures import entry
 from microfold.frontend.variables import Variable, Variables
 from microfold.ir.domain import constant_faults
@@ -97,7 +97,7 @@ def import_model(
 
 
 @frozen
-class Traced:
+class ImportTrace:
     """Imported model with the correspondence between tensors and values.
 
     Attributes:
@@ -114,7 +114,7 @@ def trace_model(
     source: str = "the model",
     shapes: Shapes = NO_SHAPES,
     signature: str | None = None,
-) -> Traced:
+) -> ImportTrace:
     """Import a model with the values of its tensors, for a comparison with another implementation."""
     subgraphs = read_model(data, source)
     main = entry(data, source, subgraphs, signature)
@@ -123,11 +123,11 @@ def trace_model(
     importer.run()
     graph = importer.finish(re.sub(r"\s+", "_", name), source)
     values = {index: importer.scope.in_graph(value) for index, value in importer.scope.values.items()}
-    return Traced(graph, values)
+    return ImportTrace(graph, values)
 
 
 @frozen
-class Surveyed:
+class SurveyedOperator:
     """Operator of a file, supported or not.
 
     Attributes:
@@ -151,7 +151,7 @@ class Survey:
 
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
-    operators: tuple[Surveyed, ...]
+    operators: tuple[SurveyedOperator, ...]
     problems: tuple[Problem, ...]
 
 
@@ -215,7 +215,7 @@ class _Importer:
         self.bodies: list[int] = outer.bodies if outer is not None else []
         self.prefix = f"subgraph {index}, " if outer is not None else ""
         self.allowance: Allowance = outer.allowance if outer is not None else _allowance(subgraphs)
-        self.scope = Scope(
+        self.scope = ImportScope(
             self.subgraph.tensors,
             variables,
             self.allowance,
@@ -224,7 +224,7 @@ class _Importer:
             enter=self.enter,
         )
         self.inputs: list[int] = []
-        self.surveyed: list[Surveyed] = []
+        self.surveyed: list[SurveyedOperator] = []
 
     def run(self, arguments: Sequence[Value | Variable] | None = None) -> None:
         """Import all operators. If an operator cannot be imported, it is added to the problems.
@@ -262,14 +262,14 @@ class _Importer:
                 self.operator(operator, IMPORTERS.get(operator.name))
             self.surveyed.append(self.describe(operator, nodes, problems))
 
-    def describe(self, raw: RawOperator, nodes: int, problems: int) -> Surveyed:
+    def describe(self, raw: RawOperator, nodes: int, problems: int) -> SurveyedOperator:
         """Return the survey entry of an operator: its nodes and problems are those after these counts."""
         scope = self.scope
 
         def types(tensors: Sequence[int]) -> tuple[TensorType, ...]:
             return tuple(scope.in_graph(scope.values[i]).type for i in tensors if i in scope.values)
 
-        return Surveyed(
+        return SurveyedOperator(
             raw.name,
             self.subgraph.tensors[raw.outputs[0]].name if raw.outputs else "",
             tuple(scope.nodes[nodes:]),

@@ -36,7 +36,7 @@ class Session:
     """
 
     def __init__(self, program: Program):
-        program = program.untapped
+        program = program.without_trace
         self.program = program
         self.inputs = tuple(Port(b.value.name, b.type) for b in program.inputs)
         self.outputs = tuple(Port(b.value.name, b.type) for b in program.outputs)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from microfold.ir.match import Search, State, States
+from microfold.ir.match import MatchSearch, MatchState, States
 from microfold.ir.node import Node, Value
 from microfold.support.frozen import frozen
 
-Find = Callable[[Value, str, State, Search], States]
+Find = Callable[[Value, str, MatchState, MatchSearch], States]
 
 
 @frozen
-class Way:
+class Path:
     """Paths from a value up to a node that reads it; see `DataflowPattern.dominates`.
 
     Attributes:
@@ -24,11 +24,11 @@ class Way:
     parent: Find
     path: Find | None
 
-    def grown(self, node: Node, where: str, state: State, search: Search) -> State | None:
+    def grown(self, node: Node, where: str, state: MatchState, search: MatchSearch) -> MatchState | None:
         """Return the state extended by the nodes between, if all paths lead to one parent; else None."""
         flow = search.flow
         between: set[Node] = set()
-        parents: dict[Value, State] = {}
+        parents: dict[Value, MatchState] = {}
         pending = [node]
         while pending:
             for value in pending.pop().operands:
@@ -62,12 +62,12 @@ class Way:
         return replace(found, nodes=(*above, *inside, *state.nodes))
 
 
-def _first(find: Find, value: Value, state: State, search: Search) -> State | None:
+def _first(find: Find, value: Value, state: MatchState, search: MatchSearch) -> MatchState | None:
     """Return the first match of a value, without a report of mismatches."""
-    return next(find(value, f"%{value.name}", state, Search(search.flow)), None)
+    return next(find(value, f"%{value.name}", state, MatchSearch(search.flow)), None)
 
 
-def _in_order(node: Node, between: Collection[Node], search: Search) -> list[Node]:
+def _in_order(node: Node, between: Collection[Node], search: MatchSearch) -> list[Node]:
     """Return the nodes between in topological order."""
     order: dict[Node, None] = {}
     pending = [node]

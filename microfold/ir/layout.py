@@ -35,7 +35,7 @@ class Axis:
 
 
 @frozen
-class LayoutTransform:
+class LayoutMapping:
     """Conversion of an array from one layout to another: reshape, transpose, reshape.
 
     Attributes:
@@ -95,7 +95,7 @@ def is_blocked(layout: str) -> bool:
     return any(axis.block for axis in parse(layout))
 
 
-def between(source: str, target: str, shape: Shape, who: str = "") -> LayoutTransform:
+def between(source: str, target: str, shape: Shape, who: str = "") -> LayoutMapping:
     """Return the conversion of a value of `shape` from layout `source` to layout `target`.
 
     Args:
@@ -114,7 +114,7 @@ def between(source: str, target: str, shape: Shape, who: str = "") -> LayoutTran
     factors = {name: _factors(name, extent, (*given, *wanted), who) for name, extent in extents.items()}
     split, order = _divided(given, factors), _divided(wanted, factors)
     position = {factor: index for index, factor in enumerate(factor for axis in split for factor in axis)}
-    return LayoutTransform(
+    return LayoutMapping(
         split=tuple(factor.size for axis in split for factor in axis),
         permutation=tuple(position[factor] for axis in order for factor in axis),
         shape=tuple(math.prod(factor.size for factor in axis) for axis in order),

@@ -63,7 +63,7 @@ class GraphFlow:
 
 
 @frozen
-class At:
+class MatchSite:
     """Value at one place of a pattern, with its surroundings; the argument of predicates.
 
     Attributes:
@@ -122,7 +122,7 @@ class Match:
 
 
 @frozen
-class Refusal:
+class MatchFailure:
     """Reason why a pattern does not match: the mismatch of the alternative that got furthest.
 
     Attributes:
@@ -142,7 +142,7 @@ class Refusal:
 
 
 @frozen(eq=False)
-class State:
+class MatchState:
     """Progress of a match.
 
     Attributes:
@@ -156,15 +156,15 @@ class State:
     entered: int = 0
 
 
-class Search:
+class MatchSearch:
     """One run of the matcher, which remembers the mismatch that came after the most matched nodes."""
 
     def __init__(self, flow: Dataflow):
         self.flow = flow
-        self.refusal: Refusal | None = None
+        self.refusal: MatchFailure | None = None
         self._progress = (-1, False)
 
-    def refuse(self, state: State, where: str, rule: str, found: str, *, almost: bool = False) -> None:
+    def refuse(self, state: MatchState, where: str, rule: str, found: str, *, almost: bool = False) -> None:
         """Record why one alternative has failed.
 
         Args:
@@ -172,12 +172,12 @@ class Search:
         """
         progress = (state.entered, almost)
         if progress > self._progress:
-            self.refusal = Refusal(where, rule, found, state.entered)
+            self.refusal = MatchFailure(where, rule, found, state.entered)
             self._progress = progress
 
-    def at(self, value: Value) -> At:
+    def at(self, value: Value) -> MatchSite:
         flow = self.flow
-        return At(
+        return MatchSite(
             value,
             flow.producer(value),
             flow.array(value),
@@ -194,4 +194,4 @@ class Search:
         return f"{value!r} is {'constant' if self.flow.array(value) is not None else 'an input or a state'}"
 
 
-States = Iterator[State]
+States = Iterator[MatchState]

@@ -31,7 +31,7 @@ class Value:
     type: TensorType
 
     @property
-    def brief(self) -> str:
+    def short_name(self) -> str:
         """Name for messages: the primary one of joined names, with long names cut in the middle."""
         name = primary_name(self.name) or self.name
         return name if len(name) <= BRIEF else f"{name[: BRIEF // 2]}…{name[-(BRIEF // 2 - 1) :]}"
@@ -41,7 +41,7 @@ class Value:
 
 
 @frozen
-class Step:
+class EpilogueStep:
     """Fused operation, applied to the running value of its node.
 
     The running value is the operator's first operand; `operands` are the others.
@@ -58,7 +58,7 @@ class Node:
     op: Op
     inputs: tuple[Value | None, ...]
     outputs: tuple[Value, ...]
-    epilogue: tuple[Step, ...] = ()
+    epilogue: tuple[EpilogueStep, ...] = ()
 
     @property
     def output(self) -> Value:
@@ -109,7 +109,7 @@ class Node:
 
 def describe(node: Node) -> str:
     """Return the name of a node in messages: its operator and outputs."""
-    return " ".join([node.op.name, *(f"%{value.brief}" for value in node.outputs)])
+    return " ".join([node.op.name, *(f"%{value.short_name}" for value in node.outputs)])
 
 
 def resolve(value: Value, replaced: Mapping[Value, Value]) -> Value:
@@ -124,7 +124,9 @@ def rewire(node: Node, replaced: Mapping[Value, Value]) -> Node:
     if not any(value in replaced for value in node.operands):
         return node
     inputs = tuple(resolve(v, replaced) if v is not None else None for v in node.inputs)
-    epilogue = tuple(Step(s.op, tuple(resolve(v, replaced) for v in s.operands)) for s in node.epilogue)
+    epilogue = tuple(
+        EpilogueStep(s.op, tuple(resolve(v, replaced) for v in s.operands)) for s in node.epilogue
+    )
     return Node(node.op, inputs, node.outputs, epilogue)
 
 
@@ -132,7 +134,7 @@ def make_node(
     op: Op,
     inputs: Sequence[Value | None],
     names: Sequence[str],
-    epilogue: Sequence[Step] = (),
+    epilogue: Sequence[EpilogueStep] = (),
 ) -> Node:
     """Return a node whose outputs have the types of the type rule and the given names."""
     draft = Node(op, tuple(inputs), (), tuple(epilogue))

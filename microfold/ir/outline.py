@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from microfold.errors import GraphError
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Step, Value
+from microfold.ir.node import EpilogueStep, Node, Value
 from microfold.ir.op import Op
 from microfold.ir.types import TensorType
 from microfold.support.frozen import frozen
@@ -17,7 +17,7 @@ MakeCall = Callable[[str, tuple[TensorType, ...]], Op]
 
 
 @frozen(eq=False)
-class Region:
+class OutlinedRegion:
     """Nodes that become the body of a function.
 
     Attributes:
@@ -35,12 +35,12 @@ class Region:
     bind_constants: bool = True
 
 
-def outline(graph: Graph, regions: Sequence[Region]) -> Graph:
+def outline(graph: Graph, regions: Sequence[OutlinedRegion]) -> Graph:
     """Return the graph with each region replaced by a call of a new subgraph.
 
     The parameters of a subgraph are the values that the region reads, including states, in order of first
-    use. If `Region.bind_constants` is set, constants become part of the subgraph instead. The results are the
-    values that are read outside the region, in order of production.
+    use. If `OutlinedRegion.bind_constants` is set, constants become part of the subgraph instead. The results
+    are the values that are read outside the region, in order of production.
 
     Raises:
         GraphError: a region is not convex, overlaps another region or contains a node with an effect.
@@ -76,7 +76,9 @@ def fresh_name(name: str, taken: Collection[str]) -> str:
     return fresh
 
 
-def _body(graph: Graph, region: Region, name: str) -> tuple[Graph, tuple[Value, ...], tuple[Value, ...]]:
+def _body(
+    graph: Graph, region: OutlinedRegion, name: str
+) -> tuple[Graph, tuple[Value, ...], tuple[Value, ...]]:
     """Return the function, the values that its call reads, and the values that its call produces."""
     inside = set(region.nodes)
     produced = [value for node in region.nodes for value in node.outputs]
@@ -104,13 +106,13 @@ def _reading(node: Node, parameters: Mapping[Value, Value]) -> Node:
     """Return the node with parameters in place of the values that they represent."""
     inputs = tuple(parameters.get(value, value) if value is not None else None for value in node.inputs)
     epilogue = tuple(
-        Step(step.op, tuple(parameters.get(v, v) for v in step.operands)) for step in node.epilogue
+        EpilogueStep(step.op, tuple(parameters.get(v, v) for v in step.operands)) for step in node.epilogue
     )
     return replace(node, inputs=inputs, epilogue=epilogue)
 
 
 def _ordered(
-    graph: Graph, regions: Sequence[Region], units: Mapping[Node, int], calls: Sequence[Node]
+    graph: Graph, regions: Sequence[OutlinedRegion], units: Mapping[Node, int], calls: Sequence[Node]
 ) -> list[Node]:
     """Return the nodes outside of the regions and the calls, in topological order.
 

@@ -17,7 +17,7 @@ from microfold.ir.attributes import attribute_types, from_results
 from microfold.ir.graph import Graph, State
 from microfold.ir.limits import MAX_DEPTH
 from microfold.ir.literals import LiteralCursor
-from microfold.ir.node import Node, Step, Value
+from microfold.ir.node import EpilogueStep, Node, Value
 from microfold.ir.op import REGISTRY, Op
 from microfold.ir.tokens import Token
 from microfold.ir.types import Array, DType, TensorType
@@ -160,13 +160,13 @@ class _Parser(LiteralCursor):
             self.expect("=")
         declared_types = [type for _, type in results]
         op, inputs = self.call(scope, declared_types)
-        steps: list[Step] = []
+        steps: list[EpilogueStep] = []
         while self.accept("|"):
             position = self.next
             step, operands = self.call(scope, declared_types)
             if None in operands:
                 self.fail(position, "a step of an epilogue has no absent operands")
-            steps.append(Step(step, tuple(v for v in operands if v is not None)))
+            steps.append(EpilogueStep(step, tuple(v for v in operands if v is not None)))
         draft = Node(op, tuple(inputs), (), tuple(steps))
         try:
             inferred = draft.infer()

@@ -18,8 +18,8 @@ If a name occurs twice in a pattern, both occurrences must match the same value:
 matches.
 
 Matching is a depth-first search with backtracking. `DataflowPattern.find` yields every way in which a pattern
-matches a value, as an immutable `State` extended by the bound names and nodes. A mismatch is reported to the
-`Search`, which keeps the one that occurred after the most matched nodes, as the error message.
+matches a value, as an immutable `MatchState` extended by the bound names and nodes. A mismatch is reported to
+the `MatchSearch`, which keeps the one that occurred after the most matched nodes, as the error message.
 """
 
 from __future__ import annotations
@@ -35,9 +35,18 @@ from typing import Any
 import numpy as np
 
 from microfold.errors import InputError
-from microfold.ir.dominated import Way
+from microfold.ir.dominated import Path
 from microfold.ir.graph import Graph
-from microfold.ir.match import At, Dataflow, GraphFlow, Match, Refusal, Search, State, States
+from microfold.ir.match import (
+    Dataflow,
+    GraphFlow,
+    Match,
+    MatchFailure,
+    MatchSearch,
+    MatchSite,
+    MatchState,
+    States,
+)
 from microfold.ir.node import Node, Value, describe
 from microfold.ir.op import REGISTRY, Op
 from microfold.ir.types import Array, DType, TensorType
@@ -47,8 +56,8 @@ __all__ = [
     "DataflowPattern",
     "GraphFlow",
     "Match",
+    "MatchFailure",
     "OpPattern",
-    "Refusal",
     "constant",
     "is_constant",
     "is_input",
@@ -71,7 +80,7 @@ class DataflowPattern(ABC):
         """Bind the matched value to a name, under which the match returns it."""
         return _Named(self, name)
 
-    def where(self, predicate: Callable[[At], bool], rule: str) -> DataflowPattern:
+    def where(self, predicate: Callable[[MatchSite], bool], rule: str) -> DataflowPattern:
         """Require a predicate.
 
         Args:
@@ -84,7 +93,7 @@ class DataflowPattern(ABC):
         """Require exactly this type, including its quantisation."""
         rule = f"be {type}" + (f" with {type.quant}" if type.quant is not None else ", not quantised")
 
-        def check(at: At) -> tuple[str, str] | None:
+        def check(at: MatchSite) -> tuple[str, str] | None:
             given = at.value.type
             return None if given == type else (rule, f"it is {at.value!r} with {given.quant}")
 
@@ -99,7 +108,7 @@ class DataflowPattern(ABC):
         """Require this shape. None stands for any extent."""
         shown = ",".join("?" if extent is None else str(extent) for extent in extents)
 
-        def fits(at: At) -> bool:
+        def fits(at: MatchSite) -> bool:
             shape = at.value.type.shape
             return len(shape) == len(extents) and all(
                 wanted in (None, extent) for wanted, extent in zip(extents, shape, strict=True)
@@ -110,7 +119,7 @@ class DataflowPattern(ABC):
     def used_by_one(self) -> DataflowPattern:
         """Require that the value has one reader, which is then the rest of the pattern."""
 
-        def check(at: At) -> tuple[str, str] | None:
+        def check(at: MatchSite) -> tuple[str, str] | None:
             return None if at.readers == 1 else ("have one reader", f"{at.value!r} has {at.readers}")
 
         return _Checked(self, check)
@@ -124,7 +133,7 @@ class DataflowPattern(ABC):
         types = tuple(_op_type(op) for op in ops)
         rule = f"be read by {' or '.join(op_type.name for op_type in types)} only"
 
-        def check(at: At) -> tuple[str, str] | None:
+        def check(at: MatchSite) -> tuple[str, str] | None:
             others = [describe(node) for node in at.consumers if not isinstance(node.op, types)]
             if at.readers > sum(node.operands.count(at.value) for node in at.consumers):
                 others.append("a graph output or next state")
@@ -143,7 +152,7 @@ class DataflowPattern(ABC):
         node
         reads the parent itself.
         """
-        return _Dominated(self, Way(parent.find, path.find if path is not None else None))
+        return _Dominated(self, Path(parent.find, path.find if path is not None else None))
 
     def __or__(self, other: DataflowPattern) -> DataflowPattern:
         return one_of(self, other)
@@ -157,7 +166,7 @@ class DataflowPattern(ABC):
         raise InputError("only patterns of operators read something; a wildcard or a constant does not")
 
     @abstractmethod
-    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+    def find(self, value: Value, where: str, state: MatchState, search: MatchSearch) -> States:
         """Yield every way in which the pattern matches a value, and report mismatches to the search.
 
         Args:
@@ -165,7 +174,7 @@ class DataflowPattern(ABC):
             state: bindings and nodes matched so far, which the yielded states extend.
         """
 
-    def find_absent(self, where: str, state: State, search: Search) -> States:
+    def find_absent(self, where: str, state: MatchState, search: MatchSearch) -> States:
         """Do the same as `find` for an optional operand that is absent."""
         search.refuse(state, where, "be present", "it is absent")
         return iter(())
@@ -173,13 +182,13 @@ class DataflowPattern(ABC):
 
 @frozen(eq=False)
 class _Wildcard(DataflowPattern):
-    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+    def find(self, value: Value, where: str, state: MatchState, search: MatchSearch) -> States:
         yield state
 
 
 @frozen(eq=False)
 class _Constant(DataflowPattern):
-    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+    def find(self, value: Value, where: str, state: MatchState, search: MatchSearch) -> States:
         if search.flow.array(value) is not None:
             yield state
         else:
@@ -194,7 +203,7 @@ class _Named(DataflowPattern):
     def reading(self, source: DataflowPattern) -> DataflowPattern:
         return replace(self, inner=self.inner.reading(source))
 
-    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+    def find(self, value: Value, where: str, state: MatchState, search: MatchSearch) -> States:
         known = state.values.get(self.name, value)
         if known is not value:
             rule = f"be the value bound to {self.name!r} elsewhere"
@@ -209,12 +218,12 @@ class _Checked(DataflowPattern):
     """Condition on top of a pattern: it returns None, or the rule and what was found instead."""
 
     inner: DataflowPattern
-    check: Callable[[At], tuple[str, str] | None]
+    check: Callable[[MatchSite], tuple[str, str] | None]
 
     def reading(self, source: DataflowPattern) -> DataflowPattern:
         return replace(self, inner=self.inner.reading(source))
 
-    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+    def find(self, value: Value, where: str, state: MatchState, search: MatchSearch) -> States:
         for found in self.inner.find(value, where, state, search):
             problem = self.check(search.at(value))
             if problem is None:
@@ -226,9 +235,9 @@ class _Checked(DataflowPattern):
 @frozen(eq=False)
 class _Dominated(DataflowPattern):
     inner: DataflowPattern
-    way: Way
+    way: Path
 
-    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+    def find(self, value: Value, where: str, state: MatchState, search: MatchSearch) -> States:
         for found in self.inner.find(value, where, state, search):
             node = search.flow.producer(value)
             if node is None:
@@ -246,7 +255,7 @@ class _OneOf(DataflowPattern):
     def reading(self, source: DataflowPattern) -> DataflowPattern:
         return _OneOf(tuple(alternative.reading(source) for alternative in self.alternatives))
 
-    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+    def find(self, value: Value, where: str, state: MatchState, search: MatchSearch) -> States:
         for alternative in self.alternatives:
             yield from alternative.find(value, where, state, search)
 
@@ -258,10 +267,10 @@ class _Optional(DataflowPattern):
     def reading(self, source: DataflowPattern) -> DataflowPattern:
         return one_of(self.inner.reading(source), source)
 
-    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+    def find(self, value: Value, where: str, state: MatchState, search: MatchSearch) -> States:
         return self.inner.find(value, where, state, search)
 
-    def find_absent(self, where: str, state: State, search: Search) -> States:
+    def find_absent(self, where: str, state: MatchState, search: MatchSearch) -> States:
         yield state
 
 
@@ -289,7 +298,7 @@ class OpPattern(DataflowPattern):
     def reading(self, source: DataflowPattern) -> OpPattern:
         return replace(self, orders=(), source=source)
 
-    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+    def find(self, value: Value, where: str, state: MatchState, search: MatchSearch) -> States:
         node = search.flow.producer(value)
         if node is None or not isinstance(node.op, self.op_types):
             names = " or ".join(getattr(op_type, "name", "a node") for op_type in self.op_types)
@@ -316,7 +325,7 @@ class OpPattern(DataflowPattern):
                 return f"have {name} {wanted}", f"it is {given}"
         return None
 
-    def _operands(self, node: Node, state: State, search: Search) -> States:
+    def _operands(self, node: Node, state: MatchState, search: MatchSearch) -> States:
         if self.source is not None:
             for index, value in enumerate(node.inputs):
                 if value is not None:
@@ -329,7 +338,7 @@ class OpPattern(DataflowPattern):
 
 
 def _find_all(
-    patterns: tuple[DataflowPattern, ...], node: Node, state: State, search: Search, index: int = 0
+    patterns: tuple[DataflowPattern, ...], node: Node, state: MatchState, search: MatchSearch, index: int = 0
 ) -> States:
     """Yield every way in which all operands from `index` on match their patterns."""
     if index == len(patterns):
@@ -375,7 +384,7 @@ def is_constant(value: float | Array, name: str = "") -> DataflowPattern:
     """Match a constant that has these elements after they are broadcast to its shape."""
     wanted = np.asarray(value)
 
-    def check(at: At) -> bool:
+    def check(at: MatchSite) -> bool:
         if at.array is None:
             return False
         try:
@@ -442,7 +451,7 @@ def sequence(*steps: DataflowPattern) -> DataflowPattern:
     return first
 
 
-def match(pattern: DataflowPattern, value: Value, graph: Graph | Dataflow) -> Match | Refusal:
+def match(pattern: DataflowPattern, value: Value, graph: Graph | Dataflow) -> Match | MatchFailure:
     """Match a pattern against a value.
 
     Args:
@@ -452,8 +461,8 @@ def match(pattern: DataflowPattern, value: Value, graph: Graph | Dataflow) -> Ma
         The first match, or the reason why there is none.
     """
     flow = GraphFlow(graph) if isinstance(graph, Graph) else graph
-    search = Search(flow)
-    for found in pattern.find(value, f"%{value.name}", State(), search):
+    search = MatchSearch(flow)
+    for found in pattern.find(value, f"%{value.name}", MatchState(), search):
         return Match(found.values, found.nodes, flow)
     assert search.refusal is not None  # a pattern that yields no state has reported a mismatch
     return search.refusal

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar, cast, overload
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Step, Value, describe, make_node
+from microfold.ir.node import EpilogueStep, Node, Value, describe, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, TensorType
 from microfold.support.frozen import frozen
@@ -62,7 +62,11 @@ class GraphBuilder:
         self._producers.update(dict.fromkeys(node.outputs, node))
 
     def emit(
-        self, op: Op, inputs: Sequence[Operand | None], names: Sequence[str], epilogue: Sequence[Step] = ()
+        self,
+        op: Op,
+        inputs: Sequence[Operand | None],
+        names: Sequence[str],
+        epilogue: Sequence[EpilogueStep] = (),
     ) -> tuple[Value, ...]:
         """Append a node whose outputs are typed by its type rule, and return the outputs."""
         node = make_node(op, [self.value(x) if x is not None else None for x in inputs], names, epilogue)
@@ -117,10 +121,10 @@ class RewriteSite(Generic[C]):
         return self.replaced.get(value, value) if value is not None else None
 
     @property
-    def epilogue(self) -> tuple[Step, ...]:
+    def epilogue(self) -> tuple[EpilogueStep, ...]:
         """Epilogue of the node with operands of the new graph."""
         return tuple(
-            Step(step.op, tuple(self.builder.value(self.replaced.get(v, v)) for v in step.operands))
+            EpilogueStep(step.op, tuple(self.builder.value(self.replaced.get(v, v)) for v in step.operands))
             for step in self.node.epilogue
         )
 
@@ -143,7 +147,9 @@ class RewriteSite(Generic[C]):
         operand = self.operand(index)
         return isinstance(operand, Value) and self.uses[operand] == 1
 
-    def emit(self, op: Op, *inputs: Operand | None, epilogue: Sequence[Step] = ()) -> tuple[Value, ...]:
+    def emit(
+        self, op: Op, *inputs: Operand | None, epilogue: Sequence[EpilogueStep] = ()
+    ) -> tuple[Value, ...]:
         """Append a node with the names of the old node's outputs."""
         return self.builder.emit(op, inputs, [value.name for value in self.node.outputs], epilogue)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Step, Value
+from microfold.ir.node import EpilogueStep, Node, Value
 from microfold.support.frozen import frozen
 
 
@@ -48,7 +48,7 @@ def splice(
     nodes: list[Node] = []
     for node in body.nodes:
         inputs = tuple(of(value) if value is not None else None for value in node.inputs)
-        epilogue = tuple(Step(step.op, tuple(map(of, step.operands))) for step in node.epilogue)
+        epilogue = tuple(EpilogueStep(step.op, tuple(map(of, step.operands))) for step in node.epilogue)
         outputs = tuple(replace(value) for value in node.outputs)
         op = node.op.with_bodies([names.get(name, name) for name in node.op.bodies])
         stands |= dict(zip(node.outputs, outputs, strict=True))

@@ -37,8 +37,8 @@ class LayerBand:
 
     @property
     def reading_rows(self) -> LayerBand:
-        """Band with an indirection buffer as its first operand, see `LayerContext.row_table`."""
-        layer = self.layer.remembered("row_table", lambda: replace(self.layer, row_table=True))
+        """Band with an indirection buffer as its first operand, see `LayerContext.indirection_buffer`."""
+        layer = self.layer.remembered("row_table", lambda: replace(self.layer, indirection_buffer=True))
         return replace(self, layer=layer)
 
 
@@ -58,7 +58,7 @@ def layer_band(layer: LayerContext, rows: Rows) -> LayerBand | str:
     output = Value(node.output.name, x.with_shape(shape))
     smaller = Node(found.op, inputs, (output,), node.epilogue)
     ranges = _ranges(layer.ranges, node, smaller, found.operands) if layer.ranges is not None else None
-    made = replace(layer, node=smaller, constants=constants, ranges=ranges, band_of=layer.whole)
+    made = replace(layer, node=smaller, constants=constants, ranges=ranges, parent_node=layer.whole)
     return LayerBand(made, rows, found.operands)
 
 
@@ -103,7 +103,9 @@ def offered(kernel: Kernel, layer: LayerContext) -> Sequence[Kernel]:
     """
 
     def find() -> list[Kernel]:
-        return [v for v in kernel.variants(layer) if not layer.row_table or v.reads_rows(layer)]
+        return [
+            v for v in kernel.variants(layer) if not layer.indirection_buffer or v.supports_indirection(layer)
+        ]
 
     return layer.remembered((offered, kernel), find)
 
@@ -112,7 +114,7 @@ def lowered(kernel: Kernel, layer: LayerContext) -> KernelCall:
     """Return the cached call of a layer, whether its first input is an image or an indirection buffer."""
 
     def find() -> KernelCall:
-        return lower_by_rows(kernel, layer) if layer.row_table else kernel.lower(layer)
+        return lower_by_rows(kernel, layer) if layer.indirection_buffer else kernel.lower(layer)
 
     return layer.remembered((lowered, kernel), find)
 
@@ -121,10 +123,10 @@ def lower_by_rows(kernel: Kernel, layer: LayerContext) -> KernelCall:
     """Return a call whose first input is an indirection buffer.
 
     The buffer has the addresses of the rows of one image, in order. The rows need not be contiguous.
-    `Kernel.reads_rows` must be true for the layer. Kernels find the choice in `LayerContext.row_table`,
-    templates in the spec value ``row_table``.
+    `Kernel.supports_indirection` must be true for the layer. Kernels find the choice in
+    `LayerContext.indirection_buffer`, templates in the spec value ``indirection_buffer``.
     """
-    call = kernel.lower(replace(layer, row_table=True))
+    call = kernel.lower(replace(layer, indirection_buffer=True))
     function = replace(call.function, spec=(*call.function.spec, ("row_table", True)))
     parameters = {name: p for name, p in call.parameters.items() if name not in kernel.pitch_fields}
     return replace(call, function=function, parameters=parameters)
@@ -134,10 +136,10 @@ def first_row_held(kernel: Kernel, layer: LayerContext, row: int) -> int:
     """Return the first input row that a kernel may still read when it writes a given output row.
 
     The output row may overlap earlier input rows in memory, but no other row that the call reads. Input rows
-    must not overlap each other. `Kernel.reads_rows` must be true, and the call must use an indirection
-    buffer.
+    must not overlap each other. `Kernel.supports_indirection` must be true, and the call must use an
+    indirection buffer.
     """
-    first = row - row % kernel.rows_held(layer)
+    first = row - row % kernel.row_release_granularity(layer)
     types = [value.type if value is not None else None for value in layer.node.inputs]
     # Later output rows read no earlier input rows than this one.
     needed = band(layer.node.op, types, (first, first + 1))

@@ -28,7 +28,7 @@ from microfold.ir.op import Op
 from microfold.kernels.call import KernelCall
 from microfold.kernels.cost.code import CodeBytes, guessed
 from microfold.kernels.cost.code_rows import estimate
-from microfold.kernels.cost.coefficients import Row, closest, find_row
+from microfold.kernels.cost.coefficients import CostRow, closest, find_row
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Fields
 from microfold.kernels.layer import LayerContext
@@ -39,19 +39,19 @@ from microfold.target.description import FEATURES
 
 # Size of the cache of `Kernel.terms`. Selection asks for instructions and cycles of a layer one after the
 # other, so that a small cache is enough.
-LATEST_TERMS = 64
+TERMS_CACHE_SIZE = 64
 
 
-class Trade(Enum):
+class ResourceTradeoff(Enum):
     """Resource that a kernel spends to gain speed or to save flash, for readers of `microfold kernels`."""
 
     # Code size.
-    ONE_FOR_ALL = "one function for all layers of an operator, slower than one specialised for a layer"
+    GENERIC_FUNCTION = "one function for all layers of an operator, slower than one specialised for a layer"
     LONG_CODE = "long code that saves little time for each output"
     WINDOW_CODE = "long code, specialised for one window shape and one number of input channels"
     IMAGE_CODE = "code specialised for one image shape"
     UNROLLED = "unrolled loop"
-    WRITTEN_OUT = "loop unrolled to one trip count, in a function for layers with this trip count only"
+    FULLY_UNROLLED = "loop unrolled to one trip count, in a function for layers with this trip count only"
     LONG_ITERATIONS = "loop whose iteration computes several blocks"
     # RAM.
     SCRATCH = "up to twice the scratch memory"
@@ -63,7 +63,7 @@ class Trade(Enum):
     STEP_TABLE = "lookup table of an intermediate result that needs many instructions to compute"
     WIDE_WEIGHTS = "weights of twice the bytes"
     TRANSFORMED_WEIGHTS = "weights of several times the bytes"
-    RESTS = "some weights stored twice"
+    DUPLICATED_WEIGHTS = "some weights stored twice"
     # Time, spent to save constants.
     FOUR_BITS = "4-bit weights, unpacked by every call"
     BYTE_WEIGHTS = "float32 weights stored as int8 with scales, converted for every product or two"
@@ -75,7 +75,7 @@ class Trade(Enum):
 
 
 # Instructions of one run of a code part that no data file has measured.
-GUESS = 10.0
+DEFAULT_COEFFICIENT = 10.0
 
 
 class Kernel:
@@ -95,14 +95,14 @@ class Kernel:
         like: name of a kernel whose cost coefficients are used until this kernel's own are measured.
         fields: all fields that the layer struct of its function can have, in order.
         pitch_fields: names of the fields whose only use is to find rows in a contiguous image. They are left
-            out if the rows are passed as an indirection buffer, see `reads_rows`.
+            out if the rows are passed as an indirection buffer, see `supports_indirection`.
     """
 
     name: str
     op: ClassVar[type[Op]]
     features: ClassVar[frozenset[str]] = frozenset()
     superseded_by: ClassVar[frozenset[str]] = frozenset()
-    trades: frozenset[Trade] = frozenset()
+    trades: frozenset[ResourceTradeoff] = frozenset()
     code: ClassVar[int] = 600
     like: ClassVar[str | None] = None
     fields: ClassVar[Fields] = ()
@@ -132,14 +132,14 @@ class Kernel:
         """Count how often each part of the code runs in one call, from the trip counts of the loops alone.
 
         The data files of `cost.coefficients` have the cost of one run of a part. A part that no file has
-        measured costs `guess`.
+        measured costs `default_coefficient`.
         """
         raise NotImplementedError
 
-    def guess(self, term: str) -> float:
+    def default_coefficient(self, term: str) -> float:
         """Return the default coefficient: estimated instructions of a part that no data file has measured."""
         del term
-        return GUESS
+        return DEFAULT_COEFFICIENT
 
     def cost(self, layer: LayerContext) -> float:
         """Estimate the instructions of one call.
@@ -148,7 +148,7 @@ class Kernel:
         """
         return self.price(layer, _terms(self, layer))
 
-    def cost_alone(self, layer: LayerContext) -> float:
+    def single_caller_cost(self, layer: LayerContext) -> float:
         """Estimate the instructions of one call if no other layer calls the function.
 
         C compilers then specialise the function for the layer's constants. Only measurements of this kernel
@@ -168,13 +168,13 @@ class Kernel:
             return self.cost(layer) * closest(layer.target.features).cycles_per_instruction
         return self._cycles(layer, row.cycles)
 
-    def cycles_alone(self, layer: LayerContext) -> float:
+    def single_caller_cycles(self, layer: LayerContext) -> float:
         """Estimate the cycles of one call if no other layer calls the function."""
         row = find_row(self.name, layer.target.features)
         if row is not None and row.alone_cycles:
             return self._cycles(layer, row.alone_cycles)
         cycles, shared = self.cycles(layer), self.cost(layer)
-        return cycles * self.cost_alone(layer) / shared if shared > 0 else cycles
+        return cycles * self.single_caller_cost(layer) / shared if shared > 0 else cycles
 
     def _cycles(self, layer: LayerContext, known: Mapping[str, float]) -> float:
         """Estimate the cycles of one call from the cycles of one run of each part."""
@@ -192,17 +192,20 @@ class Kernel:
         Args:
             terms: number of runs of each part.
             known: cost of one run of each part. Default: the instructions of a function that several layers
-                share. Parts that are missing cost `guess`.
+                share. Parts that are missing cost `default_coefficient`.
         """
         if known is None:
             known = self._instructions(layer)
-        return sum(n * (known[term] if term in known else self.guess(term)) for term, n in terms.items())
+        return sum(
+            n * (known[term] if term in known else self.default_coefficient(term))
+            for term, n in terms.items()
+        )
 
     def coefficient(self, layer: LayerContext, term: str) -> float:
         """Return the estimated instructions of one run of a part."""
         return self.price(layer, {term: 1})
 
-    def row(self, features: frozenset[str]) -> Row | None:
+    def row(self, features: frozenset[str]) -> CostRow | None:
         """Return the cost coefficients of the closest core, or the `like` kernel's if this one has none."""
         own = find_row(self.name, features)
         return own if own is not None or self.like is None else find_row(self.like, features)
@@ -302,7 +305,7 @@ class Kernel:
         """
         return 1
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         """Return whether the C code can read its first input through an indirection buffer.
 
         The buffer is a table of row addresses, see `band.lower_by_rows`. Kernels that gather the inputs of a
@@ -310,7 +313,7 @@ class Kernel:
         """
         return False
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         """Return h, the number of output rows after which the kernel releases input rows.
 
         While the kernel writes output row r, it may still read every input row that output rows from
@@ -324,7 +327,7 @@ class Kernel:
         return layer.node.output.type.shape[ROWS]
 
 
-@lru_cache(LATEST_TERMS)
+@lru_cache(TERMS_CACHE_SIZE)
 def _terms(kernel: Kernel, layer: LayerContext) -> Terms:
     return kernel.terms(layer)
 

@@ -25,9 +25,11 @@ class LayerContext:
         constants: arrays of the values that no node computes. Constants of other layers may be among them.
         ranges: proved ranges of the model's integers; None if they were not analysed.
         compiled_for_size: whether the C code is compiled for size (-Os) and keeps fewer values in registers.
-        row_table: whether the first input of the call is an indirection buffer, see `band.lower_by_rows`.
+        indirection_buffer: whether the first input of the call is an indirection buffer, see
+            `band.lower_by_rows`.
         remembered: cache of results that depend on this layer only.
-        band_of: complete node if this one computes only some of its rows, see `band.layer_band`; else None.
+        parent_node: complete node if this one computes only some of its rows, see `band.layer_band`; else
+            None.
     """
 
     node: Node
@@ -35,14 +37,14 @@ class LayerContext:
     target: Target
     ranges: Ranges | None = None
     compiled_for_size: bool = False
-    row_table: bool = False
-    band_of: Node | None = None
+    indirection_buffer: bool = False
+    parent_node: Node | None = None
     remembered: Remembered = field(default_factory=Remembered, init=False, repr=False)
 
     @property
     def whole(self) -> Node:
         """The node of the model that this layer computes, wholly or in part."""
-        return self.band_of if self.band_of is not None else self.node
+        return self.parent_node if self.parent_node is not None else self.node
 
     def array(self, index: int) -> Array | None:
         """Return the constant array of `Node.arguments[index]`; None if it is absent or computed."""

@@ -25,11 +25,11 @@ class Callers:
 
     def instructions(self, kernel: Kernel, layer: LayerContext, call: KernelCall) -> float:
         """Return the estimated instructions of one of the calls."""
-        return kernel.cost_alone(layer) if self._is_only(call) else kernel.cost(layer)
+        return kernel.single_caller_cost(layer) if self._is_only(call) else kernel.cost(layer)
 
     def cycles(self, kernel: Kernel, layer: LayerContext, call: KernelCall) -> float:
         """Return the estimated cycles of one of the calls; measurements are ignored."""
-        return kernel.cycles_alone(layer) if self._is_only(call) else kernel.cycles(layer)
+        return kernel.single_caller_cycles(layer) if self._is_only(call) else kernel.cycles(layer)
 
     def _is_only(self, call: KernelCall) -> bool:
         return self._layers[call.function] == 1

@@ -14,9 +14,9 @@ from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.cost.code_rows import around_calls
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import Candidate, Ranking
-from microfold.kernels.selection.objective import Figures, Limits, Objective
-from microfold.kernels.selection.program import Choice
+from microfold.kernels.selection.candidates import Candidate, LayerCandidates
+from microfold.kernels.selection.objective import Limits, Objective, SelectionFigures
+from microfold.kernels.selection.program import VariantChoice
 from microfold.kernels.selection.selector import ArenaPlans, RunBounds, Selection, Selector
 from microfold.kernels.selection.variant import Variant, variants_of
 from microfold.options import Options
@@ -65,7 +65,7 @@ class ChosenKernels:
 
     candidates: Sequence[Candidate]
     own_copy: Sequence[bool]
-    figures: Figures
+    figures: SelectionFigures
     proved: bool
     plans: Plans | None
     selector: Selector
@@ -74,7 +74,10 @@ class ChosenKernels:
     elsewhere: Collection[CFunction] = ()
 
     def with_choices(
-        self, layers: Sequence[Ranking], choices: Sequence[Choice], elsewhere: Collection[CFunction]
+        self,
+        layers: Sequence[LayerCandidates],
+        choices: Sequence[VariantChoice],
+        elsewhere: Collection[CFunction],
     ) -> ChosenKernels:
         """Return other variants of the same layers, for the same order of calls.
 
@@ -128,10 +131,10 @@ class Chooser:
 
     def __init__(
         self,
-        layers: Sequence[Ranking],
+        layers: Sequence[LayerCandidates],
         plans: Plans | None,
         *,
-        reference: Figures | None = None,
+        reference: SelectionFigures | None = None,
         fixed_flash: int = 0,
         fixed_ram: int = 0,
         may_compute: Callable[[int, Kernel], bool] | None = None,
@@ -142,14 +145,14 @@ class Chooser:
             variants = [[v for v in each if may_compute(v.layer, v.kernel)] for each in variants]
         for ranking, found in zip(layers, variants, strict=True):
             if not found:
-                raise InputError(f"no kernel can compute rows of %{ranking.layer.node.outputs[0].brief}")
+                raise InputError(f"no kernel can compute rows of %{ranking.layer.node.outputs[0].short_name}")
         fixed_flash += _around_calls([ranking.layer for ranking in layers])
         self._fixed = fixed_flash, fixed_ram
         self._given = Selector(variants, plans, reference, *self._fixed)
         self._remembered, self._unlimited = Remembered(), Remembered()
 
     @property
-    def least(self) -> Figures:
+    def least(self) -> SelectionFigures:
         """Least figures of any choice for these layers, each minimised separately."""
         return self._given.least
 
@@ -157,7 +160,7 @@ class Chooser:
         self,
         objective: Objective,
         limits: Limits | None = None,
-        better_than: Figures | None = None,
+        better_than: SelectionFigures | None = None,
         *,
         thorough: bool = True,
         unique: bool = True,
@@ -199,7 +202,7 @@ class Chooser:
         assert found is not None  # without limits, there is always a choice
         return found
 
-    def bound(self, objective: Objective, limits: Limits | None = None) -> Figures | None:
+    def bound(self, objective: Objective, limits: Limits | None = None) -> SelectionFigures | None:
         """Return figures that no kernels beat in this order of the calls; None if none keep the limits."""
         return self._given.bound(objective, limits)
 
@@ -221,7 +224,11 @@ class Chooser:
         """Return plans for an order that suits a choice (default: the kernels of least memory) better."""
         if self._plans is None:
             return None
-        chosen = [c.variant for c in best.chosen] if best is not None else _leanest(self._given.layers)
+        chosen = (
+            [c.variant for c in best.chosen]
+            if best is not None
+            else _variants_of_least_memory(self._given.layers)
+        )
         return self._plans.reordered([v.kernel for v in chosen], [v.call for v in chosen])
 
     def _selector_in(self, plans: Plans) -> Selector:
@@ -260,15 +267,16 @@ class Chooser:
         """Return the error with the smallest arena, and the layer that limits it."""
         plans = self._plans
         assert plans is not None
-        fullest = max(_leanest(self._given.layers), key=lambda variant: variant.need)
+        fullest = max(_variants_of_least_memory(self._given.layers), key=lambda variant: variant.need)
         layer = self.layers[fullest.layer].layer
+        short = layer.node.outputs[0].short_name
         any_order = max(
             min(plans.need_in_any_order(v.layer, v.kernel, v.call) for v in each)
             for each in self._given.layers
         )
         found = (
             f"the state needs {state}, layer {fullest.layer} ({layer.node.op.name}) "
-            f"{layer.node.outputs[0].brief!r} alone needs {fullest.need} with the kernel of least memory, "
+            f"{short!r} alone needs {fullest.need} with the kernel of least memory, "
             f"{fullest.kernel.name}, and the smallest arena found needs {smallest.figures.arena}"
         )
         if any_order > ram - state:
@@ -291,7 +299,7 @@ def limits_of(options: Options, state: int) -> Limits:
     return Limits(flash, math.inf if options.ram is None else options.ram - state)
 
 
-def _leanest(layers: Sequence[Sequence[Variant]]) -> list[Variant]:
+def _variants_of_least_memory(layers: Sequence[Sequence[Variant]]) -> list[Variant]:
     """Return the variants whose calls need least of the arena, and the fastest of equal ones."""
     return [min(variants, key=lambda v: (v.need, v.cycles)) for variants in layers]
 
@@ -312,7 +320,7 @@ def _with_needs(layers: Sequence[Sequence[Variant]], plans: Plans) -> list[list[
     ]
 
 
-def _candidate(choice: Choice, ranking: Ranking) -> Candidate:
+def _candidate(choice: VariantChoice, ranking: LayerCandidates) -> Candidate:
     """Return the chosen variant as a candidate, with all other variants of its kernel."""
     kernel = choice.variant.kernel
     if ranking.fixed:

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 from microfold.analysis.ranges import Ranges
 from microfold.errors import BudgetError, InputError, UnsupportedModelError
 from microfold.kernels.call import CFunction, KernelCall
-from microfold.kernels.selection.cheapest import Candidate, Ranking, run_cost
-from microfold.kernels.selection.objective import Figures
-from microfold.kernels.selection.program import Choice
+from microfold.kernels.selection.candidates import Candidate, LayerCandidates, run_cost
+from microfold.kernels.selection.objective import SelectionFigures
+from microfold.kernels.selection.program import VariantChoice
+from microfold.lowering.budget_remedies import combined
 from microfold.lowering.choose import ChosenKernels
-from microfold.lowering.planned import Planned, plan_in_parts, planned_with
-from microfold.lowering.refusals import combined
+from microfold.lowering.planned import PlannedCalls, plan_in_parts, planned_with
 from microfold.lowering.scope import ScopeMemory
-from microfold.lowering.stream_cuts import Cuts
-from microfold.lowering.stream_search import Search
 from microfold.lowering.streamed import Streamed, streamed
+from microfold.lowering.streaming_partitions import StreamingPartitions
+from microfold.lowering.streaming_search import StreamingSearch
 from microfold.plan.schedule import SchedulePlanner
 from microfold.support.frozen import frozen
 
 if TYPE_CHECKING:
-    from microfold.lowering.optimised import Optimised
+    from microfold.lowering.optimised import OptimisedModel
 
 # Selection override: receives the chosen kernels, and returns them or others for the same layers.
-Revise = Callable[[Sequence[Ranking], Sequence[Candidate]], Sequence[Candidate]]
+SelectionOverride = Callable[[Sequence[LayerCandidates], Sequence[Candidate]], Sequence[Candidate]]
 
 
 @frozen(eq=False)
@@ -41,7 +41,7 @@ class WholeTensors:
         revised: whether some kernels differ from the exact choice.
     """
 
-    model: Optimised
+    model: OptimisedModel
     chosen: Sequence[Candidate]
     selection: ChosenKernels
     revised: bool = False
@@ -62,31 +62,33 @@ class WholeTensors:
         return self.model.selected.calls(self.chosen)
 
     @cached_property
-    def planned(self) -> Planned:
+    def planned(self) -> PlannedCalls:
         """Calls in their order, with the addresses of all tensors."""
         selected, kernels = self.model.selected, [candidate.kernel for candidate in self.chosen]
         if selected.scope.inner:
             memory = selected.memory(kernels, self.calls)
-            return Planned(range(len(kernels)), selected.scope, memory)
+            return PlannedCalls(range(len(kernels)), selected.scope, memory)
         plans = self.selection.plans
         assert isinstance(plans, SchedulePlanner)
         found = (plans.schedule if self.revised else plans.planned)(kernels, self.calls)
         scope = selected.scope.in_order(found.graph, found.order)
-        return Planned(found.order, scope, ScopeMemory(found.memory, {}, {}))
+        return PlannedCalls(found.order, scope, ScopeMemory(found.memory, {}, {}))
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> SelectionFigures:
         """Estimated time and memory of an inference."""
         flash = self.selection.flash_of(self.chosen)
         cycles = run_cost(self.model.rankings, self.chosen)
-        return Figures(cycles, flash, self.planned.memory.size)
+        return SelectionFigures(cycles, flash, self.planned.memory.size)
 
-    def with_choices(self, choices: Sequence[Choice], elsewhere: Collection[CFunction]) -> WholeTensors:
+    def with_choices(
+        self, choices: Sequence[VariantChoice], elsewhere: Collection[CFunction]
+    ) -> WholeTensors:
         """Return other variants of the same layers; see `ChosenKernels.with_choices`."""
         found = self.selection.with_choices(self.model.rankings, choices, elsewhere)
         return replace(self, chosen=found.candidates, selection=found)
 
-    def with_fetched(self, fetched: Mapping[int, int]) -> Planned:
+    def with_fetched(self, fetched: Mapping[int, int]) -> PlannedCalls:
         """Return the plan with room for constants that are copied into the arena; see `plan_memory`.
 
         Raises:
@@ -107,11 +109,11 @@ class WholeTensors:
         return ram is None or sum(sizes) + self.model.selected.scope.state_size <= ram
 
     @cached_property
-    def _free_parts(self) -> tuple[Planned, tuple[int, ...]]:
+    def _free_parts(self) -> tuple[PlannedCalls, tuple[int, ...]]:
         """Parts of the arena without a limit of RAM."""
         return plan_in_parts(self.planned, self.model, self.chosen)
 
-    def in_parts(self, planned: Planned) -> tuple[Planned, tuple[int, ...]]:
+    def in_parts(self, planned: PlannedCalls) -> tuple[PlannedCalls, tuple[int, ...]]:
         """Return a plan with the arena in the memories of the target, and the bytes of its parts.
 
         Raises:
@@ -139,10 +141,10 @@ class WholeTensors:
 
 
 @frozen(eq=False)
-class Rows:
+class StreamedModel:
     """Kernels for a model that streams some of its layers."""
 
-    model: Optimised
+    model: OptimisedModel
     streamed: Streamed
 
     @property
@@ -161,11 +163,13 @@ class Rows:
         return self.streamed.ranges
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> SelectionFigures:
         """Estimated time and memory of an inference."""
         return self.streamed.figures
 
-    def with_choices(self, choices: Sequence[Choice], elsewhere: Collection[CFunction]) -> Rows:
+    def with_choices(
+        self, choices: Sequence[VariantChoice], elsewhere: Collection[CFunction]
+    ) -> StreamedModel:
         """Return other variants of the same layers; see `ChosenKernels.with_choices`."""
         now = self.streamed
         found = now.selection.with_choices(now.rankings, choices, elsewhere)
@@ -174,7 +178,9 @@ class Rows:
         )
 
 
-def choose_kernels(model: Optimised, revise: Revise | None = None) -> WholeTensors | Rows:
+def choose_kernels(
+    model: OptimisedModel, revise: SelectionOverride | None = None
+) -> WholeTensors | StreamedModel:
     """Return the best kernels that keep the limits of the options.
 
     Args:
@@ -184,11 +190,11 @@ def choose_kernels(model: Optimised, revise: Revise | None = None) -> WholeTenso
         UnsupportedModelError: some layers have no kernel.
         InputError: no kernels fit the flash or the RAM that the options allow.
     """
-    if computed_by_rows(model):
+    if prefers_streaming(model):
         found = model.selected.streamed
         if revise is not None:
             found = found.with_kernels(revise(found.rankings, found.chosen))
-        return Rows(model, found)
+        return StreamedModel(model, found)
     exact, chosen = model.selected.exact, model.selected.chosen
     if revise is None:
         return WholeTensors(model, chosen, exact)
@@ -197,7 +203,7 @@ def choose_kernels(model: Optimised, revise: Revise | None = None) -> WholeTenso
     return WholeTensors(model, revise(model.rankings, chosen), given, revised=True)
 
 
-def computed_by_rows(model: Optimised) -> bool:
+def prefers_streaming(model: OptimisedModel) -> bool:
     """Return whether to stream some layers: the options require it, nothing else fits, or it is better.
 
     Raises:
@@ -206,11 +212,11 @@ def computed_by_rows(model: Optimised) -> bool:
     return streaming_decision(model)[0]
 
 
-def streaming_decision(model: Optimised) -> tuple[bool, str]:
+def streaming_decision(model: OptimisedModel) -> tuple[bool, str]:
     """Return whether to stream some layers, and the reason.
 
     Raises:
-        InputError: see `computed_by_rows`.
+        InputError: see `prefers_streaming`.
     """
     options, selected = model.options, model.selected
     if options.io == "rows":
@@ -220,15 +226,15 @@ def streaming_decision(model: Optimised) -> tuple[bool, str]:
     if model.sliding is not None:
         return False, "a run of a sliding window takes whole frames"
     if options.ram is None:
-        found = model.estimated.smaller_by_rows
+        found = model.estimated.smaller_streamed
         if isinstance(found, str):
             return _rows_or_whole(model, "whole", found)
         return _rows_or_whole(model, "by rows", "it is better by the objective, and no slower")
     try:
         _ = selected.exact
     except BudgetError as refusal:
-        if options.why_whole:
-            found = [*refusal.found, f"by rows, {options.why_whole}"]
+        if options.streaming_blocker:
+            found = [*refusal.found, f"by rows, {options.streaming_blocker}"]
             raise BudgetError(refusal.rule, found, refusal.remedies, refusal.otherwise) from None
         try:
             _ = selected.streamed
@@ -243,7 +249,7 @@ def streaming_decision(model: Optimised) -> tuple[bool, str]:
     return _rows_or_whole(model, "whole", reason)
 
 
-def _rows_or_whole(model: Optimised, best: str, reason: str) -> tuple[bool, str]:
+def _rows_or_whole(model: OptimisedModel, best: str, reason: str) -> tuple[bool, str]:
     """Return whether to stream layers if whole tensors fit, and the reason.
 
     Args:
@@ -253,7 +259,7 @@ def _rows_or_whole(model: Optimised, best: str, reason: str) -> tuple[bool, str]
 
     def estimates() -> Mapping[str, float]:
         found = {"whole": run_cost(model.rankings, model.selected.chosen)}
-        if not model.options.why_whole:
+        if not model.options.streaming_blocker:
             with suppress(InputError, UnsupportedModelError):
                 found["by rows"] = model.selected.streamed.cost
         return found
@@ -262,7 +268,7 @@ def _rows_or_whole(model: Optimised, best: str, reason: str) -> tuple[bool, str]
     return taken == "by rows", reason if taken == best else "measured runs of `microfold tune` decided it"
 
 
-def least_by_rows(model: Optimised, io: str) -> int | None:
+def least_streamed_ram(model: OptimisedModel, io: str) -> int | None:
     """Return the least RAM, in bytes, of the full-width streaming partitions that are found.
 
     None if no layers can be streamed.
@@ -271,8 +277,8 @@ def least_by_rows(model: Optimised, io: str) -> int | None:
         io: replacement for the option `io`.
     """
     scope = model.selected.scope
-    if scope.inner or model.sliding is not None or model.options.why_whole:
+    if scope.inner or model.sliding is not None or model.options.streaming_blocker:
         return None
-    cuts = Cuts(scope, replace(model.options, io=io))
-    search = Search(cuts, model.selected.reference)
-    return int(search.leanest) + scope.state_size if cuts.promising else None
+    cuts = StreamingPartitions(scope, replace(model.options, io=io))
+    search = StreamingSearch(cuts, model.selected.reference)
+    return int(search.with_least_memory) + scope.state_size if cuts.shortlist else None

@@ -16,8 +16,8 @@ from microfold.codegen.group import arena_room, arena_size
 from microfold.errors import BudgetError
 from microfold.kernels.selection.objective import Limits, Objective, objective_of
 from microfold.kernels.selection.selector import Selection
-from microfold.lowering.joint_choice import Part, joint_selector, of_each
-from microfold.lowering.prepared import Prepared
+from microfold.lowering.joint_choice import GroupMember, joint_selector, of_each
+from microfold.lowering.prepared import PreparedProgram
 from microfold.options import Options
 from microfold.program import Program
 from microfold.support.frozen import frozen
@@ -30,7 +30,7 @@ ATTEMPTS = 3
 
 # Chooses the kernels of a model with some options; the flag: whether errors suggest other options. Raises
 # BudgetError.
-Build = Callable[[Options, bool], Prepared]
+Build = Callable[[Options, bool], PreparedProgram]
 
 
 @frozen(eq=False)
@@ -72,16 +72,16 @@ class _Model:
         self._build = build
         self._remembered = Remembered()
 
-    def __call__(self, options: Options) -> Prepared | BudgetError:
+    def __call__(self, options: Options) -> PreparedProgram | BudgetError:
         return self._remembered(options, lambda: self._find(options))
 
-    def _find(self, options: Options) -> Prepared | BudgetError:
+    def _find(self, options: Options) -> PreparedProgram | BudgetError:
         try:
             return self._build(options, options.flash is None)
         except BudgetError as refusal:
             return refusal
 
-    def least(self, options: Options, memory: str) -> Prepared:
+    def least(self, options: Options, memory: str) -> PreparedProgram:
         """Return the model, with as much ``ram`` or ``flash`` as errors suggest if options are rejected.
 
         Raises:
@@ -101,7 +101,7 @@ class _Model:
         )
 
 
-def _within(models: Sequence[_Model], options: Options) -> tuple[list[Prepared], int]:
+def _within(models: Sequence[_Model], options: Options) -> tuple[list[PreparedProgram], int]:
     """Return the models and the flash of a `Group`; errors suggest the least of one memory."""
     any_flash = replace(options, flash=None)
     if options.ram is None:
@@ -127,14 +127,14 @@ def _within(models: Sequence[_Model], options: Options) -> tuple[list[Prepared],
     return chosen
 
 
-def _within_ram(models: Sequence[_Model], options: Options, limit: int) -> list[Prepared]:
+def _within_ram(models: Sequence[_Model], options: Options, limit: int) -> list[PreparedProgram]:
     """Return the models without a limit of flash, each with the RAM that it has if the others keep nothing.
 
     Raises:
         BudgetError: the states and the largest arena do not fit.
     """
 
-    def build(model: _Model, ram: int) -> tuple[Prepared, BudgetError | None]:
+    def build(model: _Model, ram: int) -> tuple[PreparedProgram, BudgetError | None]:
         """Return the model, or its variant of least memory with the reason why the options are rejected."""
         allowed = replace(options, ram=max(ram, 0))
         found = model(allowed)
@@ -195,20 +195,20 @@ class _Joint:
         models: models with the kernels that are best for each alone.
     """
 
-    def __init__(self, models: Sequence[Prepared]):
+    def __init__(self, models: Sequence[PreparedProgram]):
         self._models = models
         kernels = [each.kernels for each in models]
-        self._parts = [Part(each.selection, each.figures.arena) for each in kernels]
+        self._parts = [GroupMember(each.selection, each.figures.arena) for each in kernels]
         self._selector = joint_selector(
             self._parts, sum(each.selection.selector.fixed_ram for each in kernels)
         )
 
-    def best(self, objective: Objective, limits: Limits) -> tuple[list[Prepared], int] | None:
+    def best(self, objective: Objective, limits: Limits) -> tuple[list[PreparedProgram], int] | None:
         """Return the models with the best kernels that keep the limits, and their flash; None if none do."""
         found = self._selector.best(objective, limits)
         return None if found is None else (self._with(found), found.figures.flash)
 
-    def _with(self, found: Selection) -> list[Prepared]:
+    def _with(self, found: Selection) -> list[PreparedProgram]:
         choices = of_each(self._parts, found.chosen)
         functions = [{choice.variant.function for choice in own} for own in choices]
         return [

@@ -12,14 +12,14 @@ from itertools import accumulate
 
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
-from microfold.kernels.selection.program import Choice
+from microfold.kernels.selection.program import VariantChoice
 from microfold.kernels.selection.selector import ArenaPlans, ArenaSize, RunBounds, Selector
 from microfold.lowering.choose import ChosenKernels
 from microfold.support.frozen import frozen
 
 
 @frozen(eq=False)
-class Part:
+class GroupMember:
     """A model with the kernels that are best for it alone.
 
     Attributes:
@@ -40,7 +40,7 @@ class Part:
         return self.selection.selector.plans
 
 
-def joint_selector(parts: Sequence[Part], fixed_ram: int) -> Selector:
+def joint_selector(parts: Sequence[GroupMember], fixed_ram: int) -> Selector:
     """Return the selector of the variants of all models; layers are in the order of the models.
 
     Args:
@@ -56,16 +56,16 @@ def joint_selector(parts: Sequence[Part], fixed_ram: int) -> Selector:
     return Selector(layers, JointPlans(parts), None, fixed_flash, fixed_ram)
 
 
-def of_each(parts: Sequence[Part], chosen: Sequence[Choice]) -> list[Sequence[Choice]]:
+def of_each(parts: Sequence[GroupMember], chosen: Sequence[VariantChoice]) -> list[Sequence[VariantChoice]]:
     """Return the choices of each model from the choices for all layers."""
-    found: list[Sequence[Choice]] = []
+    found: list[Sequence[VariantChoice]] = []
     for start, part in zip(_starts(parts), parts, strict=True):
         own = chosen[start : start + part.layers]
         found.append([replace(c, variant=replace(c.variant, layer=layer)) for layer, c in enumerate(own)])
     return found
 
 
-def _starts(parts: Sequence[Part]) -> list[int]:
+def _starts(parts: Sequence[GroupMember]) -> list[int]:
     """Return the number of the first layer of each model."""
     return [*accumulate((part.layers for part in parts), initial=0)][:-1]
 
@@ -80,7 +80,7 @@ class _Largest:
 class JointPlans:
     """Planner of the arena that several models share; each model keeps its own plan and order of calls."""
 
-    def __init__(self, parts: Sequence[Part]):
+    def __init__(self, parts: Sequence[GroupMember]):
         self._parts = [*zip(_starts(parts), parts, strict=True)]
 
     def need(self, index: int, kernel: Kernel, call: KernelCall) -> int:
@@ -115,6 +115,6 @@ class JointPlans:
         assert isinstance(part.plans, RunBounds)  # it has found the run
         return part.plans.run_bound([layer - start for layer in run], kernels, calls)
 
-    def _of(self, index: int) -> tuple[int, Part]:
+    def _of(self, index: int) -> tuple[int, GroupMember]:
         """Return the number of the first layer of a layer's model, and the model."""
         return next((start, part) for start, part in reversed(self._parts) if start <= index)

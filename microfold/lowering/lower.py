@@ -10,20 +10,24 @@ from microfold.errors import Problem, UnsupportedModelError
 from microfold.ir.limits import MAX_BYTES
 from microfold.kernels.call import KernelCall
 from microfold.lowering.choose import ChosenKernels
-from microfold.lowering.chosen_kernels import Rows, WholeTensors
+from microfold.lowering.chosen_kernels import StreamedModel, WholeTensors
 from microfold.lowering.placement import check_alignment, check_placement
-from microfold.lowering.schedule import Choice, Locator, Scheduler, model_places
+from microfold.lowering.schedule import KernelChoice, Locator, Scheduler, model_places
 from microfold.lowering.stream_layers import stream_buffers, stream_layers, stream_places
 from microfold.program import Buffer, Program, StateSlot
 
 
-def lower(kernels: WholeTensors | Rows, name: str, fetched: Mapping[int, int] | None = None) -> Program:
+def lower(
+    kernels: WholeTensors | StreamedModel, name: str, fetched: Mapping[int, int] | None = None
+) -> Program:
     """Return the program of a model.
 
     Args:
         fetched: bytes by layer index, see `plan_memory`.
     """
-    program = _by_rows(kernels, name) if isinstance(kernels, Rows) else _whole(kernels, name, fetched)
+    program = (
+        _by_rows(kernels, name) if isinstance(kernels, StreamedModel) else _whole(kernels, name, fetched)
+    )
     check_placement(program.calls, program.options)
     check_alignment(program)
     return program
@@ -44,7 +48,7 @@ def _whole(kernels: WholeTensors, name: str, fetched: Mapping[int, int] | None) 
         where, reason = f"graph {source.name!r}", f"an arena may have {MAX_BYTES} bytes; it has {arena.size}"
         raise UnsupportedModelError(source.name, [Problem(where, reason, "make its tensors smaller")])
     locate = Locator(graph, memory, model_places(graph, options))
-    choices = [Choice(kernels.chosen[place], call) for place, call in zip(order, calls, strict=True)]
+    choices = [KernelChoice(kernels.chosen[place], call) for place, call in zip(order, calls, strict=True)]
     layers = Scheduler(choices).layers(planned.scope, memory, locate)
     return Program(
         name=name,
@@ -63,7 +67,7 @@ def _whole(kernels: WholeTensors, name: str, fetched: Mapping[int, int] | None) 
     )
 
 
-def _by_rows(kernels: Rows, name: str) -> Program:
+def _by_rows(kernels: StreamedModel, name: str) -> Program:
     """Return the program of a model that streams some of its layers."""
     model, found = kernels.model, kernels.streamed
     graph = found.planner.whole

@@ -11,14 +11,14 @@ from microfold.errors import BudgetError, InputError, UnsupportedModelError
 from microfold.external.registry import resolve
 from microfold.ir.domain import admit
 from microfold.ir.graph import Graph
-from microfold.kernels.selection.cheapest import Ranking
+from microfold.kernels.selection.candidates import LayerCandidates
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.node_cost import NodeCosts
-from microfold.kernels.selection.objective import Figures, objective_of
+from microfold.kernels.selection.objective import SelectionFigures, objective_of
 from microfold.kernels.selection.pins import NO_PINS, Pins, resolve_pins
-from microfold.lowering.arenas import PlannedArenas, Selected
-from microfold.lowering.chosen_kernels import Rows, WholeTensors, choose_kernels
+from microfold.lowering.chosen_kernels import StreamedModel, WholeTensors, choose_kernels
 from microfold.lowering.pinnable import pinnable_layers
+from microfold.lowering.selection_result import MemoryEstimator, SelectionResult
 from microfold.ops.control.control_flow import While
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
@@ -33,7 +33,7 @@ from microfold.transform.subgraphs.limit_loops import with_limited_loops
 
 
 @frozen(eq=False)
-class Imported:
+class ImportedModel:
     """An imported graph, with everything that determines its build.
 
     Attributes:
@@ -55,19 +55,19 @@ class Imported:
         options: Options,
         context: PassContext | None = None,
         costs: MeasuredCosts | None = None,
-    ) -> Imported:
+    ) -> ImportedModel:
         """Return an imported graph; without a context, nothing is requested in addition to the options."""
         context = context or PassContext(numerics="relaxed" if options.numerics == "relaxed" else "exact")
         return cls(graph, target, options, context, costs)
 
     @property
-    def quiet(self) -> Imported:
+    def quiet(self) -> ImportedModel:
         """The model with passes that are not observed."""
         return replace(self, context=replace(self.context, sink=None, instruments=()))
 
 
 @frozen(eq=False)
-class Optimised:
+class OptimisedModel:
     """A model after the passes, with the kernels that could compute its layers.
 
     Attributes:
@@ -87,8 +87,8 @@ class Optimised:
     context: PassContext
     decisions: Sequence[Decision]
     sliding: Sliding | None
-    estimated: Selected
-    selected: Selected
+    estimated: SelectionResult
+    selected: SelectionResult
     unlimited: bool
 
     @property
@@ -97,23 +97,23 @@ class Optimised:
         return self.selected.graph
 
     @property
-    def rankings(self) -> list[Ranking]:
+    def rankings(self) -> list[LayerCandidates]:
         """All layers in the graph's order. Each layer is followed by the layers that it runs."""
         return self.selected.rankings
 
-    def with_options(self, options: Options) -> Optimised:
+    def with_options(self, options: Options) -> OptimisedModel:
         """Return the same graph for a build with other options; passes could decide otherwise with them."""
         estimated = self.estimated.with_options(options)
         selected = estimated if self.selected is self.estimated else self.selected.with_options(options)
         return replace(self, options=options, estimated=estimated, selected=selected)
 
     @cached_property
-    def kernels(self) -> WholeTensors | Rows:
+    def kernels(self) -> WholeTensors | StreamedModel:
         """Best kernels of all layers; see `choose_kernels`."""
         return choose_kernels(self)
 
 
-def optimised(model: Imported) -> Optimised:
+def optimised(model: ImportedModel) -> OptimisedModel:
     """Run the passes with the settings of the options and of the context.
 
     With `--optimize size`, loops are unrolled only if that is better by the objective. RAM-for-speed rewrites
@@ -135,9 +135,9 @@ def optimised(model: Imported) -> Optimised:
         ):
             unroll = 0
     if options.ram is not None and may_split(model.graph) and _figures(quiet, unroll) is None:
-        spare = replace(quiet, context=replace(quiet.context, spare_ram=True))
+        spare = replace(quiet, context=replace(quiet.context, save_ram=True))
         fits = _figures(spare, unroll) is not None
-        model = replace(model, context=replace(model.context, spare_ram=fits))
+        model = replace(model, context=replace(model.context, save_ram=fits))
     if options.in_parts and options.ram is not None:
         free = _run_passes(model, unroll, unlimited=True)
         if _parts_fit(free):
@@ -148,25 +148,27 @@ def optimised(model: Imported) -> Optimised:
     return found
 
 
-def _for_least_flash(model: Imported, unroll: int) -> Optimised:
+def _for_least_flash(model: ImportedModel, unroll: int) -> OptimisedModel:
     """Run the passes for the least flash without a limit; if nothing fits, passes have nothing to compare."""
     options = model.options
     smallest = replace(options, flash=None, objective="flash=1")
     found = _run_passes(replace(model, options=smallest), unroll)
     reference = found.estimated.reference if not found.estimated.problems else None
-    estimated = Selected(found.graph, model.target, options, reference=reference)
+    estimated = SelectionResult(found.graph, model.target, options, reference=reference)
     selected = _with_measured(estimated, model.costs)
     return replace(found, options=options, estimated=estimated, selected=selected)
 
 
-def _with_measured(estimated: Selected, costs: MeasuredCosts | None, pins: Pins = NO_PINS) -> Selected:
+def _with_measured(
+    estimated: SelectionResult, costs: MeasuredCosts | None, pins: Pins = NO_PINS
+) -> SelectionResult:
     """Return the candidates with measured times, if measured; the hundred percent is then measured also."""
     if costs is None:
         return estimated
-    return Selected(estimated.graph, estimated.target, estimated.options, costs, pins)
+    return SelectionResult(estimated.graph, estimated.target, estimated.options, costs, pins)
 
 
-def _needed_flash(model: Optimised) -> float:
+def _needed_flash(model: OptimisedModel) -> float:
     """Return the bytes of flash that the model needs if it exceeds the flash limit; 0 if it does not.
 
     Infinite if another error occurs.
@@ -180,7 +182,7 @@ def _needed_flash(model: Optimised) -> float:
     return 0
 
 
-def _parts_fit(model: Optimised) -> bool:
+def _parts_fit(model: OptimisedModel) -> bool:
     """Return whether the parts of the arena fit the RAM, see `WholeTensors.parts_fit`."""
     try:
         return isinstance(model.kernels, WholeTensors) and model.kernels.parts_fit
@@ -188,7 +190,7 @@ def _parts_fit(model: Optimised) -> bool:
         return False
 
 
-def _figures(model: Imported, unroll: int) -> Figures | None:
+def _figures(model: ImportedModel, unroll: int) -> SelectionFigures | None:
     """Return the figures of the model with loops unrolled to at most `unroll` nodes; None if rejected."""
     try:
         return _run_passes(model, unroll).kernels.figures
@@ -203,12 +205,12 @@ def has_loops(graph: Graph) -> bool:
     )
 
 
-def _run_passes(model: Imported, unroll: int, *, unlimited: bool = False) -> Optimised:
+def _run_passes(model: ImportedModel, unroll: int, *, unlimited: bool = False) -> OptimisedModel:
     """Run the passes on the graph that results from the options, and rank the kernels of the result.
 
     Args:
         unroll: maximum number of nodes to which a loop is unrolled.
-        unlimited: see `Optimised`.
+        unlimited: see `OptimisedModel`.
     """
     target, options = model.target, model.options
     if model.context.numerics != options.numerics:
@@ -227,16 +229,16 @@ def _run_passes(model: Imported, unroll: int, *, unlimited: bool = False) -> Opt
     chosen_for = replace(options, ram=None) if unlimited else options
     # Measured costs rank kernels only. Passes still use estimates, because whole-program measurements enter
     # through `Choices`.
-    estimates = PlannedArenas(target, chosen_for, may_stream=sliding is None)
+    estimates = MemoryEstimator(target, chosen_for, may_stream=sliding is None)
     told = replace(context, arenas=estimates if options.io != "rows" else None)
     decisions: list[Decision] = []
     graph = pipeline(source, told.reporting_to(decisions.append))
     estimated, pins = estimates.selected(graph), NO_PINS
     if options.kernels:
         pins = resolve_pins(options.kernels, pinnable_layers(estimated))
-        estimated = Selected(graph, target, chosen_for, pins=pins, reference=estimates.reference)
+        estimated = SelectionResult(graph, target, chosen_for, pins=pins, reference=estimates.reference)
     selected = _with_measured(estimated, model.costs, pins)
-    return Optimised(
+    return OptimisedModel(
         source, target, options, context, decisions, sliding, estimated, selected, unlimited=unlimited
     )
 
@@ -248,7 +250,7 @@ def _with_target(context: PassContext, target: Target, options: Options, unroll:
         context,
         unroll=unroll,
         channel_block=target.channel_block,
-        spare_flash=context.spare_flash or options.optimize == "size",
+        save_flash=context.save_flash or options.optimize == "size",
         node_cost=costs,
         node_scratch=costs.scratch,
         half_precision=target.half_precision,

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 from microfold.codegen.names import Namer
 from microfold.errors import MicrofoldError
-from microfold.kernels.selection.cheapest import Ranking, cannot_compute
+from microfold.kernels.selection.candidates import LayerCandidates, unsupported_reason
 from microfold.kernels.selection.pins import PinnableLayer
-from microfold.lowering.arenas import Selected
 from microfold.lowering.schedule import claim_name
+from microfold.lowering.selection_result import SelectionResult
 
 
-def pinnable_layers(selected: Selected) -> list[PinnableLayer]:
+def pinnable_layers(selected: SelectionResult) -> list[PinnableLayer]:
     """Return the layers with the names and the order that they have in a build without pins."""
     namer = Namer()
     return [_pinnable(namer, selected.rankings[index]) for index in _order(selected)]
 
 
-def _order(selected: Selected) -> Sequence[int]:
+def _order(selected: SelectionResult) -> Sequence[int]:
     """Return the order of the calls, as indices of rankings; the graph's order if there is no plan."""
     try:
         if not selected.scope.inner:
@@ -28,8 +28,8 @@ def _order(selected: Selected) -> Sequence[int]:
     return range(len(selected.rankings))
 
 
-def _pinnable(namer: Namer, ranking: Ranking) -> PinnableLayer:
+def _pinnable(namer: Namer, ranking: LayerCandidates) -> PinnableLayer:
     found, layer = ranking.candidates, ranking.layer
     name = claim_name(namer, layer, found[0].kernel if found else None)
-    kernels = {} if ranking.fixed else {c.kernel.name: cannot_compute(c.kernel, layer) for c in found}
+    kernels = {} if ranking.fixed else {c.kernel.name: unsupported_reason(c.kernel, layer) for c in found}
     return PinnableLayer(name, layer.node, kernels)

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from microfold.errors import InputError
 from microfold.kernels.call import KernelCall
-from microfold.kernels.selection.cheapest import Candidate, Ranking
-from microfold.lowering.scope import Scope, ScopeMemory
+from microfold.kernels.selection.candidates import Candidate, LayerCandidates
+from microfold.lowering.scope import LoweringScope, ScopeMemory
 from microfold.plan.memory import plan_memory
 from microfold.plan.parts import check_parts, plan_parts
 from microfold.support.frozen import frozen
 
 if TYPE_CHECKING:
-    from microfold.lowering.optimised import Optimised
+    from microfold.lowering.optimised import OptimisedModel
 
 
 @frozen
-class Planned:
+class PlannedCalls:
     """Calls of a model in their order.
 
     Attributes:
@@ -28,17 +28,17 @@ class Planned:
     """
 
     order: Sequence[int]
-    scope: Scope
+    scope: LoweringScope
     memory: ScopeMemory
 
 
 def planned_with(
     fetched: Mapping[int, int],
-    planned: Planned,
-    model: Optimised,
+    planned: PlannedCalls,
+    model: OptimisedModel,
     chosen: Sequence[Candidate],
     calls: Sequence[KernelCall],
-) -> Planned:
+) -> PlannedCalls:
     """Return a plan with room for constants that are copied into the arena, see `plan_memory`.
 
     Args:
@@ -55,12 +55,12 @@ def planned_with(
         alignment=model.options.align,
         fetched=fetched,
     )
-    return Planned(order, scope, ScopeMemory(memory, {}, {}))
+    return PlannedCalls(order, scope, ScopeMemory(memory, {}, {}))
 
 
 def plan_in_parts(
-    planned: Planned, model: Optimised, chosen: Sequence[Candidate], allowed: int | None = None
-) -> tuple[Planned, tuple[int, ...]]:
+    planned: PlannedCalls, model: OptimisedModel, chosen: Sequence[Candidate], allowed: int | None = None
+) -> tuple[PlannedCalls, tuple[int, ...]]:
     """Return a plan with the arena in the memories of the target, and the bytes of its parts.
 
     Args:
@@ -97,6 +97,6 @@ def plan_in_parts(
     return replace(planned, memory=memory), plan.sizes
 
 
-def _macs(chosen: Candidate, ranking: Ranking) -> int:
+def _macs(chosen: Candidate, ranking: LayerCandidates) -> int:
     """Return the multiply-accumulates of a layer."""
     return sum(node.macs() for node in chosen.kernel.work(ranking.layer))

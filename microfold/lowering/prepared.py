@@ -9,8 +9,8 @@ from functools import cached_property
 from microfold.analysis.pruning_proof import PruningProof
 from microfold.analysis.relaxation import Relaxation
 from microfold.kernels.call import CFunction
-from microfold.kernels.selection.program import Choice
-from microfold.lowering.chosen_kernels import Rows, WholeTensors
+from microfold.kernels.selection.program import VariantChoice
+from microfold.lowering.chosen_kernels import StreamedModel, WholeTensors
 from microfold.lowering.lower import lower
 from microfold.lowering.regions import with_regions
 from microfold.program import Program
@@ -18,7 +18,7 @@ from microfold.support.frozen import frozen
 
 
 @frozen(eq=False)
-class Prepared:
+class PreparedProgram:
     """A model with chosen kernels, whose program is built on demand.
 
     Attributes:
@@ -26,7 +26,7 @@ class Prepared:
         finish: adds information from the model's file to the program.
     """
 
-    kernels: WholeTensors | Rows
+    kernels: WholeTensors | StreamedModel
     name: str
     finish: Callable[[Program], Program]
 
@@ -49,11 +49,13 @@ class Prepared:
         )
         return self.finish(found)
 
-    def with_choices(self, choices: Sequence[Choice], elsewhere: Collection[CFunction]) -> Prepared:
+    def with_choices(
+        self, choices: Sequence[VariantChoice], elsewhere: Collection[CFunction]
+    ) -> PreparedProgram:
         """Return the model with other variants of its layers; see `ChosenKernels.with_choices`."""
         return replace(self, kernels=self.kernels.with_choices(choices, elsewhere))
 
 
-def program_of(kernels: WholeTensors | Rows, name: str) -> Program:
+def program_of(kernels: WholeTensors | StreamedModel, name: str) -> Program:
     """Return the program of chosen kernels, placed in the memories of its target."""
     return with_regions(lower(kernels, name), lambda fetched: lower(kernels, name, fetched))

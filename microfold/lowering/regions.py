@@ -11,7 +11,7 @@ from microfold.codegen.model import Model
 from microfold.errors import InputError
 from microfold.ir.views import StoragePlaces
 from microfold.plan.overlap import align
-from microfold.plan.regions import Item, NoRoomError, Regions, check_regions, plan_regions
+from microfold.plan.regions import NoRoomError, RegionItem, Regions, check_regions, plan_regions
 from microfold.program import ConstantKey, Layer, Program, constant_key
 
 # Returns the program with room in the arena for this many bytes of constants of each layer, by layer index.
@@ -94,9 +94,9 @@ def with_shared_regions(programs: Sequence[Program], arena: int) -> list[Program
 
 def _placed(
     programs: Sequence[Program],
-    contexts: Sequence[Item],
-    arena: Sequence[Item],
-    constants: Sequence[Mapping[ConstantKey, Item]],
+    contexts: Sequence[RegionItem],
+    arena: Sequence[RegionItem],
+    constants: Sequence[Mapping[ConstantKey, RegionItem]],
 ) -> list[Program]:
     """Return programs with one plan for all of them; `arena`: parts of an arena outside of the contexts."""
     items = [*contexts, *arena, *(item for own in constants for item in own.values())]
@@ -111,27 +111,27 @@ def _placed(
     return placed
 
 
-def _context(model: Model, calls: Sequence[tuple[Layer, int]]) -> Item:
+def _context(model: Model, calls: Sequence[tuple[Layer, int]]) -> RegionItem:
     """Return the context, with or without the arena."""
     kept = sum(slot.buffer.type.size * (1 + (slot.next is not None)) for slot in model.program.state)
     label = "the context" if not model.split else f"the context of {model.name}"
-    return Item(label, align(model.context_size), kept if model.split else _activations(calls), "data")
+    return RegionItem(label, align(model.context_size), kept if model.split else _activations(calls), "data")
 
 
-def _arena(models: Sequence[Model], size: int, label: str = "", part: int = 0) -> Item:
+def _arena(models: Sequence[Model], size: int, label: str = "", part: int = 0) -> RegionItem:
     """Return an arena outside of the contexts, which all models read; its first part is read most often."""
     accesses = sum(_activations([*_calls(model.program.layers)]) for model in models) // (1 + part)
-    return Item(f"the arena{label}", align(size, models[0].alignment), accesses, "data")
+    return RegionItem(f"the arena{label}", align(size, models[0].alignment), accesses, "data")
 
 
-def _constants(model: Model, calls: Sequence[tuple[Layer, int]]) -> dict[ConstantKey, Item]:
+def _constants(model: Model, calls: Sequence[tuple[Layer, int]]) -> dict[ConstantKey, RegionItem]:
     """Return the constants that no option places."""
     options = model.options
     planned = [] if options.weights == "blob" or options.weights_section else model.arrays
     counts, copied = _accesses(calls), _may_be_fetched(model.program)
     unit = max([8, *(array.alignment for array in planned)])
     return {
-        key: Item(
+        key: RegionItem(
             array.name,
             align(array.array.nbytes, unit),
             counts[key] or array.array.size,

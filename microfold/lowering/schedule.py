@@ -15,9 +15,9 @@ from microfold.ir.views import Views
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import Candidate, Ranking
+from microfold.kernels.selection.candidates import Candidate, LayerCandidates
 from microfold.lowering.callers import Callers
-from microfold.lowering.scope import Scope, ScopeMemory
+from microfold.lowering.scope import LoweringScope, ScopeMemory
 from microfold.ops.control.loop import Loop
 from microfold.options import Options
 from microfold.plan.check import check_plan
@@ -30,7 +30,7 @@ Places = Mapping[Value, tuple[str, int]]
 
 
 @frozen
-class Choice:
+class KernelChoice:
     """Candidate and call that compute a layer."""
 
     candidate: Candidate
@@ -86,15 +86,15 @@ class Scheduler:
     """Builder of layers.
 
     Args:
-        choices: choices of all layers, in the order of `Scope.everything`.
+        choices: choices of all layers, in the order of `LoweringScope.everything`.
     """
 
-    def __init__(self, choices: Sequence[Choice]):
+    def __init__(self, choices: Sequence[KernelChoice]):
         self._choices = iter(choices)
         self._callers = Callers(choice.call for choice in choices)
         self._namer = Namer()
 
-    def layers(self, scope: Scope, memory: ScopeMemory, locate: Locator) -> tuple[Layer, ...]:
+    def layers(self, scope: LoweringScope, memory: ScopeMemory, locate: Locator) -> tuple[Layer, ...]:
         """Return the layers of a scope, with the layers that they run."""
         check_plan(memory.own.blocks, memory.own.arena, scope.options.align)
         return tuple(
@@ -102,7 +102,7 @@ class Scheduler:
         )
 
     def _layer(
-        self, index: int, ranking: Ranking, scope: Scope, memory: ScopeMemory, locate: Locator
+        self, index: int, ranking: LayerCandidates, scope: LoweringScope, memory: ScopeMemory, locate: Locator
     ) -> Layer:
         choice = next(self._choices)
         layer, kernel, call = ranking.layer, choice.candidate.kernel, choice.call
@@ -146,7 +146,13 @@ class Scheduler:
         )
 
     def _loop(
-        self, index: int, ranking: Ranking, scope: Scope, memory: ScopeMemory, locate: Locator, base: int
+        self,
+        index: int,
+        ranking: LayerCandidates,
+        scope: LoweringScope,
+        memory: ScopeMemory,
+        locate: Locator,
+        base: int,
     ) -> LoopPlan:
         """Return a loop: carried values are in the buffers of its results, other values in its scratch."""
         node = ranking.layer.node
@@ -166,7 +172,13 @@ class Scheduler:
         return LoopPlan(begin, op.runs, block, condition, decision, op.may_stop)
 
     def _branches(
-        self, index: int, ranking: Ranking, scope: Scope, memory: ScopeMemory, locate: Locator, base: int
+        self,
+        index: int,
+        ranking: LayerCandidates,
+        scope: LoweringScope,
+        memory: ScopeMemory,
+        locate: Locator,
+        base: int,
     ) -> BranchPlan:
         """Return a condition: results of branches are in its result buffers, other values in its scratch."""
         node = ranking.layer.node
@@ -180,7 +192,7 @@ class Scheduler:
 
     def _block(
         self,
-        inner: Scope,
+        inner: LoweringScope,
         memory: ScopeMemory,
         around: Sequence[Buffer],
         homes: Sequence[Buffer],
@@ -215,7 +227,7 @@ class Scheduler:
 
     def _inside(
         self,
-        inner: Scope,
+        inner: LoweringScope,
         memory: ScopeMemory,
         around: Sequence[Buffer],
         base: int,

@@ -15,13 +15,19 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.control import BranchKernel, LoopKernel
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import NO_GUIDANCE, Candidate, Guidance, Ranking, candidates
+from microfold.kernels.selection.candidates import (
+    NO_GUIDANCE,
+    Candidate,
+    Guidance,
+    LayerCandidates,
+    candidates,
+)
 from microfold.ops.control.control_flow import If
 from microfold.ops.control.loop import Loop
 from microfold.options import Options
-from microfold.plan.carried import updated_in_place, whole_outputs
 from microfold.plan.liveness import computing_nodes
-from microfold.plan.memory import Memory, plan_memory
+from microfold.plan.loop_carried_in_place import updated_in_place, whole_outputs
+from microfold.plan.memory import MemoryPlan, plan_memory
 from microfold.plan.overlap import align
 from microfold.support.frozen import frozen
 from microfold.target import Target
@@ -38,7 +44,7 @@ class ScopeMemory:
         inner: memory of the scopes that calls run, by the calls' indices in this scope.
     """
 
-    own: Memory
+    own: MemoryPlan
     direct: Mapping[int, Value]
     inner: Mapping[int, tuple[ScopeMemory, ...]]
 
@@ -49,7 +55,7 @@ class ScopeMemory:
 
     @property
     def needs(self) -> list[int]:
-        """Bytes of arena for the live tensors of each call, in the order of `Scope.everything`."""
+        """Bytes of arena for the live tensors of each call, in the order of `LoweringScope.everything`."""
         found: list[int] = []
         for call, need in enumerate(self.own.needs):
             found.append(need)
@@ -58,7 +64,7 @@ class ScopeMemory:
         return found
 
 
-class Scope:
+class LoweringScope:
     """A graph with its ranked kernels, and the scopes of the graphs that it runs.
 
     Attributes:
@@ -94,9 +100,9 @@ class Scope:
         return self.state_size + sum(align(value.type.nbytes) for value in held)
 
     @cached_property
-    def inner(self) -> Mapping[int, tuple[Scope, ...]]:
+    def inner(self) -> Mapping[int, tuple[LoweringScope, ...]]:
         """Scopes that calls run, by the calls' indices: a loop's condition, if it has one, and its body."""
-        found: dict[int, tuple[Scope, ...]] = {}
+        found: dict[int, tuple[LoweringScope, ...]] = {}
         for index, node in enumerate(self.nodes):
             if isinstance(node.op, Loop | If):
                 counts = (1, 1)
@@ -104,17 +110,17 @@ class Scope:
                     counts = (node.op.runs + 1, node.op.runs) if node.op.condition else (node.op.runs,)
                 bodies = [self.graph.subgraphs[name] for name in node.op.bodies]
                 found[index] = tuple(
-                    Scope(body, self.target, self.options, self.guidance, self.runs * count)
+                    LoweringScope(body, self.target, self.options, self.guidance, self.runs * count)
                     for body, count in zip(bodies, counts, strict=True)
                 )
         return found
 
     @cached_property
-    def rankings(self) -> list[Ranking]:
+    def rankings(self) -> list[LayerCandidates]:
         """Layers of this graph, in order, each with the kernels considered for it."""
         return [self._rank(index, node) for index, node in enumerate(self.nodes)]
 
-    def in_order(self, graph: Graph, order: Sequence[int]) -> Scope:
+    def in_order(self, graph: Graph, order: Sequence[int]) -> LoweringScope:
         """Return the scope with its calls in another order.
 
         Args:
@@ -127,22 +133,24 @@ class Scope:
         return other
 
     @property
-    def everything(self) -> Iterator[Ranking]:
+    def everything(self) -> Iterator[LayerCandidates]:
         """All layers, each followed by the layers that it runs."""
         for index, ranking in enumerate(self.rankings):
             yield ranking
             for scope in self.inner.get(index, ()):
                 yield from scope.everything
 
-    def _rank(self, index: int, node: Node) -> Ranking:
+    def _rank(self, index: int, node: Node) -> LayerCandidates:
         small = self.options.optimize == "size"
         layer = LayerContext(node, self.graph.constants, self.target, self.ranges, compiled_for_size=small)
         if index in self.inner:
-            return Ranking(layer, [self._control(index, layer)], fixed=True, runs=self.runs)
+            return LayerCandidates(layer, [self._control(index, layer)], fixed=True, runs=self.runs)
         outside = external_kernel(node, self.graph, self.target, self.options)
         if outside is not None:
-            return Ranking(layer, [Candidate(outside, outside.cost(layer), None)], fixed=True, runs=self.runs)
-        return Ranking(layer, candidates(layer, self.guidance), runs=self.runs)
+            return LayerCandidates(
+                layer, [Candidate(outside, outside.cost(layer), None)], fixed=True, runs=self.runs
+            )
+        return LayerCandidates(layer, candidates(layer, self.guidance), runs=self.runs)
 
     def _control(self, index: int, layer: LayerContext) -> Candidate:
         """Return the only kernel of a loop or condition; its cost is that of its layers' fastest kernels."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from microfold.errors import InputError
-from microfold.lowering.stream_search import OTHER_WIDER_LOOKS, Search
-from microfold.lowering.stream_tiles import Tiling, Tilings
+from microfold.lowering.stream_tiles import StreamTiling, Tilings
 from microfold.lowering.streamed import Streamed
+from microfold.lowering.streaming_search import OTHER_WIDER_LOOKS, StreamingSearch
 from microfold.plan.stream.check_memory import check_memory
 from microfold.plan.stream.planner import StreamPlanner
 from microfold.support.memo import Remembered
@@ -18,7 +18,7 @@ from microfold.support.memo import Remembered
 WORTHWHILE, CLEARLY = 1.05, 1.2
 
 
-def in_rows(search: Search) -> Streamed | list[InputError]:
+def best_streamed(search: StreamingSearch) -> Streamed | list[InputError]:
     """Return the best streaming partition that is found, in tiles of columns if rows are slow.
 
     Returns:
@@ -30,25 +30,25 @@ def in_rows(search: Search) -> Streamed | list[InputError]:
     if not isinstance(free, Streamed) or free.memory.size > search.allowed:
         return _best_rows(search)
     # Prefer the plan found without a RAM limit unless others are better.
-    others = [search.widened(search.with_fewer_rows_apart(free))]
-    best_cut = search.best_of(search.cuts.promising)
+    others = [search.with_more_rows(search.with_fewer_non_contiguous_buffers(free))]
+    best_cut = search.best_of(search.cuts.shortlist)
     if best_cut is not None:
-        others.append(search.widened(best_cut, OTHER_WIDER_LOOKS))
+        others.append(search.with_more_rows(best_cut, OTHER_WIDER_LOOKS))
     best = min([free, *others], key=search.value)
     check_memory(best.memory, [candidate.kernel for candidate in best.chosen])
     return best
 
 
-def _best_rows(search: Search) -> Streamed | list[InputError]:
+def _best_rows(search: StreamingSearch) -> Streamed | list[InputError]:
     """Return the best streaming partition, without the use of a plan that ignores the RAM limit."""
     refusals: list[InputError] = []
-    planners = [*search.cuts.promising, *search.with_rows_apart]
+    planners = [*search.cuts.shortlist, *search.with_non_contiguous_buffers]
     best = search.best_of(planners, None, refusals)
     if best is None:
         return refusals
     if search.options.ram is None:
-        best = search.with_fewer_rows_apart(search.with_free_rows_apart(best))
-        best = search.widened(search.decided(best.planner, best, thorough=True) or best)
+        best = search.with_fewer_non_contiguous_buffers(search.with_free_non_contiguous_buffers(best))
+        best = search.with_more_rows(search.decided(best.planner, best, thorough=True) or best)
         if not best.memory.arena.proved:
             kernels = [candidate.kernel for candidate in best.chosen]
             best = replace(best, memory=best.planner.plan(kernels, best.calls, thorough=True))
@@ -62,17 +62,17 @@ def _best_rows(search: Search) -> Streamed | list[InputError]:
     return best
 
 
-def _fastest(search: Search, best: Streamed, planners: Sequence[StreamPlanner]) -> Streamed:
+def _fastest(search: StreamingSearch, best: Streamed, planners: Sequence[StreamPlanner]) -> Streamed:
     """Return the best partition, or another one, with calls that compute more rows if that is better."""
     # Kernels that read no ring buffers may gain more by computing several rows than ring buffers save.
     plain = [planner for planner in planners if not any(region.rings for region in planner.regions)]
     other = search.best_of(plain) if best.rings else None
-    best = search.widened(search.with_fewer_rows_apart(best))
-    others = [search.widened(other, OTHER_WIDER_LOOKS)] if other is not None else []
+    best = search.with_more_rows(search.with_fewer_non_contiguous_buffers(best))
+    others = [search.with_more_rows(other, OTHER_WIDER_LOOKS)] if other is not None else []
     return min([best, *others], key=search.value)
 
 
-def in_tiles(search: Search, refusals: Sequence[InputError]) -> Streamed:
+def best_tiled(search: StreamingSearch, refusals: Sequence[InputError]) -> Streamed:
     """Return a fitting partition in tiles of columns with the least work; the first one that is not slow.
 
     Raises:
@@ -85,14 +85,14 @@ def in_tiles(search: Search, refusals: Sequence[InputError]) -> Streamed:
     found = tiles.fitting()
     if found is None:
         # The limit that an error suggests must work.
-        leanest = tiles.tilings.leanest(search.leanest)
-        found = next(filter(None, map(tiles.best_of, leanest)), None)
+        with_least_memory = tiles.tilings.with_least_memory(search.with_least_memory)
+        found = next(filter(None, map(tiles.best_of, with_least_memory)), None)
         if found is None:
-            raise search.refusal(refusals, [tiles.searches[each] for each in leanest])
+            raise search.refusal(refusals, [tiles.searches[each] for each in with_least_memory])
     return found
 
 
-def _may_be_tiles(search: Search) -> bool:
+def _may_be_tiles(search: StreamingSearch) -> bool:
     """Return whether tiles are possible: they read the caller's image again, and only pay with a limit."""
     return search.allowed is not None and search.options.io == "caller"
 
@@ -104,10 +104,10 @@ class _Tiles:
         searches: searches of the tilings that were evaluated.
     """
 
-    def __init__(self, search: Search):
+    def __init__(self, search: StreamingSearch):
         self.tilings = Tilings(search.cuts)
         self._search = search
-        self.searches: dict[Tiling, Search] = {}
+        self.searches: dict[StreamTiling, StreamingSearch] = {}
         self._limit = search.allowed or 0
         self._remembered = Remembered()
 
@@ -122,17 +122,19 @@ class _Tiles:
                     break
         return min(found, key=lambda each: each.cost, default=None)
 
-    def best_of(self, tiling: Tiling) -> Streamed | None:
+    def best_of(self, tiling: StreamTiling) -> Streamed | None:
         """Return the best partition with some tiles; None if nothing fits."""
         return self._remembered(tiling, lambda: self._find_best(tiling))
 
-    def _find_best(self, tiling: Tiling) -> Streamed | None:
-        tiles = self.searches[tiling] = Search(self.tilings.cuts_of(tiling), self._search.reference)
-        best = tiles.best_of(tiles.cuts.promising)
+    def _find_best(self, tiling: StreamTiling) -> Streamed | None:
+        tiles = self.searches[tiling] = StreamingSearch(
+            self.tilings.partitions_of(tiling), self._search.reference
+        )
+        best = tiles.best_of(tiles.cuts.shortlist)
         if best is None or best.is_slow:
-            best = tiles.best_of(tiles.with_rows_apart, best)
+            best = tiles.best_of(tiles.with_non_contiguous_buffers, best)
         if best is None:
             return None
-        best = tiles.widened(best, OTHER_WIDER_LOOKS)
+        best = tiles.with_more_rows(best, OTHER_WIDER_LOOKS)
         check_memory(best.memory, [candidate.kernel for candidate in best.chosen])
         return best

@@ -10,15 +10,15 @@ from microfold.ir.node import Value
 from microfold.kernels.call import KernelCall
 from microfold.lowering.callers import Callers
 from microfold.lowering.schedule import Places, claim_name, model_places
-from microfold.lowering.stream_cuts import pushed_inputs
 from microfold.lowering.streamed import Streamed
+from microfold.lowering.streaming_partitions import streamed_inputs
 from microfold.options import Options
 from microfold.program import Buffer, Layer
 
 
 def stream_places(graph: Graph, options: Options) -> Places:
     """Return region and offset of values outside of the arena."""
-    pushed = pushed_inputs(graph, options)
+    pushed = streamed_inputs(graph, options)
     handed_in = {value: ("input", index) for index, value in enumerate(graph.inputs) if value in pushed}
     return {**model_places(graph, options), **handed_in}
 

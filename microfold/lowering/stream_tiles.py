@@ -17,12 +17,12 @@ from microfold.analysis.ranges import Ranges
 from microfold.ir.node import Node, Value
 from microfold.ir.views import ALIGNMENT
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import Ranking, candidates
-from microfold.lowering.stream_cuts import Cuts, last_of_first
+from microfold.kernels.selection.candidates import LayerCandidates, candidates
+from microfold.lowering.streaming_partitions import StreamingPartitions, last_of_first
 from microfold.lowering.tile_columns import Tiled, tile_columns
 from microfold.ops.columns import COLUMNS
 from microfold.plan.stream.planner import StreamPlanner
-from microfold.plan.stream.region import Region
+from microfold.plan.stream.region import StreamRegion
 from microfold.plan.stream.row_node import NEVER
 from microfold.support.frozen import frozen
 
@@ -38,7 +38,7 @@ MOST_AGAIN = 0.5
 
 
 @frozen(eq=False)
-class Tiling:
+class StreamTiling:
     """Division of the first layers into tiles.
 
     Attributes:
@@ -48,7 +48,7 @@ class Tiling:
             them.
     """
 
-    region: Region
+    region: StreamRegion
     tiled: Tiled
     work: int
     need: int
@@ -57,13 +57,13 @@ class Tiling:
 class Tilings:
     """Possible divisions of the first layers into tiles of about equal width."""
 
-    def __init__(self, cuts: Cuts):
+    def __init__(self, cuts: StreamingPartitions):
         self.cuts = cuts
-        self._behind: dict[Region, list[tuple[int, int]]] = {}
-        self._ringed: dict[Region, Region] = {}
-        self._found: dict[tuple[Region, int], Tiling | None] = {}
+        self._behind: dict[StreamRegion, list[tuple[int, int]]] = {}
+        self._ringed: dict[StreamRegion, StreamRegion] = {}
+        self._found: dict[tuple[StreamRegion, int], StreamTiling | None] = {}
 
-    def within(self, limit: float) -> Iterator[Tiling]:
+    def within(self, limit: float) -> Iterator[StreamTiling]:
         """Yield the tilings whose results fit `limit` bytes, and whose additional work is limited."""
         graph = self.cuts.scope.graph
         whole = sum(node.macs() for node in graph.nodes)
@@ -80,15 +80,15 @@ class Tilings:
                     break
                 yield found
 
-    def _tiling(self, region: Region, count: int, most: float) -> Tiling | None:
+    def _tiling(self, region: StreamRegion, count: int, most: float) -> StreamTiling | None:
         """Return the tiling with `count` tiles; None if there is none, or its extra work exceeds `most`."""
         tiled = self._tiled(region, count)
         if tiled is None:
             return None
         work = sum(tile.macs for tile in tiled.tiles) - sum(each.node.macs() for each in region.nodes)
-        return Tiling(region, tiled, work, self._need(region, tiled)) if work <= most else None
+        return StreamTiling(region, tiled, work, self._need(region, tiled)) if work <= most else None
 
-    def _tiled(self, region: Region, count: int) -> Tiled | None:
+    def _tiled(self, region: StreamRegion, count: int) -> Tiled | None:
         """Return the graph with `count` tiles of about equal width; None if that is impossible."""
         width = region.fronts[0].type.shape[COLUMNS]
         if width < count:
@@ -97,9 +97,9 @@ class Tilings:
         tiled = tile_columns(region.graph, region.start, region.end, bounds)
         return tiled if not isinstance(tiled, str) else None
 
-    def fitting(self, limit: int) -> list[Tiling]:
+    def fitting(self, limit: int) -> list[StreamTiling]:
         """Return the tilings that may fit and have the least work."""
-        found: list[Tiling] = []
+        found: list[StreamTiling] = []
         for tiling in sorted(self.within(limit), key=lambda each: each.work):
             if self._may_fit(tiling, limit):
                 found.append(tiling)
@@ -107,9 +107,9 @@ class Tilings:
                 break
         return found
 
-    def leanest(self, limit: float) -> list[Tiling]:
+    def with_least_memory(self, limit: float) -> list[StreamTiling]:
         """Return the tilings with the least need, one for each region, if they may fit `limit` bytes."""
-        found: dict[Region, tuple[int, Tiling]] = {}
+        found: dict[StreamRegion, tuple[int, StreamTiling]] = {}
         for tiling in sorted(self.within(limit), key=lambda each: each.need):
             taken = sorted(need for need, _ in found.values())[:LEANEST_LOOKS]
             if len(taken) == LEANEST_LOOKS and tiling.need >= taken[-1]:
@@ -122,18 +122,18 @@ class Tilings:
                 found[tiling.region] = need, tiling
         return [tiling for _, tiling in sorted(found.values(), key=lambda each: each[0])[:LEANEST_LOOKS]]
 
-    def _may_fit(self, tiling: Tiling, limit: float) -> bool:
+    def _may_fit(self, tiling: StreamTiling, limit: float) -> bool:
         """Return whether a tiling may fit; the layers after it are checked last, because this is slow."""
         if tiling.need * SURELY > limit:
             return False
         return self._needs_behind(tiling.region)[0][0] * SURELY <= limit
 
-    def cuts_of(self, tiling: Tiling) -> TiledCuts:
+    def partitions_of(self, tiling: StreamTiling) -> TiledPartitions:
         """Return the partitions with these tiles."""
         ends = [end - tiling.region.end for _, end in self._needs_behind(tiling.region)[:BEHIND_LOOKS]]
-        return TiledCuts(self.cuts, tiling.tiled, ends)
+        return TiledPartitions(self.cuts, tiling.tiled, ends)
 
-    def _need(self, region: Region, tiled: Tiled) -> int:
+    def _need(self, region: StreamRegion, tiled: Tiled) -> int:
         shares: dict[Value, float] = {}
         for tile in tiled.tiles:
             computed = [(original.output, node) for node, original in tile.originals.items()]
@@ -141,15 +141,15 @@ class Tilings:
                 share = node.output.type.shape[COLUMNS] / whole.type.shape[COLUMNS]
                 shares[whole] = max(shares.get(whole, 0.0), share)
         held = sum(value.type.nbytes for value in region.fronts)
-        return held + min(self._fullest(each, shares) for each in self._forms(region))
+        return held + min(self._peak_need(each, shares) for each in self._forms(region))
 
-    def _forms(self, region: Region) -> list[Region]:
+    def _forms(self, region: StreamRegion) -> list[StreamRegion]:
         """Return a region with windows, and with ring buffers."""
         if region not in self._ringed:
             self._ringed[region] = region.with_rings(region.may_be_rings)
         return [region, self._ringed[region]]
 
-    def _fullest(self, region: Region, shares: Mapping[Value, float]) -> int:
+    def _peak_need(self, region: StreamRegion, shares: Mapping[Value, float]) -> int:
         """Return the maximum of live bytes over all moments, if each value keeps only a share of its rows."""
         windows, _, _ = self.cuts.planner([region]).streams[0]
         held = np.zeros(len(windows.operations) + 1)
@@ -158,7 +158,7 @@ class Tilings:
                 held[block.moments] += block.size * shares.get(value, 1.0)
         return round(held.max())
 
-    def _needs_behind(self, region: Region) -> list[tuple[int, int]]:
+    def _needs_behind(self, region: StreamRegion) -> list[tuple[int, int]]:
         """Return the largest number of live bytes after a region whose result is resident.
 
         Each region that may follow has an entry: the bytes, and the number of nodes up to its end; the fewest
@@ -168,7 +168,7 @@ class Tilings:
             self._behind[region] = self._find_needs_behind(region) or [(NEVER, region.end)]
         return self._behind[region]
 
-    def _find_needs_behind(self, region: Region) -> list[tuple[int, int]]:
+    def _find_needs_behind(self, region: StreamRegion) -> list[tuple[int, int]]:
         """Return `_needs_behind`; entries after the first `BEHIND_LOOKS` may be missing."""
         found: list[tuple[int, int]] = []
         least = 0
@@ -187,7 +187,7 @@ class Tilings:
         return sorted(found)
 
 
-def _held_whole(region: Region) -> int:
+def _held_whole(region: StreamRegion) -> int:
     """Return a lower bound of the bytes that are live before or after a region."""
     return max(sum(v.type.nbytes for v in values) for values in (region.sources, region.fronts))
 
@@ -198,7 +198,7 @@ def _alive_behind(planner: StreamPlanner) -> int:
     return max((planner.alive(index) for index in layers), default=0) * ALIGNMENT
 
 
-class TiledCuts(Cuts):
+class TiledPartitions(StreamingPartitions):
     """Streaming partitions of a graph whose first layers are computed tile by tile.
 
     Args:
@@ -206,7 +206,7 @@ class TiledCuts(Cuts):
             tiles.
     """
 
-    def __init__(self, cuts: Cuts, tiled: Tiled, behind: Sequence[int]):
+    def __init__(self, cuts: StreamingPartitions, tiled: Tiled, behind: Sequence[int]):
         super().__init__(cuts.scope, cuts.options)
         self.tiled = tiled
         self.behind = behind
@@ -228,7 +228,7 @@ class TiledCuts(Cuts):
     def whole(self, value: Value) -> Value:
         return self._whole.get(value, value)
 
-    def _layer(self, node: Node, original: Node | None = None) -> Ranking:
+    def _layer(self, node: Node, original: Node | None = None) -> LayerCandidates:
         """Return a layer of a tile, or after the tiles; `original`: node whose columns it computes."""
         if original is not None:
             # The kernels of the whole layer are replaced by kernels for its rows.
@@ -236,14 +236,14 @@ class TiledCuts(Cuts):
             return replace(ranking, layer=_with_node(ranking.layer, node))
         some = next(iter(self._layers.values())).layer
         layer = replace(some, node=node)
-        return Ranking(layer, candidates(layer, self.scope.guidance))
+        return LayerCandidates(layer, candidates(layer, self.scope.guidance))
 
     @cached_property
-    def promising(self) -> list[StreamPlanner]:
+    def shortlist(self) -> list[StreamPlanner]:
         """Partitions with these tiles and the smallest expected arenas."""
         graph = self.tiled.graph
         start = self.tiled.start
-        tiles: list[Region] = []
+        tiles: list[StreamRegion] = []
         for tile in self.tiled.tiles:
             rows = [self._by_rows(node) for node in tile.nodes]
             refused = next((each for each in rows if isinstance(each, str)), None)

@@ -10,17 +10,23 @@ from microfold.errors import InputError
 from microfold.ir.node import Value
 from microfold.kernels.band import unsupported_rows
 from microfold.kernels.call import KernelCall
-from microfold.kernels.selection.cheapest import Candidate, Ranking, least_cost, lowered_calls, run_cost
-from microfold.kernels.selection.objective import Figures
+from microfold.kernels.selection.candidates import (
+    Candidate,
+    LayerCandidates,
+    least_cost,
+    lowered_calls,
+    run_cost,
+)
+from microfold.kernels.selection.objective import SelectionFigures
 from microfold.lowering.choose import ChosenKernels
 from microfold.plan.stream.check_memory import check_memory
 from microfold.plan.stream.memory import StreamMemory
 from microfold.plan.stream.planner import StreamPlanner
-from microfold.plan.stream.row_node import RowNode, by_rows, following
+from microfold.plan.stream.row_node import RowNode, as_row_node, following
 from microfold.support.frozen import frozen
 
 # Cycles per copied byte, including the loops and calls of the copies.
-MOVED_BYTE = 1.0
+CYCLES_PER_COPIED_BYTE = 1.0
 # A plan is slow if its kernels need this many times the cycles of the fastest kernels.
 SLOW = 1.1
 
@@ -38,7 +44,7 @@ class Streamed:
     """
 
     planner: StreamPlanner
-    rankings: Sequence[Ranking]
+    rankings: Sequence[LayerCandidates]
     chosen: Sequence[Candidate]
     selection: ChosenKernels
     calls: Sequence[KernelCall]
@@ -75,7 +81,7 @@ class Streamed:
     @property
     def moves(self) -> float:
         """Estimated cycles of the copies of rows."""
-        return MOVED_BYTE * self.memory.moved
+        return CYCLES_PER_COPIED_BYTE * self.memory.moved
 
     @property
     def is_slow(self) -> bool:
@@ -88,14 +94,14 @@ class Streamed:
         return self.selection.flash_of(self.chosen)
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> SelectionFigures:
         """Time and memory of an inference."""
-        return Figures(self.cost, self.flash, self.memory.size)
+        return SelectionFigures(self.cost, self.flash, self.memory.size)
 
 
 def streamed(
     planner: StreamPlanner,
-    rankings: Sequence[Ranking],
+    rankings: Sequence[LayerCandidates],
     chosen: Sequence[Candidate],
     selection: ChosenKernels,
     ranges: Ranges,
@@ -109,7 +115,7 @@ def streamed(
     for kernel, each in zip(kernels, planner.planned, strict=True):
         reason = unsupported_rows(kernel, each.band.band) if each.band is not None else None
         if reason is not None:
-            name = each.layer.node.output.brief
+            name = each.layer.node.output.short_name
             raise InputError(f"{kernel.name} cannot compute %{name} by rows: {reason}")
     memory = planner.plan(kernels, calls)
     return Streamed(planner, rankings, chosen, selection, calls, memory, ranges)
@@ -119,12 +125,12 @@ def with_rows(node: RowNode, width: int, made: Mapping[Value, RowNode]) -> RowNo
     """Return the node with calls for several rows, or for the rows that the last node in `made` provides."""
     before = [made[value] for value in node.node.operands if value in made]
     if not before:
-        return by_rows(node.layer, width)
-    single = by_rows(node.layer)
+        return as_row_node(node.layer, width)
+    single = as_row_node(node.layer)
     return following(single, before[-1], width) if not isinstance(single, str) else single
 
 
-def wider(node: RowNode, width: int) -> RowNode | str:
+def with_rows_per_step(node: RowNode, width: int) -> RowNode | str:
     """Return the node with calls for several rows."""
-    wide = by_rows(node.layer, width)
+    wide = as_row_node(node.layer, width)
     return wide if isinstance(wide, str) else wide.addressed(node.by_address)

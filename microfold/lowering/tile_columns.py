@@ -31,7 +31,7 @@ from microfold.support.frozen import frozen
 
 
 @frozen(eq=False)
-class Tile:
+class ColumnTile:
     """Nodes that compute some columns.
 
     Attributes:
@@ -64,7 +64,7 @@ class Tiled:
 
     graph: Graph
     start: int
-    tiles: Sequence[Tile]
+    tiles: Sequence[ColumnTile]
     joins: Sequence[Node]
 
 
@@ -79,13 +79,13 @@ def tile_columns(graph: Graph, start: int, end: int, bounds: Sequence[int]) -> T
     read_behind = {value for node in behind for value in node.operands}
     read_behind |= {*graph.outputs, *(state.next for state in graph.state)}
     fronts = [value for node in nodes for value in node.outputs if value in read_behind]
-    tiles: list[Tile] = []
+    tiles: list[ColumnTile] = []
     pieces: dict[Value, list[Value]] = {value: [] for value in fronts}
     for number, columns in enumerate(pairwise(bounds)):
         tile = _Columns(graph, nodes, f".{number}")
         for value in fronts:
             if value.type.rank != 4 or value.type.shape[COLUMNS] != bounds[-1]:
-                return f"%{value.brief} is no image of {bounds[-1]} columns"
+                return f"%{value.short_name} is no image of {bounds[-1]} columns"
             tile.needed[value] = columns
         reason = tile.find()
         if reason is not None:
@@ -93,7 +93,7 @@ def tile_columns(graph: Graph, start: int, end: int, bounds: Sequence[int]) -> T
         tile.build()
         for value in fronts:
             pieces[value].append(tile.columns(value, columns))
-        tiles.append(Tile(tile.slices, tile.made, tile.originals))
+        tiles.append(ColumnTile(tile.slices, tile.made, tile.originals))
     joins = [Node(Concatenate(COLUMNS), tuple(found), (value,)) for value, found in pieces.items()]
     made = [node for tile in tiles for node in (*tile.slices, *tile.nodes)]
     changed = graph.with_nodes([*graph.nodes[:start], *made, *joins, *behind])
@@ -148,9 +148,11 @@ class _Columns:
             return found
         for value, columns in zip(node.inputs, found.operands, strict=True):
             if value is not None and (value in self.graph.constants) != (columns is None):
-                return f"it must read %{value.brief} column by column"
+                return f"it must read %{value.short_name} column by column"
             if columns is not None and value is not None and value.type.rank != 4:
-                return f"columns are those of images [1, H, W, C]; it reads %{value.brief} as {value.type}"
+                return (
+                    f"columns are those of images [1, H, W, C]; it reads %{value.short_name} as {value.type}"
+                )
         return found
 
     def build(self) -> None:

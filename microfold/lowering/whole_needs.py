@@ -8,12 +8,12 @@ from itertools import accumulate
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.views import ALIGNMENT, Views
-from microfold.kernels.selection.cheapest import Ranking
+from microfold.kernels.selection.candidates import LayerCandidates
 from microfold.plan.liveness import alive_during, computing_nodes, storages
 from microfold.plan.memory import overlaps_of
 from microfold.plan.problem import units
 from microfold.plan.stream.blocks import shared_in_call
-from microfold.plan.stream.region import Region
+from microfold.plan.stream.region import StreamRegion
 
 
 class WholeNeeds:
@@ -31,7 +31,7 @@ class WholeNeeds:
         at_ends: bytes that are resident before the first call or after the last one: inputs and outputs.
     """
 
-    def __init__(self, graph: Graph, rankings: Mapping[Node, Ranking], elsewhere: Collection[Value]):
+    def __init__(self, graph: Graph, rankings: Mapping[Node, LayerCandidates], elsewhere: Collection[Value]):
         calls = computing_nodes(graph)
         owners = storages(graph, calls, include_io=True, elsewhere=elsewhere)
         blocks = dict.fromkeys(owners.values())
@@ -50,7 +50,7 @@ class WholeNeeds:
         last_first = (self._needs.get(node, 0) for node in reversed(graph.nodes))
         self.behind = [*accumulate(last_first, max, initial=0)][::-1]
 
-    def outside(self, regions: Sequence[Region]) -> int:
+    def outside(self, regions: Sequence[StreamRegion]) -> int:
         """Return the largest need of any call outside of the regions."""
         streamed = {each.node for region in regions for each in region.nodes}
         whole = (node for node in regions[-1].graph.nodes if node not in streamed)

@@ -21,7 +21,7 @@ Estimates = Callable[[], Mapping[str, float]]
 
 
 @frozen
-class Choice:
+class PassChoice:
     """Choice that a compilation has made.
 
     Attributes:
@@ -48,11 +48,11 @@ class Choices:
     def __init__(self, trace: Trace | None = None, *, listing: bool = False):
         self.trace: Trace = dict(trace or {})
         self._listing = listing
-        self._asked: dict[str, Choice] = {}
+        self._asked: dict[str, PassChoice] = {}
         self.answers: dict[str, str] = {}
 
     @property
-    def asked(self) -> list[Choice]:
+    def asked(self) -> list[PassChoice]:
         """Choices with several alternatives, in the order of their first use."""
         return [choice for choice in self._asked.values() if len(choice.estimates) > 1]
 
@@ -67,7 +67,7 @@ class Choices:
         if wanted is not None or self._listing:
             found = estimates()
             taken = wanted if wanted is not None and wanted in found else best
-            self._asked[name] = Choice(name, found, taken)
+            self._asked[name] = PassChoice(name, found, taken)
         self.answers[name] = taken
         return taken
 

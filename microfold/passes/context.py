@@ -31,15 +31,15 @@ class ArenaEstimate(NamedTuple):
         arena: size of the planned arena, in bytes.
         cycles: estimated cycles of a run.
         flash: size of constants and code, in bytes.
-        fullest: values that are alive in the calls that need the most arena.
-        by_rows: whether some layers must be streamed to meet the limits.
+        peak_values: values that are alive in the calls that need the most arena.
+        streamed: whether some layers must be streamed to meet the limits.
     """
 
     arena: int
     cycles: float
     flash: int
-    fullest: frozenset[Value]
-    by_rows: bool = False
+    peak_values: frozenset[Value]
+    streamed: bool = False
 
 
 class Arenas(Protocol):
@@ -86,7 +86,7 @@ class Decision:
         return f"{self.pass_name}: {self.where}: {'' if self.fired else 'not changed: '}{self.reason}"
 
 
-class Step(Protocol):
+class PipelineStep(Protocol):
     """Pass, as instruments see it."""
 
     @property
@@ -102,18 +102,18 @@ class Instrument:
     def exit(self) -> None:
         """Handle the end: called once, after the last pass or after a failure."""
 
-    def should_run(self, step: Step, graph: Graph) -> bool:
+    def should_run(self, step: PipelineStep, graph: Graph) -> bool:
         """Return whether a pass may run on a graph. Mandatory passes always run."""
         del step, graph
         return True
 
-    def before(self, step: Step, graph: Graph) -> None:
+    def before(self, step: PipelineStep, graph: Graph) -> None:
         """Handle the start of a pass, with its input graph."""
 
-    def after(self, step: Step, before: Graph, after: Graph) -> None:
+    def after(self, step: PipelineStep, before: Graph, after: Graph) -> None:
         """Handle the end of a pass. Input and result are the same object if nothing has changed."""
 
-    def after_sequence(self, step: Step, before: Graph, after: Graph) -> None:
+    def after_sequence(self, step: PipelineStep, before: Graph, after: Graph) -> None:
         """Handle the end of a sequence of passes, like `after`."""
 
 
@@ -129,8 +129,8 @@ class PassContext:
         numerics: ``exact``: only rewrites that keep all outputs bit for bit. ``relaxed``: also others.
         unroll: maximum number of nodes of an unrolled loop, summed over all iterations.
         channel_block: number of channels that the target's kernels compute at once.
-        spare_ram: whether passes must not use more RAM to save instructions, because a limit is tight.
-        spare_flash: whether passes must not use more flash to save instructions.
+        save_ram: whether passes must not use more RAM to save instructions, because a limit is tight.
+        save_flash: whether passes must not use more flash to save instructions.
         node_cost: cycles of a node on the target; None: unknown, dependent rewrites are skipped.
         node_scratch: scratch memory of the node's kernel, in bytes; None if unknown.
         arenas: estimator of a graph's arena; None: unknown, dependent rewrites are skipped.
@@ -154,8 +154,8 @@ class PassContext:
     numerics: Numerics = "exact"
     unroll: int = 4096
     channel_block: int = 1
-    spare_ram: bool = False
-    spare_flash: bool = False
+    save_ram: bool = False
+    save_flash: bool = False
     node_cost: NodeCost | None = None
     node_scratch: NodeCost | None = None
     arenas: Arenas | None = None

@@ -11,17 +11,17 @@ from pathlib import Path
 from microfold.errors import GraphError
 from microfold.ir.graph import Graph, verify
 from microfold.ir.text import to_text
-from microfold.passes.context import Instrument, Step
+from microfold.passes.context import Instrument, PipelineStep
 from microfold.support.files import write_file
 
 
 class Verify(Instrument):
     """Instrument that verifies the graph after every pass, and names the pass that broke it."""
 
-    def before(self, step: Step, graph: Graph) -> None:
+    def before(self, step: PipelineStep, graph: Graph) -> None:
         self._check(graph, f"before {step.name}")
 
-    def after(self, step: Step, before: Graph, after: Graph) -> None:
+    def after(self, step: PipelineStep, before: Graph, after: Graph) -> None:
         if after is not before:
             self._check(after, f"after {step.name}")
 
@@ -50,13 +50,13 @@ class PrintIR(Instrument):
     write: Callable[[str], object] = _to_stderr
     _printed: set[str] = field(default_factory=set[str], init=False)
 
-    def after(self, step: Step, before: Graph, after: Graph) -> None:
+    def after(self, step: PipelineStep, before: Graph, after: Graph) -> None:
         if self.passes is None or step.name in self.passes:
             self._printed.add(step.name)
             note = "" if after is not before else " (no change)"
             self.write(f"// after {step.name}{note}\n{to_text(after, elide=True)}")
 
-    def after_sequence(self, step: Step, before: Graph, after: Graph) -> None:
+    def after_sequence(self, step: PipelineStep, before: Graph, after: Graph) -> None:
         if self.passes is not None:
             self.after(step, before, after)
 
@@ -82,11 +82,11 @@ class DumpIR(Instrument):
     elide: bool = True
     _count: int = field(default=0, init=False)
 
-    def before(self, step: Step, graph: Graph) -> None:
+    def before(self, step: PipelineStep, graph: Graph) -> None:
         if self._count == 0:
             self._write("input", graph)
 
-    def after(self, step: Step, before: Graph, after: Graph) -> None:
+    def after(self, step: PipelineStep, before: Graph, after: Graph) -> None:
         if after is not before:
             self._write(step.name, after)
         else:
@@ -110,7 +110,7 @@ class Snapshot(Instrument):
     name: str
     graph: Graph | None = None
 
-    def after(self, step: Step, before: Graph, after: Graph) -> None:
+    def after(self, step: PipelineStep, before: Graph, after: Graph) -> None:
         if step.name == self.name:
             self.graph = after
 
@@ -135,10 +135,10 @@ class Timing(Instrument):
     seconds: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
     _running: list[_Running] = field(default_factory=list["_Running"], init=False)
 
-    def before(self, step: Step, graph: Graph) -> None:
+    def before(self, step: PipelineStep, graph: Graph) -> None:
         self._running.append(_Running(time.perf_counter()))
 
-    def after(self, step: Step, before: Graph, after: Graph) -> None:
+    def after(self, step: PipelineStep, before: Graph, after: Graph) -> None:
         running = self._running.pop()
         spent = time.perf_counter() - running.started
         self.seconds.append((step.name, spent - running.inner))

@@ -34,9 +34,9 @@ from microfold.support.frozen import frozen
 
 # Largest mean number of other storages with which a storage is alive together. Beyond it, storages are only
 # placed in the order of time.
-MAX_NEIGHBOURS = 32
+MAX_MEAN_NEIGHBOURS = 32
 # Rounds of `climb` for trial plans; the search for a streaming schedule makes many of them.
-SHORT_CLIMB = 60
+QUICK_CLIMB_ROUNDS = 60
 # Step limits of the exact search: before the other steps, and after all of them have failed.
 FIRST_LIMIT, LAST_LIMIT = 30_000, 600_000
 
@@ -81,7 +81,7 @@ def plan_arena(
     if _has_many_pairs(blocks):
         offsets, size = place_in_time(blocks, overlaps)
         return ArenaPlan(offsets, size, bound, tuple(overlaps))
-    return plan_within(blocks, overlaps, bound, wanted)
+    return plan_from_bound(blocks, overlaps, bound, wanted)
 
 
 def bound_arena(
@@ -93,10 +93,10 @@ def bound_arena(
     bound = step_bound(blocks, overlaps)
     greedy = place_greedily(Conflicts(blocks, overlaps), max(bound, wanted or 0))
     plan = ArenaPlan(greedy.offsets, greedy.size, bound, tuple(overlaps))
-    return plan if _is_done(plan, wanted) else _search(plan, blocks, FIRST_LIMIT)
+    return plan if _is_done(plan, wanted) else _search_exactly(plan, blocks, FIRST_LIMIT)
 
 
-def plan_within(
+def plan_from_bound(
     blocks: Sequence[Storage],
     overlaps: Sequence[Overlap],
     bound: int,
@@ -116,16 +116,16 @@ def plan_within(
     greedy = place_greedily(conflicts, max(bound, wanted or 0))
     plan = ArenaPlan(greedy.offsets, greedy.size, bound, tuple(overlaps))
     if not _is_done(plan, wanted):
-        plan = _search(plan, blocks, FIRST_LIMIT)
+        plan = _search_exactly(plan, blocks, FIRST_LIMIT)
     if thorough and not _is_done(plan, wanted):
         raised = window_bound(blocks, overlaps, plan.size, plan.bound)
         plan = ArenaPlan(plan.offsets, plan.size, raised, plan.overlaps)
     if not _is_done(plan, wanted):
         enough = max(plan.bound, wanted or 0)
-        climbed = climb(conflicts, greedy, enough, CLIMB_ROUNDS if thorough else SHORT_CLIMB)
+        climbed = climb(conflicts, greedy, enough, CLIMB_ROUNDS if thorough else QUICK_CLIMB_ROUNDS)
         if climbed.size < plan.size:
             plan = ArenaPlan(climbed.offsets, climbed.size, plan.bound, plan.overlaps)
-    return plan if _is_done(plan, wanted) or not thorough else _search(plan, blocks, LAST_LIMIT)
+    return plan if _is_done(plan, wanted) or not thorough else _search_exactly(plan, blocks, LAST_LIMIT)
 
 
 def _is_done(plan: ArenaPlan, wanted: int | None) -> bool:
@@ -133,7 +133,7 @@ def _is_done(plan: ArenaPlan, wanted: int | None) -> bool:
     return plan.proved or (wanted is not None and not plan.bound <= wanted < plan.size)
 
 
-def _search(plan: ArenaPlan, blocks: Sequence[Storage], steps: int) -> ArenaPlan:
+def _search_exactly(plan: ArenaPlan, blocks: Sequence[Storage], steps: int) -> ArenaPlan:
     """Run branch and bound below the plan's size.
 
     Returns:
@@ -149,10 +149,10 @@ def _search(plan: ArenaPlan, blocks: Sequence[Storage], steps: int) -> ArenaPlan
 
 def _has_many_pairs(blocks: Sequence[Storage]) -> bool:
     """Return whether comparing all pairs of storages that are alive together would be too slow."""
-    return _pairs(blocks) > MAX_NEIGHBOURS * len(blocks) / 2
+    return _count_conflicts(blocks) > MAX_MEAN_NEIGHBOURS * len(blocks) / 2
 
 
-def _pairs(blocks: Sequence[Storage]) -> int:
+def _count_conflicts(blocks: Sequence[Storage]) -> int:
     """Count the pairs of storages whose lifetimes overlap, in O(n log n).
 
     Each pair is counted when the later of the two begins: it conflicts with all storages that have begun and

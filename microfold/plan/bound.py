@@ -53,20 +53,20 @@ def call_needs(blocks: Sequence[Storage], overlaps: Sequence[Overlap], calls: in
 
     Overlaps and scratch memory are included.
     """
-    leave = _by_call(overlaps)
+    allowed_overlaps = _by_call(overlaps)
     totals = alive_during(blocks, calls, lambda block: units(block.size))
-    return [(total - shared(leave.get(call, ()))) * ALIGNMENT for call, total in enumerate(totals)]
+    return [(total - shared(allowed_overlaps.get(call, ()))) * ALIGNMENT for call, total in enumerate(totals)]
 
 
 def step_bound(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> int:
     """Return the largest exact need of one call in bytes, a lower bound. Includes overlaps and scratch."""
-    leave = _by_call(overlaps)
+    allowed_overlaps = _by_call(overlaps)
     bound = 0
     held = alive(blocks, lambda block: units(block.size))
     for moment, total in sorted(held.items(), key=lambda item: -item[1]):
         if total <= bound:
             break
-        bound = max(bound, total - shared(leave.get(moment, ())))
+        bound = max(bound, total - shared(allowed_overlaps.get(moment, ())))
     return bound * ALIGNMENT
 
 

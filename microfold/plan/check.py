@@ -112,11 +112,11 @@ class _Replay:
         ]
 
     def _may_share(self, source: Storage, target: Storage) -> bool:
-        leave: Overlap | None = self.allowed.get((source, target))
-        if leave is None or source.last != target.first:
+        permission: Overlap | None = self.allowed.get((source, target))
+        if permission is None or source.last != target.first:
             return False
         distance = self.plan.offsets[source] - self.plan.offsets[target]
-        return distance == leave.distance if leave.exact else distance >= leave.distance
+        return distance == permission.distance if permission.exact else distance >= permission.distance
 
     def _extent(self, block: Storage) -> tuple[int, int]:
         begin = self.plan.offsets[block]

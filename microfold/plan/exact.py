@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from microfold.plan.problem import Edge, Pair, Problem
+from microfold.plan.problem import OffsetConstraint, Pair, PlacementProblem
 from microfold.support.frozen import frozen
 
 
 @frozen
-class Solution:
+class PlacementSolution:
     """Result of a search, in units.
 
     Attributes:
@@ -39,7 +39,7 @@ class _Node:
 
     top: int
     offsets: Sequence[int]
-    edges: tuple[Edge, ...]
+    edges: tuple[OffsetConstraint, ...]
 
 
 class _Search:
@@ -50,19 +50,21 @@ class _Search:
         steps: remaining steps.
     """
 
-    def __init__(self, problem: Problem, limit: int, steps: int):
+    def __init__(self, problem: PlacementProblem, limit: int, steps: int):
         self.problem = problem
         self.limit = limit
         self.steps = steps
         self.best: Sequence[int] | None = None
         self._after: list[list[tuple[int, int]]] = [[] for _ in problem.sizes]
 
-    def run(self, enough: int) -> Solution:
+    def run(self, enough: int) -> PlacementSolution:
         """Search until a plan has the size `enough`, all nodes are visited, or no step is left."""
         start = [0] * len(self.problem.sizes)
         unknown, given = self.limit, self.steps
         # For each node on the current path: its unvisited children, and its edges.
-        path: list[tuple[list[_Node], tuple[Edge, ...]]] = [([_Node(max(self.problem.sizes), start, ())], ())]
+        path: list[tuple[list[_Node], tuple[OffsetConstraint, ...]]] = [
+            ([_Node(max(self.problem.sizes), start, ())], ())
+        ]
         while path:
             waiting, edges = path[-1]
             if not waiting:
@@ -84,11 +86,11 @@ class _Search:
             if self.limit <= enough:
                 break
         bound = max(min(self.limit, unknown), enough)
-        return Solution(self.best, self.limit, bound, given - self.steps)
+        return PlacementSolution(self.best, self.limit, bound, given - self.steps)
 
     def _broken(self, offsets: Sequence[int]) -> Pair | None:
         """Return the unsatisfied pair whose smaller storage is largest, or None."""
-        for seen, (i, j, low, high, exact) in enumerate(self.problem.apart):
+        for seen, (i, j, low, high, exact) in enumerate(self.problem.forbidden_distances):
             distance = offsets[i] - offsets[j]
             if low < distance < high and distance not in exact:
                 self.steps -= seen + 1
@@ -107,7 +109,7 @@ class _Search:
                 found.append(_Node(self.problem.height(raised), raised, edges))
         return sorted(found, key=lambda node: (-node.top, -sum(node.offsets)))
 
-    def _raised(self, offsets: Sequence[int], edges: Iterable[Edge]) -> Sequence[int] | None:
+    def _raised(self, offsets: Sequence[int], edges: Iterable[OffsetConstraint]) -> Sequence[int] | None:
         """Return the longest paths with new edges; None if they exceed the limit, as every cycle does."""
         raised, sizes = list(offsets), self.problem.sizes
         waiting = deque(edge.before for edge in edges)
@@ -123,16 +125,16 @@ class _Search:
                     waiting.append(after)
         return raised
 
-    def _assert(self, edges: Iterable[Edge]) -> None:
+    def _assert(self, edges: Iterable[OffsetConstraint]) -> None:
         for edge in edges:
             self._after[edge.before].append((edge.after, edge.weight))
 
-    def _retract(self, edges: Iterable[Edge]) -> None:
+    def _retract(self, edges: Iterable[OffsetConstraint]) -> None:
         for edge in edges:
             self._after[edge.before].remove((edge.after, edge.weight))
 
 
-def solve(problem: Problem, limit: int, enough: int, steps: int) -> Solution:
+def solve(problem: PlacementProblem, limit: int, enough: int, steps: int) -> PlacementSolution:
     """Find the smallest plan below a limit.
 
     Args:
@@ -141,5 +143,5 @@ def solve(problem: Problem, limit: int, enough: int, steps: int) -> Solution:
         steps: step limit; visited pairs and raised offsets count as steps.
     """
     if not problem.sizes:
-        return Solution([], 0, 0, 0)
+        return PlacementSolution([], 0, 0, 0)
     return _Search(problem, limit, steps).run(enough)

@@ -27,7 +27,7 @@ WORSE, OTHER_WAY = 0.02, 0.1
 
 
 @frozen(eq=False)
-class Placed:
+class GreedyPlan:
     """Result of a placement order.
 
     Attributes:
@@ -164,7 +164,7 @@ def _promote_peak(blocks: Sequence[Storage]) -> list[list[Storage]]:
 
 def place_in_order(
     conflicts: Conflicts, order: Sequence[Storage], *, grow_down: bool, limit: int | None = None
-) -> Placed | None:
+) -> GreedyPlan | None:
     """Place storages one after the other; None if the arena reaches the limit, in bytes.
 
     Each storage gets the lowest free place. With `grow_down` it gets the place at which the arena grows
@@ -193,16 +193,16 @@ def place_in_order(
             return None
     found = zip(order, chosen_places, strict=True)
     offsets = {block: (place - bottom) * ALIGNMENT for block, place in found}
-    return Placed(offsets, (top - bottom) * ALIGNMENT, order, grow_down)
+    return GreedyPlan(offsets, (top - bottom) * ALIGNMENT, order, grow_down)
 
 
-def place_greedily(conflicts: Conflicts, enough: int = 0) -> Placed:
+def place_greedily(conflicts: Conflicts, enough: int = 0) -> GreedyPlan:
     """Return the smallest plan of all orders to try, the first one of equals.
 
     Args:
         enough: size in bytes that is small enough to end the search.
     """
-    best: Placed | None = None
+    best: GreedyPlan | None = None
     tried = [*_orders(conflicts.blocks), *_promote_peak(conflicts.blocks)]
     for order, grow_down in itertools.product(tried, (False, True)):
         if best is not None and best.size <= enough:
@@ -213,7 +213,7 @@ def place_greedily(conflicts: Conflicts, enough: int = 0) -> Placed:
     return best
 
 
-def climb(conflicts: Conflicts, start: Placed, enough: int, rounds: int = CLIMB_ROUNDS) -> Placed:
+def climb(conflicts: Conflicts, start: GreedyPlan, enough: int, rounds: int = CLIMB_ROUNDS) -> GreedyPlan:
     """Return a plan that is not larger, by moving storages at the top to earlier places in the order.
 
     Args:

@@ -111,17 +111,17 @@ def alive_during(blocks: Iterable[Storage], calls: int, size: Callable[[Storage]
     return [*accumulate(changes[:calls])]
 
 
-class Held(NamedTuple):
+class LiveBytes(NamedTuple):
     """Bytes of storage alive during each call, and bytes alive both before and during it."""
 
     during: Sequence[int]
     before: Sequence[int]
 
 
-def alive_between(blocks: Iterable[Storage], calls: int) -> Held:
+def alive_between(blocks: Iterable[Storage], calls: int) -> LiveBytes:
     """Return the bytes that storages hold during each call and before it, without overlaps."""
     held, born = [*blocks], Counter[int]()
     for block in held:
         born[block.first] += block.size
     during = alive_during(held, calls + 1, lambda block: block.size)
-    return Held(during, [size - born[call] for call, size in enumerate(during)])
+    return LiveBytes(during, [size - born[call] for call, size in enumerate(during)])

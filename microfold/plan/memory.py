@@ -16,12 +16,12 @@ from microfold.plan.arena import ArenaPlan, plan_arena
 from microfold.plan.bound import call_needs
 from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage, storages
-from microfold.plan.overlap import Leave, Overlap
+from microfold.plan.overlap import Overlap, OverlapPermission
 from microfold.support.frozen import frozen
 
 
 @frozen
-class Memory:
+class MemoryPlan:
     """Content of the arena, with addresses.
 
     Attributes:
@@ -64,7 +64,7 @@ def plan_memory(
     elsewhere: Collection[Value] = (),
     alignment: int = ALIGNMENT,
     fetched: Mapping[int, int] | None = None,
-) -> Memory:
+) -> MemoryPlan:
     """Plan the arena.
 
     Args:
@@ -89,7 +89,7 @@ def place(
     *,
     alignment: int,
     fetched: Mapping[int, int] | None = None,
-) -> Memory:
+) -> MemoryPlan:
     """Plan the arena as `plan_memory` does, given the storages of all values and the allowed overlaps."""
     scratch = {
         index: Storage(f"scratch of call {index}", call.scratch, index, index)
@@ -102,7 +102,7 @@ def place(
     }
     blocks = [*dict.fromkeys(owners.values()), *scratch.values(), *buffers.values()]
     arena = plan_coarsely(blocks, overlaps, alignment, None, plan_arena)
-    return Memory(owners, scratch, overlaps, arena, len(calls), buffers)
+    return MemoryPlan(owners, scratch, overlaps, arena, len(calls), buffers)
 
 
 def overlaps_of_all(
@@ -125,18 +125,18 @@ def overlaps_of(
     if target is None or target.first != index:
         return []
     found = [
-        Overlap(leave.source, target, leave.distance, leave.exact)
-        for leave in leave_of(layer, kernel, owners, views)
-        if leave.source.last == index
+        Overlap(permission.source, target, permission.distance, permission.exact)
+        for permission in permissions_of(layer, kernel, owners, views)
+        if permission.source.last == index
     ]
     return [*found, *_replaced(layer, kernel, index, owners, views)]
 
 
-def leave_of(
+def permissions_of(
     layer: LayerContext, kernel: Kernel, owners: Mapping[Value, Storage], views: Views
-) -> list[Leave]:
+) -> list[OverlapPermission]:
     """Return the inputs that the first output may overlap according to a kernel, if they die in the call."""
-    found: list[Leave] = []
+    found: list[OverlapPermission] = []
     output = layer.node.outputs[0]
     data = kernel.data_inputs(layer)
     values = [layer.node.arguments[i] for i in data]
@@ -149,9 +149,9 @@ def leave_of(
         shift = views[output].offset - views[value].offset
         distance = overlap_of(kernel, layer, position)
         if distance is not None:
-            found.append(Leave(source, distance + shift, exact=False))
+            found.append(OverlapPermission(source, distance + shift, exact=False))
         elif kernel.in_place(layer, position):
-            found.append(Leave(source, shift, exact=True))
+            found.append(OverlapPermission(source, shift, exact=True))
     return found
 
 

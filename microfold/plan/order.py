@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from microfold.plan.bound import shared
 from microfold.plan.liveness import Storage
-from microfold.plan.overlap import Leave, Overlap
+from microfold.plan.overlap import Overlap, OverlapPermission
 from microfold.plan.problem import units
 from microfold.support.frozen import frozen
 
@@ -35,7 +35,7 @@ class CallNeeds:
         before: indices of the calls whose results it uses.
         reads, writes: storages.
         target: storage of the first output, if it is in the arena.
-        leave: overlaps that the kernel allows.
+        allowed: overlaps that the kernel allows.
         scratch: scratch memory in bytes.
     """
 
@@ -43,7 +43,7 @@ class CallNeeds:
     reads: Sequence[Storage]
     writes: Sequence[Storage]
     target: Storage | None
-    leave: Sequence[Leave]
+    allowed_overlaps: Sequence[OverlapPermission]
     scratch: int
 
 
@@ -77,7 +77,7 @@ class _Done(NamedTuple):
 
 
 @frozen(order=True)
-class _Way:
+class _Path:
     """Path to a set of completed calls. Paths compare by peak, then by the number of remaining calls.
 
     Attributes:
@@ -156,9 +156,11 @@ class _Search:
         call = self.calls[number]
         if call.target is None or self._lives[self._index[call.target]].parts & state.calls:
             return 0
-        used = tuple(i for i, leave in enumerate(call.leave) if self._index[leave.source] in dying)
+        used = tuple(
+            i for i, allowed in enumerate(call.allowed_overlaps) if self._index[allowed.source] in dying
+        )
         if (number, used) not in self._saved:
-            self._saved[number, used] = shared_if_dying(call.target, [call.leave[i] for i in used])
+            self._saved[number, used] = shared_if_dying(call.target, [call.allowed_overlaps[i] for i in used])
         return self._saved[number, used]
 
     def needs(self, order: Iterable[int]) -> list[int]:
@@ -218,7 +220,7 @@ class _Search:
     def run(self, limit: int) -> list[int] | None:
         """Return the order with the least peak below the limit; None if none exists or steps run out."""
         ready = [i for i, before in enumerate(self._before) if not before]
-        waiting = [_Way(0, len(self.calls), 0, self.start(), -1, ready)]
+        waiting = [_Path(0, len(self.calls), 0, self.start(), -1, ready)]
         peaks: dict[int, int] = {0: 0}
         came: dict[int, tuple[int, int]] = {}
         number = 0
@@ -237,10 +239,10 @@ class _Search:
                 if peak < limit and peak < peaks.get(after.calls, limit):
                     peaks[after.calls], came[after.calls] = peak, (state.calls, call)
                     number += 1
-                    heapq.heappush(waiting, _Way(peak, way.left - 1, number, after, call, ready))
+                    heapq.heappush(waiting, _Path(peak, way.left - 1, number, after, call, ready))
         return None
 
-    def _ready(self, way: _Way) -> list[int]:
+    def _ready(self, way: _Path) -> list[int]:
         """Return the calls that may come next."""
         if way.last < 0:
             return [*way.ready]
@@ -288,8 +290,8 @@ def alive_in_any_order(calls: Sequence[CallNeeds]) -> list[int]:
     return [search.always_alive(number) for number in range(len(calls))]
 
 
-def shared_if_dying(target: Storage, leave: Sequence[Leave]) -> int:
+def shared_if_dying(target: Storage, allowed: Sequence[OverlapPermission]) -> int:
     """Return the units that the first output of a call can share with inputs, if all of them die."""
     born = Storage(target.label, target.size, 0, 1)
-    dying = [(Storage(each.source.label, each.source.size, -1, 0), each) for each in leave]
+    dying = [(Storage(each.source.label, each.source.size, -1, 0), each) for each in allowed]
     return shared([Overlap(source, born, each.distance, each.exact) for source, each in dying])

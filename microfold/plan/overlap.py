@@ -24,7 +24,7 @@ class Overlap:
     exact: bool = False
 
 
-class Leave(NamedTuple):
+class OverlapPermission(NamedTuple):
     """Permission that the first output overlaps an input, if the order of calls makes the input die there."""
 
     source: Storage

@@ -7,7 +7,7 @@ rounded up without excluding a plan. For storages i and j at least one of these 
 - j is above i;
 - j is computed from i, which dies: ``offset[i] >= offset[j] + distance``, or ``==`` if it must be exact.
 
-Each constraint is a lower bound for the difference of two offsets: an `Edge`.
+Each constraint is a lower bound for the difference of two offsets: an `OffsetConstraint`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from microfold.support.frozen import frozen
 Pair = tuple[int, int]
 
 
-class Edge(NamedTuple):
+class OffsetConstraint(NamedTuple):
     """Constraint ``offset[after] >= offset[before] + weight``."""
 
     before: int
@@ -39,7 +39,7 @@ class Distance(NamedTuple):
     exact: bool
 
 
-class Apart(NamedTuple):
+class ForbiddenDistance(NamedTuple):
     """Forbidden range: ``offset[i] - offset[j]`` must not be in (low, high), except for `exact`."""
 
     i: int
@@ -50,52 +50,55 @@ class Apart(NamedTuple):
 
 
 @frozen(eq=False)
-class Problem:
+class PlacementProblem:
     """Storages by index.
 
     Attributes:
         pairs: pairs alive together. Pairs whose smaller storage is largest come first, because they matter
             most.
-        leave: allowed overlaps, by source and target.
+        permission: allowed overlaps, by source and target.
     """
 
     sizes: Sequence[int]
     pairs: Sequence[Pair]
-    leave: Mapping[Pair, Distance]
+    allowed_overlaps: Mapping[Pair, Distance]
 
-    def alternatives(self, pair: Pair) -> list[tuple[Edge, ...]]:
+    def alternatives(self, pair: Pair) -> list[tuple[OffsetConstraint, ...]]:
         """Return the alternatives of a pair, each a set of edges that must all hold."""
         i, j = pair
-        found: list[tuple[Edge, ...]] = []
+        found: list[tuple[OffsetConstraint, ...]] = []
         for low, high in ((i, j), (j, i)):
-            leave = self.leave.get((high, low))
+            permission = self.allowed_overlaps.get((high, low))
             # An allowed overlap with the source above the target often includes that the source is above all
             # of it.
-            if leave is None or leave.exact or leave.least > self.sizes[low]:
-                found.append((Edge(low, high, self.sizes[low]),))
-            if leave is not None:
-                edge = Edge(low, high, leave.least)
-                back = (Edge(high, low, -leave.least),) if leave.exact else ()
+            if permission is None or permission.exact or permission.least > self.sizes[low]:
+                found.append((OffsetConstraint(low, high, self.sizes[low]),))
+            if permission is not None:
+                edge = OffsetConstraint(low, high, permission.least)
+                back = (OffsetConstraint(high, low, -permission.least),) if permission.exact else ()
                 found.append((edge, *back))
         return found
 
     @cached_property
-    def apart(self) -> Sequence[Apart]:
+    def forbidden_distances(self) -> Sequence[ForbiddenDistance]:
         """Distances that no alternative allows, for each pair."""
-        found: list[Apart] = []
+        found: list[ForbiddenDistance] = []
         for i, j in self.pairs:
             above, below = self.sizes[j], self.sizes[i]
             exact: list[int] = []
-            for leave, sign in ((self.leave.get((i, j)), 1), (self.leave.get((j, i)), -1)):
-                if leave is None:
+            for permission, sign in (
+                (self.allowed_overlaps.get((i, j)), 1),
+                (self.allowed_overlaps.get((j, i)), -1),
+            ):
+                if permission is None:
                     continue
-                if leave.exact:
-                    exact.append(sign * leave.least)
+                if permission.exact:
+                    exact.append(sign * permission.least)
                 elif sign > 0:
-                    above = min(above, leave.least)
+                    above = min(above, permission.least)
                 else:
-                    below = min(below, leave.least)
-            found.append(Apart(i, j, -below, above, (*exact,)))
+                    below = min(below, permission.least)
+            found.append(ForbiddenDistance(i, j, -below, above, (*exact,)))
         return found
 
     def height(self, offsets: Sequence[int]) -> int:
@@ -108,14 +111,14 @@ def units(size: int) -> int:
     return -(-size // ALIGNMENT)
 
 
-def problem_of(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> Problem:
+def problem_of(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> PlacementProblem:
     """Return the placement problem of storages, with the overlaps among them."""
     index = {block: i for i, block in enumerate(blocks)}
     sizes = [units(block.size) for block in blocks]
     pairs = sorted(
         living_together(blocks), key=lambda p: (-min(sizes[p[0]], sizes[p[1]]), -sizes[p[0]] - sizes[p[1]], p)
     )
-    leave = {
+    permission = {
         (index[o.source], index[o.target]): Distance(units(o.distance), o.exact)
         for o in overlaps
         if o.source in index
@@ -123,4 +126,4 @@ def problem_of(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> Proble
         and o.source.dies_for(o.target)
         and not (o.exact and o.distance % ALIGNMENT)
     }
-    return Problem(sizes, pairs, leave)
+    return PlacementProblem(sizes, pairs, permission)

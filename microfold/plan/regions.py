@@ -13,11 +13,11 @@ from itertools import combinations
 
 from microfold.errors import GraphError, InputError
 from microfold.support.frozen import frozen
-from microfold.target.memories import MOST_ACCESS_CYCLES, Memory
+from microfold.target.memories import MOST_ACCESS_CYCLES, TargetMemory
 
 
 @frozen(eq=False)
-class Item:
+class RegionItem:
     """Item that must be placed in one memory.
 
     Attributes:
@@ -34,7 +34,7 @@ class Item:
     use: str
     direct: bool = True
 
-    def may_be_in(self, memory: Memory) -> bool:
+    def may_be_in(self, memory: TargetMemory) -> bool:
         """Return whether a memory may hold this item."""
         return self.use in memory.use and not (self.direct and memory.prefetch)
 
@@ -42,7 +42,7 @@ class Item:
 class NoRoomError(InputError):
     """An item fits into none of the memories that may hold it."""
 
-    def __init__(self, item: Item, text: str):
+    def __init__(self, item: RegionItem, text: str):
         self.item = item
         super().__init__(text)
 
@@ -56,10 +56,10 @@ class RegionPlan:
         places: memory of each item.
     """
 
-    memories: tuple[Memory, ...]
-    places: Mapping[Item, Memory]
+    memories: tuple[TargetMemory, ...]
+    places: Mapping[RegionItem, TargetMemory]
 
-    def used(self, memory: Memory, use: str) -> int:
+    def used(self, memory: TargetMemory, use: str) -> int:
         """Return the bytes of a memory with a use; ``load``: initial content for another memory."""
         return sum(
             item.size
@@ -68,7 +68,7 @@ class RegionPlan:
             or (home is memory and item.use == use)
         )
 
-    def fill(self, memory: Memory) -> int:
+    def fill(self, memory: TargetMemory) -> int:
         """Return the number of used bytes of a memory."""
         return sum(self.used(memory, use) for use in ("data", "constants", "load"))
 
@@ -84,12 +84,12 @@ class Regions:
     """
 
     plan: RegionPlan
-    context: Memory
-    constants: Mapping[tuple[str, str, bytes], Memory]
-    arenas: tuple[Memory, ...]
+    context: TargetMemory
+    constants: Mapping[tuple[str, str, bytes], TargetMemory]
+    arenas: tuple[TargetMemory, ...]
 
 
-def plan_regions(items: Sequence[Item], memories: Sequence[Memory]) -> RegionPlan:
+def plan_regions(items: Sequence[RegionItem], memories: Sequence[TargetMemory]) -> RegionPlan:
     """Assign a memory to each item.
 
     Args:
@@ -114,7 +114,7 @@ def plan_regions(items: Sequence[Item], memories: Sequence[Memory]) -> RegionPla
     raise _does_not_fit(left, search, memories)
 
 
-def check_regions(items: Sequence[Item], plan: RegionPlan) -> None:
+def check_regions(items: Sequence[RegionItem], plan: RegionPlan) -> None:
     """Verify that each item is in a permitted memory, and that none overflows.
 
     The checker shares no code with the planner.
@@ -143,7 +143,7 @@ def check_regions(items: Sequence[Item], plan: RegionPlan) -> None:
         raise GraphError("invalid placement in memories: " + "; ".join(faults))
 
 
-def _cycles(memory: Memory) -> int:
+def _cycles(memory: TargetMemory) -> int:
     """Return the cycles of one access. Prefetched memories come last: they need space in the arena."""
     return memory.cycles + MOST_ACCESS_CYCLES * memory.prefetch
 
@@ -151,16 +151,16 @@ def _cycles(memory: Memory) -> int:
 class _Search:
     """Placement that is being built."""
 
-    def __init__(self, memories: Sequence[Memory]):
+    def __init__(self, memories: Sequence[TargetMemory]):
         self.memories = sorted(memories, key=_cycles)
         self.clear()
 
     def clear(self) -> None:
         """Remove all items."""
-        self.places: dict[Item, Memory] = {}
+        self.places: dict[RegionItem, TargetMemory] = {}
         self.free = {memory.name: memory.size for memory in self.memories}
 
-    def fill(self, items: Sequence[Item]) -> Item | None:
+    def fill(self, items: Sequence[RegionItem]) -> RegionItem | None:
         """Put each item into the fastest memory that has space. Return the first item that fits nowhere."""
         for item in items:
             home = next((memory for memory in self.memories if self._fits([(item, memory)])), None)
@@ -169,7 +169,7 @@ class _Search:
             self._put(item, home)
         return None
 
-    def improve(self, items: Sequence[Item]) -> None:
+    def improve(self, items: Sequence[RegionItem]) -> None:
         """Move and exchange items as long as that saves cycles."""
         better = True
         while better:
@@ -177,18 +177,18 @@ class _Search:
             saved += [self._exchanged(*pair) for pair in combinations(items, 2)]
             better = any(saved)
 
-    def _moved(self, item: Item) -> bool:
+    def _moved(self, item: RegionItem) -> bool:
         home = self.places[item]
         faster = (memory for memory in self.memories if _cycles(memory) < _cycles(home))
         return any(self._try([(item, memory)]) for memory in faster)
 
-    def _exchanged(self, one: Item, other: Item) -> bool:
+    def _exchanged(self, one: RegionItem, other: RegionItem) -> bool:
         first, second = self.places[one], self.places[other]
         if (_cycles(second) - _cycles(first)) * (one.accesses - other.accesses) >= 0:
             return False
         return self._try([(one, second), (other, first)])
 
-    def _try(self, moves: Sequence[tuple[Item, Memory]]) -> bool:
+    def _try(self, moves: Sequence[tuple[RegionItem, TargetMemory]]) -> bool:
         """Make moves if there is space for all of them."""
         before = [(item, self.places[item]) for item, _ in moves]
         for item, _ in moves:
@@ -198,7 +198,7 @@ class _Search:
             self._put(item, memory)
         return fits
 
-    def _fits(self, moves: Sequence[tuple[Item, Memory]]) -> bool:
+    def _fits(self, moves: Sequence[tuple[RegionItem, TargetMemory]]) -> bool:
         needed: dict[str, int] = {}
         for item, memory in moves:
             if not item.may_be_in(memory):
@@ -207,22 +207,22 @@ class _Search:
                 needed[name] = needed.get(name, 0) + item.size
         return all(size <= self.free[name] for name, size in needed.items())
 
-    def _put(self, item: Item, memory: Memory) -> None:
+    def _put(self, item: RegionItem, memory: TargetMemory) -> None:
         self.places[item] = memory
         for name in _names(item, memory):
             self.free[name] -= item.size
 
-    def _take(self, item: Item) -> None:
+    def _take(self, item: RegionItem) -> None:
         for name in _names(item, self.places.pop(item)):
             self.free[name] += item.size
 
 
-def _names(item: Item, memory: Memory) -> list[str]:
+def _names(item: RegionItem, memory: TargetMemory) -> list[str]:
     """Return the memory of an item, and the memory that holds its initial content at start-up, if any."""
     return [memory.name, memory.load] if memory.load and item.use != "data" else [memory.name]
 
 
-def _require_home(item: Item, memories: Sequence[Memory]) -> None:
+def _require_home(item: RegionItem, memories: Sequence[TargetMemory]) -> None:
     """Raise InputError if no memory, even if empty, could hold the item."""
     homes = [memory for memory in memories if item.may_be_in(memory)]
     if not homes:
@@ -245,7 +245,7 @@ def _require_home(item: Item, memories: Sequence[Memory]) -> None:
         )
 
 
-def _does_not_fit(item: Item, search: _Search, memories: Sequence[Memory]) -> NoRoomError:
+def _does_not_fit(item: RegionItem, search: _Search, memories: Sequence[TargetMemory]) -> NoRoomError:
     homes = [memory for memory in memories if item.may_be_in(memory)]
     free = ", ".join(f"{memory.name} {search.free[memory.name]} of {memory.size}" for memory in homes)
     return NoRoomError(

@@ -16,9 +16,9 @@ from microfold.plan.arena import bound_arena
 from microfold.plan.bound import shared
 from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage, alive_during, computing_nodes, storages
-from microfold.plan.memory import Memory, leave_of, overlaps_of, overlaps_of_all, place
+from microfold.plan.memory import MemoryPlan, overlaps_of, overlaps_of_all, permissions_of, place
 from microfold.plan.order import CallNeeds, alive_in_any_order, better_order, shared_if_dying
-from microfold.plan.overlap import Leave, Overlap
+from microfold.plan.overlap import Overlap, OverlapPermission
 from microfold.plan.problem import units
 from microfold.plan.windows import runs_above
 from microfold.support.frozen import frozen
@@ -36,7 +36,7 @@ class Schedule:
 
     order: Sequence[int]
     graph: Graph
-    memory: Memory
+    memory: MemoryPlan
 
 
 # Input of the planner in addition to tensors: scratch memory of all calls, and the allowed overlaps.
@@ -60,7 +60,7 @@ class SchedulePlanner:
     include_io: bool
     alignment: int = ALIGNMENT
 
-    def plan(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> Memory:
+    def plan(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> MemoryPlan:
         """Return the memory plan with the calls in this order.
 
         Args:
@@ -150,7 +150,7 @@ class SchedulePlanner:
         if any(body.signature.stateful for body in self.graph.subgraphs.values()):
             return None
         needs = [self._needs(index, kernels[index], calls[index]) for index in self.order]
-        asked = (*((tuple(each.leave), each.scratch) for each in needs),)
+        asked = (*((tuple(each.allowed_overlaps), each.scratch) for each in needs),)
         if asked not in self._orders:
             self._orders[asked] = better_order(needs)
         found = self._orders[asked]
@@ -169,14 +169,16 @@ class SchedulePlanner:
     def need_in_any_order(self, index: int, kernel: Kernel, call: KernelCall) -> int:
         """Return the bytes that a layer's call needs in every order."""
         target = self._owners.get(self.layers[index].node.outputs[0])
-        leave = leave_of(self.layers[index], kernel, self._owners, self._views)
+        allowed_overlaps = permissions_of(self.layers[index], kernel, self._owners, self._views)
         alive = self._always_alive[self._positions[index]] + units(call.scratch)
-        return (alive - (shared_if_dying(target, leave) if target is not None else 0)) * ALIGNMENT
+        return (alive - (shared_if_dying(target, allowed_overlaps) if target is not None else 0)) * ALIGNMENT
 
     def _needs(self, index: int, kernel: Kernel, call: KernelCall) -> CallNeeds:
         """Return the requirements of a layer's call, independent of the order."""
-        leave = leave_of(self.layers[index], kernel, self._owners, self._views)
-        return replace(self._flow[self._positions[index]], leave=leave, scratch=call.scratch)
+        allowed_overlaps = permissions_of(self.layers[index], kernel, self._owners, self._views)
+        return replace(
+            self._flow[self._positions[index]], allowed_overlaps=allowed_overlaps, scratch=call.scratch
+        )
 
     @cached_property
     def _flow(self) -> list[CallNeeds]:
@@ -188,7 +190,7 @@ class SchedulePlanner:
             reads = [self._owners[value] for value in node.operands if value in self._owners]
             writes = [self._owners[value] for value in node.outputs if value in self._owners]
             target = self._owners.get(node.outputs[0])
-            found.append(CallNeeds(frozenset(before), reads, writes, target, leave=(), scratch=0))
+            found.append(CallNeeds(frozenset(before), reads, writes, target, allowed_overlaps=(), scratch=0))
         return found
 
     def _computing(self, value: Value) -> Iterator[int]:
@@ -205,7 +207,7 @@ class SchedulePlanner:
                 yield self._calls[node]
 
     @cached_property
-    def _plans(self) -> dict[_Question, Memory]:
+    def _plans(self) -> dict[_Question, MemoryPlan]:
         """Cache of plans, by planner input."""
         return {}
 
@@ -215,7 +217,7 @@ class SchedulePlanner:
         return Remembered()
 
     @cached_property
-    def _orders(self) -> dict[tuple[tuple[tuple[Leave, ...], int], ...], list[int] | None]:
+    def _orders(self) -> dict[tuple[tuple[tuple[OverlapPermission, ...], int], ...], list[int] | None]:
         """Cache of better orders, by the calls' requirements; None: none was found."""
         return {}
 

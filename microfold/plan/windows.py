@@ -15,14 +15,14 @@ from typing import NamedTuple
 LONGEST = 7
 
 
-class Run(NamedTuple):
+class CallRange(NamedTuple):
     """Range of consecutive calls, first and last included."""
 
     first: int
     last: int
 
 
-def runs_above(calls: int, is_above: Callable[[int, int], bool]) -> list[Run]:
+def runs_above(calls: int, is_above: Callable[[int, int], bool]) -> list[CallRange]:
     """Return all shortest runs of calls that need too much; empty if none of at most `LONGEST` calls does.
 
     Args:
@@ -30,7 +30,7 @@ def runs_above(calls: int, is_above: Callable[[int, int], bool]) -> list[Run]:
         is_above: returns whether the calls from `first` to `last` provably need too much.
     """
     for length in range(2, min(calls, LONGEST) + 1):
-        runs = [Run(first, first + length - 1) for first in range(calls - length + 1)]
+        runs = [CallRange(first, first + length - 1) for first in range(calls - length + 1)]
         found = [run for run in runs if is_above(run.first, run.last)]
         if found:
             return found

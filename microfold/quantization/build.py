@@ -8,7 +8,7 @@ from microfold.compiler import compile_graph
 from microfold.errors import MicrofoldError
 from microfold.ir.graph import Graph
 from microfold.ir.types import Array
-from microfold.reporting.what_if import Alternative, alternative, impossible
+from microfold.reporting.what_if import WhatIfBuild, alternative, impossible
 from microfold.support.frozen import frozen
 from microfold.target import Target, load
 from microfold.verification.measure import measure
@@ -50,7 +50,7 @@ def verified(graph: Graph, samples: Sequence[Sequence[Array]]) -> Verified:
     return Verified(result.exact, result.tensors, reason)
 
 
-def figures(graph: Graph, target: Target) -> Alternative:
+def figures(graph: Graph, target: Target) -> WhatIfBuild:
     """Return RAM, flash and time of a model on a target, or the reason why it cannot be compiled."""
     try:
         program = compile_graph(graph, target)

@@ -124,7 +124,7 @@ class _Answers:
         self.right += int(label is not None and answers.size == 1 and answers.flat[0] == label)
 
 
-class Candidate:
+class QuantizedModel:
     """A quantised model in the comparison, with its sums so far."""
 
     def __init__(self, graph: Graph, layers: Sequence[FloatLayer]):
@@ -251,7 +251,7 @@ class Candidate:
 
 def compare(
     float_graph: Graph,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[QuantizedModel],
     samples: Sequence[Array],
     labels: Sequence[int] | None,
     progress: Callable[[int, int], None],

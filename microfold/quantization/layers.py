@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from microfold.errors import InputError
-from microfold.frontend.tflite import Traced
+from microfold.frontend.tflite import ImportTrace
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.quantization.normalise import FileOperator
@@ -29,7 +29,7 @@ class FloatLayer:
     scope: str
 
 
-def layers_of(model: Traced, operators: Mapping[int, FileOperator]) -> tuple[FloatLayer, ...]:
+def layers_of(model: ImportTrace, operators: Mapping[int, FileOperator]) -> tuple[FloatLayer, ...]:
     """Return the operators that compute float tensors, in order.
 
     Args:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from microfold import __version__
 
 if TYPE_CHECKING:
-    from microfold.quantization.session import Quantisation, Result
-    from microfold.reporting.what_if import Alternative
+    from microfold.quantization.session import Quantisation, QuantizationResult
+    from microfold.reporting.what_if import WhatIfBuild
 
 # Version of the fields. Removing a field or changing its meaning increments it.
 QUANTIZE_VERSION = 1
@@ -31,7 +31,7 @@ def quantize_report(found: Quantisation) -> dict[str, Any]:
     }
 
 
-def _scheme(result: Result) -> dict[str, Any]:
+def _scheme(result: QuantizationResult) -> dict[str, Any]:
     return {
         "scheme": result.scheme.name,
         "problem": result.problem or None,
@@ -46,6 +46,6 @@ def _scheme(result: Result) -> dict[str, Any]:
     }
 
 
-def _figures(found: Alternative | None) -> dict[str, Any]:
+def _figures(found: WhatIfBuild | None) -> dict[str, Any]:
     keys = ("ram", "flash", "measured", "estimated_instructions", "estimated_cycles")
     return {key: getattr(found, key) if found is not None else None for key in keys}

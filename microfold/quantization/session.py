@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from microfold.errors import InputError, MicrofoldError
-from microfold.frontend.tflite import Traced, read_file, trace_model
+from microfold.frontend.tflite import ImportTrace, read_file, trace_model
 from microfold.host.ports import Port
 from microfold.ir.graph import Graph
 from microfold.ir.types import Array
 from microfold.quantization.advice import advise
 from microfold.quantization.build import Verified, figures, verified
-from microfold.quantization.compare import Candidate, LayerQuality, OutputQuality, compare
+from microfold.quantization.compare import LayerQuality, OutputQuality, QuantizedModel, compare
 from microfold.quantization.data import Data, open_data
 from microfold.quantization.engine import check_installed, quantize
 from microfold.quantization.labels import read_classes
@@ -25,8 +25,8 @@ from microfold.quantization.layers import FloatLayer, layer_schemes, layers_of
 from microfold.quantization.normalise import Normalised, normalise
 from microfold.quantization.preprocessing import read_preprocessing, with_options
 from microfold.quantization.schemes import Scheme, recipe
-from microfold.quantization.split import Split, split
-from microfold.reporting.what_if import Alternative
+from microfold.quantization.split import SampleSplit, split
+from microfold.reporting.what_if import WhatIfBuild
 from microfold.support.frozen import frozen
 from microfold.target import Target
 
@@ -36,7 +36,7 @@ ShowProgress = Callable[[str], AbstractContextManager[Progress]]
 
 
 @frozen
-class Settings:
+class QuantizationSettings:
     """Options of a quantisation.
 
     Attributes:
@@ -56,7 +56,7 @@ class Settings:
 
 
 @frozen(eq=False)
-class Result:
+class QuantizationResult:
     """Model of one scheme, with its checks.
 
     Attributes:
@@ -67,7 +67,7 @@ class Result:
     scheme: Scheme
     data: bytes
     problem: str
-    figures: Alternative | None = None
+    figures: WhatIfBuild | None = None
     verified: Verified | None = None
     outputs: tuple[OutputQuality, ...] = ()
     layers: tuple[LayerQuality, ...] = ()
@@ -92,12 +92,12 @@ class Quantisation:
     model: str
     size: int
     target: str
-    split: Split
+    split: SampleSplit
     count: int
-    figures: Alternative
+    figures: WhatIfBuild
     accuracy: float | None
     notes: tuple[str, ...]
-    results: tuple[Result, ...] = field(default_factory=tuple)
+    results: tuple[QuantizationResult, ...] = field(default_factory=tuple)
 
 
 @frozen(eq=False)
@@ -105,17 +105,17 @@ class _Job:
     """A float model with its data."""
 
     path: Path
-    traced: Traced
+    traced: ImportTrace
     normalised: Normalised
     layers: tuple[FloatLayer, ...]
     chosen: dict[str, str]
-    split: Split
+    split: SampleSplit
     calibration: tuple[Array, ...]
     held_back: tuple[Array, ...]
 
 
 def run(
-    path: Path, schemes: Sequence[Scheme], settings: Settings, target: Target, show: ShowProgress
+    path: Path, schemes: Sequence[Scheme], settings: QuantizationSettings, target: Target, show: ShowProgress
 ) -> Quantisation:
     """Quantise a model by each scheme, and check the results.
 
@@ -144,12 +144,12 @@ def run(
     calibration, held_back = samples.read(parts.calibration), samples.read(parts.held_back)
     job = _Job(path, traced, normalised, layers, chosen, parts, calibration, held_back)
     made = [_made(job, scheme, show, single=len(schemes) == 1) for scheme in schemes]
-    candidates = [Candidate(graph, layers) if graph is not None else None for _, graph in made]
+    candidates = [QuantizedModel(graph, layers) if graph is not None else None for _, graph in made]
     with show("samples compared") as progress:
         accuracy = compare(
             traced.graph, [each for each in candidates if each is not None], held_back, labels, progress
         )
-    results: list[Result] = []
+    results: list[QuantizationResult] = []
     with show("models built") as progress:
         progress(0, len(made) + 1)
         original = figures(traced.graph, target)
@@ -173,7 +173,9 @@ def run(
     )
 
 
-def _labels(settings: Settings, samples: Data, graph: Graph, parts: Split) -> list[int] | None:
+def _labels(
+    settings: QuantizationSettings, samples: Data, graph: Graph, parts: SampleSplit
+) -> list[int] | None:
     """Return the classes of the held-back samples."""
     if settings.labels is None:
         return None
@@ -181,7 +183,9 @@ def _labels(settings: Settings, samples: Data, graph: Graph, parts: Split) -> li
     return [classes[index] for index in parts.held_back]
 
 
-def _made(job: _Job, scheme: Scheme, show: ShowProgress, *, single: bool) -> tuple[Result, Graph | None]:
+def _made(
+    job: _Job, scheme: Scheme, show: ShowProgress, *, single: bool
+) -> tuple[QuantizationResult, Graph | None]:
     """Return the model of a scheme and its graph, or the problem if there are other schemes."""
     try:
         with show(f"{scheme.name}: steps") as progress:
@@ -191,15 +195,17 @@ def _made(job: _Job, scheme: Scheme, show: ShowProgress, *, single: bool) -> tup
     except MicrofoldError as error:
         if single:
             raise
-        return Result(scheme, b"", str(error)), None
-    return Result(scheme, data, ""), graph
+        return QuantizationResult(scheme, b"", str(error)), None
+    return QuantizationResult(scheme, data, ""), graph
 
 
-def _checked(result: Result, candidate: Candidate, job: _Job, target: Target, labelled: bool) -> Result:
+def _checked(
+    result: QuantizationResult, candidate: QuantizedModel, job: _Job, target: Target, labelled: bool
+) -> QuantizationResult:
     samples = [candidate.quantized(inputs) for inputs in zip(*job.held_back, strict=True)]
     layers = candidate.layer_qualities()
     found = figures(candidate.graph, target)
-    return Result(
+    return QuantizationResult(
         result.scheme,
         result.data,
         found.problem or "",

@@ -12,14 +12,14 @@ _HELD_BACK = 0.25
 
 
 @frozen
-class Split:
+class SampleSplit:
     """Numbers of samples, in the order of the data."""
 
     calibration: tuple[int, ...]
     held_back: tuple[int, ...]
 
 
-def split(count: int, samples: int, held_back: int, seed: int) -> Split:
+def split(count: int, samples: int, held_back: int, seed: int) -> SampleSplit:
     """Draw samples for calibration and, without overlap, for the comparison.
 
     Args:
@@ -41,4 +41,4 @@ def split(count: int, samples: int, held_back: int, seed: int) -> Split:
     drawn = [
         tuple(sorted(map(int, part))) for part in (order[:samples], order[samples : samples + held_back])
     ]
-    return Split(*drawn)
+    return SampleSplit(*drawn)

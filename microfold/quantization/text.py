@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from microfold.ir.node import primary_name
 from microfold.reporting.console import console
-from microfold.reporting.tables import Column, Table, number
+from microfold.reporting.tables import Table, TableColumn, number
 from microfold.reporting.terminal.figures import number_text, print_cycles_note
 from microfold.target import Target
 
 if TYPE_CHECKING:
-    from microfold.quantization.session import Quantisation, Result
-    from microfold.reporting.what_if import Alternative
+    from microfold.quantization.session import Quantisation, QuantizationResult
+    from microfold.reporting.what_if import WhatIfBuild
 
 # Characters of a problem.
 _LONGEST = 300
@@ -47,8 +47,8 @@ def _cut(text: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}… (--json has all of it)"
 
 
-def _print_layers(result: Result) -> None:
-    columns = (number("#"), Column("layer"), Column("operator", rank=2), Column("type"))
+def _print_layers(result: QuantizationResult) -> None:
+    columns = (number("#"), TableColumn("layer"), TableColumn("operator", rank=2), TableColumn("type"))
     columns += (number("SNR dB"), number("alone dB"), number("saturated %"))
     table = Table(f"{result.scheme.name}: float values against quantised ones", columns)
     for layer in result.layers:
@@ -61,9 +61,9 @@ def _print_layers(result: Result) -> None:
 
 def _print_schemes(found: Quantisation, target: Target) -> None:
     size = len(found.split.held_back)
-    columns = (Column("scheme"), number("file"), number("SNR dB"), number("same answer %"))
+    columns = (TableColumn("scheme"), number("file"), number("SNR dB"), number("same answer %"))
     columns += (number("accuracy %"),) if found.accuracy is not None else ()
-    columns += (number("RAM"), number("flash"), number("cycles"), Column("C code", rank=1))
+    columns += (number("RAM"), number("flash"), number("cycles"), TableColumn("C code", rank=1))
     calibration = len(found.split.calibration)
     title = f"{found.model} for {found.target}: {size} held-back samples, {calibration} for calibration"
     table = Table(title, columns)
@@ -94,7 +94,7 @@ def _print_schemes(found: Quantisation, target: Target) -> None:
         print_cycles_note({target.name: target.cycle_model.error})
 
 
-def _figures(found: Alternative | None) -> list[str]:
+def _figures(found: WhatIfBuild | None) -> list[str]:
     keys = ("ram", "flash", "estimated_cycles")
     return [number_text(getattr(found, key) if found is not None else None, unknown="") for key in keys]
 

@@ -23,8 +23,8 @@ from microfold.codegen.stack_size import stack_bound
 from microfold.external.kernel import ExternalKernel
 from microfold.ir.types import DType, TensorType
 from microfold.kernels.cost.coefficients import closest
-from microfold.kernels.requantize.multiply_high import RequantizeForm
-from microfold.kernels.selection.cheapest import Candidate
+from microfold.kernels.requantize.mul_hi import RequantizeForm
+from microfold.kernels.selection.candidates import Candidate
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.plan.regions import Regions
@@ -32,27 +32,27 @@ from microfold.program import Buffer, Layer, Program
 from microfold.reporting import schema
 from microfold.reporting.rows import rows_report
 from microfold.reporting.schema import (
-    Accumulators,
     BuildReport,
-    Change,
-    Flash,
-    Image,
-    Kept,
-    Library,
-    MemoryFill,
-    Origin,
     OutputDeviation,
-    Passes,
-    Port,
-    Pruned,
-    PrunedValue,
-    Ram,
-    Refusal,
-    Relaxed,
-    Removed,
-    Settings,
-    Sliding,
-    Tensor,
+    ReportedAccumulators,
+    ReportedChange,
+    ReportedFlash,
+    ReportedImage,
+    ReportedLibrary,
+    ReportedMemory,
+    ReportedOrigin,
+    ReportedPasses,
+    ReportedPort,
+    ReportedPrunedValue,
+    ReportedPruning,
+    ReportedRam,
+    ReportedRejection,
+    ReportedRelaxations,
+    ReportedRemoval,
+    ReportedRowBuffer,
+    ReportedSettings,
+    ReportedSliding,
+    ReportedTensor,
 )
 from microfold.reporting.structure import blocks, edges
 from microfold.verification.measure import Measurement
@@ -83,11 +83,11 @@ def build_report(
         microfold_version=__version__,
         api_version=API_VERSION,
         build_id=build_id,
-        origin=Origin(**asdict(program.origin)) if program.origin is not None else None,
+        origin=ReportedOrigin(**asdict(program.origin)) if program.origin is not None else None,
         model=program.name,
         target=program.target.name,
-        options=Settings(**_settings(program.options)),
-        passes=Passes(**_settings(program.context, without=_NOT_CHOSEN)),
+        options=ReportedSettings(**_settings(program.options)),
+        passes=ReportedPasses(**_settings(program.context, without=_NOT_CHOSEN)),
         macs=program.macs,
         estimated_instructions=program.estimated_instructions,
         instructions=None,
@@ -98,14 +98,14 @@ def build_report(
         measured_on=program.measured_on or None,
         measured_run=program.measured_run,
         measured_choices=_measured_choices(program),
-        ram=Ram(
+        ram=ReportedRam(
             arena=program.arena.size,
             arena_bound=program.arena.bound,
             parts=tuple(program.parts),
             state=program.state_size,
             stack=measurement.stack if measurement else None,
         ),
-        flash=Flash(
+        flash=ReportedFlash(
             weights=program.weight_bytes,
             code=measurement.code if measurement else None,
             library=measurement.library if measurement else None,
@@ -123,7 +123,7 @@ def build_report(
         stream=rows_report(program),
         sliding=_sliding(program),
         libraries=tuple(
-            Library(library.name, tuple(library.headers), tuple(functions))
+            ReportedLibrary(library.name, tuple(library.headers), tuple(functions))
             for library, functions in program.libraries.items()
         ),
         accumulators=_overflow_proof(program, ranges),
@@ -133,15 +133,15 @@ def build_report(
     )
 
 
-def _layer(program: Program, layer: Layer, accumulator: Accumulator | None) -> schema.Layer:
-    return schema.Layer(
+def _layer(program: Program, layer: Layer, accumulator: Accumulator | None) -> schema.ReportedLayer:
+    return schema.ReportedLayer(
         name=layer.name,
         tensor=layer.label,
         op=layer.operators[0],
         fused=tuple(layer.operators[1:]),
         kernel=layer.kernel.name,
         candidates=tuple(
-            schema.Candidate(c.kernel.name, round(c.instructions))
+            schema.ReportedCandidate(c.kernel.name, round(c.instructions))
             for c in layer.candidates
             if c.instructions is not None
         ),
@@ -154,18 +154,18 @@ def _layer(program: Program, layer: Layer, accumulator: Accumulator | None) -> s
         scratch=layer.call.scratch,
         fetched=fetched_bytes(program, layer),
         weights=sum(c.array.nbytes for each in layer.all_layers for c in each.call.constants.values()),
-        output=Tensor(**_type(layer.outputs[0].type)),
+        output=ReportedTensor(**_type(layer.outputs[0].type)),
         output_offset=layer.outputs[0].offset,
         accumulator=_sums(layer, accumulator),
         accumulator_bits=_bits(accumulator),
     )
 
 
-def memories_report(regions: Regions) -> tuple[MemoryFill, ...]:
+def memories_report(regions: Regions) -> tuple[ReportedMemory, ...]:
     """Return the usage of the target's memories."""
     plan = regions.plan
     return tuple(
-        MemoryFill(
+        ReportedMemory(
             name=memory.name,
             size=memory.size,
             cycles=memory.cycles,
@@ -183,7 +183,7 @@ def memories_report(regions: Regions) -> tuple[MemoryFill, ...]:
 # Fields of the pass context that follow from the target and the options, or only observe.
 _NOT_CHOSEN = frozenset({
     "instruments", "numerics", "unroll", "channel_block", "half_precision", "externals", "sink", "pass_name",
-    "running", "spare_ram", "spare_flash", "node_cost", "node_scratch", "arenas", "choices",
+    "running", "save_ram", "save_flash", "node_cost", "node_scratch", "arenas", "choices",
     "pipeline"
 })  # fmt: skip
 
@@ -204,20 +204,20 @@ def _bits(accumulator: Accumulator | None) -> int | None:
     return int(accumulator.partial.max()).bit_length() + 1 if accumulator is not None else None
 
 
-def _refusals(considered: Sequence[Candidate]) -> tuple[Refusal, ...]:
+def _refusals(considered: Sequence[Candidate]) -> tuple[ReportedRejection, ...]:
     """Return the reasons for rejection, each with its kernels."""
     found: dict[str, list[str]] = {}
     for candidate in considered:
         if candidate.reason is not None:
             found.setdefault(candidate.reason, []).append(candidate.kernel.name)
-    return tuple(Refusal(reason, tuple(kernels)) for reason, kernels in found.items())
+    return tuple(ReportedRejection(reason, tuple(kernels)) for reason, kernels in found.items())
 
 
-def _sums(layer: Layer, accumulator: Accumulator | None) -> schema.Accumulator | None:
+def _sums(layer: Layer, accumulator: Accumulator | None) -> schema.ReportedAccumulator | None:
     """Return the smallest and largest sum of any channel, and the largest magnitude of a partial sum."""
     if accumulator is None:
         return None
-    return schema.Accumulator(
+    return schema.ReportedAccumulator(
         low=int(accumulator.low.min()),
         high=int(accumulator.high.max()),
         largest_partial=int(accumulator.partial.max()),
@@ -238,7 +238,7 @@ def _with_inner_sums(program: Program) -> Ranges:
     return replace(program.ranges, accumulators={**program.ranges.accumulators, **sums})
 
 
-def _overflow_proof(program: Program, ranges: Ranges) -> Accumulators:
+def _overflow_proof(program: Program, ranges: Ranges) -> ReportedAccumulators:
     """Return the proof that sums stay in their type: 64 or 32 bits, see `accumulate.has_wide_sums`.
 
     The largest sum belongs to the layer that comes closest to the limit of its type.
@@ -259,7 +259,7 @@ def _overflow_proof(program: Program, ranges: Ranges) -> Accumulators:
             unproved.append(layer.name)
         if reach * limit > largest * room:
             largest, layer_name, limit = reach, layer.name, room
-    return Accumulators(
+    return ReportedAccumulators(
         proved=not unproved,
         largest=largest,
         limit=limit,
@@ -285,20 +285,20 @@ def _sum_bits(layer: Layer) -> int:
     return 63 if layer.macs and has_wide_sums(layer.node) else 31
 
 
-def _pruned(proof: PruningProof) -> Pruned:
+def _pruned(proof: PruningProof) -> ReportedPruning:
     """Return the channels removed from a graph, for each value before pruning; channels are its last axis."""
-    return Pruned(
+    return ReportedPruning(
         graph=proof.graph_name,
         macs_before=proof.macs[0],
         macs_after=proof.macs[1],
         channels=proof.channels,
         values=tuple(
-            PrunedValue(
+            ReportedPrunedValue(
                 op=pruned.layer,
                 tensor=pruned.value.name,
                 channels=channel_count(pruned.value.type),
                 removed=tuple(
-                    Removed(reason.name.lower(), low, high, tuple(channels))
+                    ReportedRemoval(reason.name.lower(), low, high, tuple(channels))
                     for (reason, low, high), channels in pruned.groups()
                 ),
             )
@@ -307,23 +307,23 @@ def _pruned(proof: PruningProof) -> Pruned:
     )
 
 
-def _sliding(program: Program) -> Sliding | None:
+def _sliding(program: Program) -> ReportedSliding | None:
     """Return the results that a run reuses from earlier runs, or None if a run reads the whole input."""
     sliding = program.sliding
     if sliding is None:
         return None
-    return Sliding(
+    return ReportedSliding(
         axis=sliding.axis,
         frames=sliding.frames,
         step=sliding.step,
         warmup_runs=sliding.warmup_runs,
         macs=sliding.macs,
         window_macs=sliding.window_macs,
-        kept=tuple(Kept(**asdict(kept)) for kept in sliding.kept),
+        kept=tuple(ReportedRowBuffer(**asdict(kept)) for kept in sliding.kept),
     )
 
 
-def _relaxed(program: Program) -> Relaxed | None:
+def _relaxed(program: Program) -> ReportedRelaxations | None:
     """Return changes and deviations of relaxed numerics, or None if the graph is bit-exact."""
     if not program.relaxations:
         return None
@@ -331,8 +331,8 @@ def _relaxed(program: Program) -> Relaxed | None:
     from microfold.verification.verify import input_sets
 
     calls = input_sets([value.type for value in program.source.inputs], RELAXED_RUNS)
-    return Relaxed(
-        changes=tuple(Change(r.where, r.change) for r in program.relaxations),
+    return ReportedRelaxations(
+        changes=tuple(ReportedChange(r.where, r.change) for r in program.relaxations),
         input_sets=len(calls),
         outputs=tuple(map(deviation_report, measure_deviation(program.source, program.graph, calls))),
     )
@@ -366,9 +366,9 @@ def _type(t: TensorType) -> dict[str, Any]:
     return found
 
 
-def _port(buffer: Buffer, labels: Sequence[str] | None = None) -> Port:
+def _port(buffer: Buffer, labels: Sequence[str] | None = None) -> ReportedPort:
     names = tuple(labels) if labels else UNSET
-    return Port(name=buffer.value.name, **_type(buffer.type), bytes=buffer.type.nbytes, labels=names)
+    return ReportedPort(name=buffer.value.name, **_type(buffer.type), bytes=buffer.type.nbytes, labels=names)
 
 
 def bench_report(
@@ -404,7 +404,7 @@ def bench_report(
             replace_fields(layer, instructions=count, estimated_cycles=estimate, least_cycles=least)
             for layer, count, estimate, least in figures
         ),
-        image=Image(flash=memory.flash, ram=memory.ram),
+        image=ReportedImage(flash=memory.flash, ram=memory.ram),
     )
 
 

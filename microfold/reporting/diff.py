@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from microfold.codegen.taps import Tap
+from microfold.codegen.tensor_trace import TracedTensor
 from microfold.program import Program
 from microfold.support.frozen import frozen
-from microfold.verification.taps.diagnosis import Elements, Fault, RunResult, context_offset
-from microfold.verification.taps.dump import Dump
-from microfold.verification.taps.profile import Profile
+from microfold.verification.tensor_trace.diagnosis import Elements, Fault, RunResult, context_offset
+from microfold.verification.tensor_trace.dump import Dump
+from microfold.verification.tensor_trace.profile import TraceProfile
 
 
 @frozen
-class Comparison:
+class TraceComparison:
     """Result of the comparison of a trace with the reference.
 
     Attributes:
@@ -26,7 +26,7 @@ class Comparison:
     build: int
     dump: Dump
     runs: Sequence[RunResult]
-    profile: Profile | None
+    profile: TraceProfile | None
 
     @property
     def equal(self) -> bool:
@@ -35,7 +35,7 @@ class Comparison:
         return not found and any(result.tensors for result in self.runs)
 
 
-def diff_report(comparison: Comparison) -> dict[str, Any]:
+def diff_report(comparison: TraceComparison) -> dict[str, Any]:
     """Return the comparison as plain data."""
     program, parser = comparison.program, comparison.dump.parser
     runs = [_run_report(program, result) for result in comparison.runs]
@@ -86,7 +86,7 @@ def _run_report(program: Program, result: RunResult) -> dict[str, Any]:
     }
 
 
-def _tap_report(tap: Tap) -> dict[str, Any]:
+def _tap_report(tap: TracedTensor) -> dict[str, Any]:
     return {
         "role": tap.role.name.lower(),
         "layer": tap.layer,
@@ -128,7 +128,7 @@ def _elements_report(elements: Elements | None) -> dict[str, Any] | None:
     }
 
 
-def _profile_report(program: Program, profile: Profile | None) -> dict[str, Any] | None:
+def _profile_report(program: Program, profile: TraceProfile | None) -> dict[str, Any] | None:
     if profile is None:
         return None
     return {

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from microfold.codegen.layout import label_text
-from microfold.codegen.taps import FORMAT, Role
+from microfold.codegen.tensor_trace import FORMAT, Role
 from microfold.program import Program
 from microfold.reporting.console import Output
-from microfold.reporting.diff import Comparison, build_text
-from microfold.reporting.tables import Column, Table, number
-from microfold.verification.taps.diagnosis import Fault, RunResult, context_offset
+from microfold.reporting.diff import TraceComparison, build_text
+from microfold.reporting.tables import Table, TableColumn, number
+from microfold.verification.tensor_trace.diagnosis import Fault, RunResult, context_offset
 
 # Length of the longest bar of a profile, in characters.
 _BAR = 30
@@ -19,7 +19,7 @@ _OF_LAYERS = (Role.LAYER_INPUT, Role.LAYER_OUTPUT)
 _console = Output()
 
 
-def print_diff(comparison: Comparison) -> None:
+def print_diff(comparison: TraceComparison) -> None:
     """Print a line for each run, details of the faults, and the lost records."""
     program = comparison.program
     build = build_text(comparison.build)
@@ -113,7 +113,7 @@ def _advice(program: Program, fault: Fault) -> list[str]:
     return lines
 
 
-def _losses(comparison: Comparison) -> Iterator[str]:
+def _losses(comparison: TraceComparison) -> Iterator[str]:
     """Yield lines about the parts of the dump that could not be used."""
     parser = comparison.dump.parser
     names = [layer.name for layer in comparison.program.layers]
@@ -134,7 +134,7 @@ def _losses(comparison: Comparison) -> Iterator[str]:
         yield f"records of format {formats} were skipped: this version reads format {FORMAT}"
 
 
-def print_profile(comparison: Comparison) -> None:
+def print_profile(comparison: TraceComparison) -> None:
     """Print the ticks of every layer with bars, next to the instructions that the cost model estimates."""
     profile = comparison.profile
     if profile is None:
@@ -143,8 +143,14 @@ def print_profile(comparison: Comparison) -> None:
             f"no profile: the firmware has no clock for taps; define {macro}_TAP_TICKS() in its hooks"
         )
         return
-    columns = [number("#"), Column("layer"), Column("kernel", rank=2), number("ticks"), number("share")]
-    columns += [Column("", rank=1), number("est. instructions", rank=3)]
+    columns = [
+        number("#"),
+        TableColumn("layer"),
+        TableColumn("kernel", rank=2),
+        number("ticks"),
+        number("share"),
+    ]
+    columns += [TableColumn("", rank=1), number("est. instructions", rank=3)]
     columns += [number("ticks per instruction", rank=4)]
     table = Table(f"ticks of a layer, mean of {profile.runs} runs", columns)
     longest = max(layer.share or 0.0 for layer in profile.layers)

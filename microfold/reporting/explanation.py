@@ -15,13 +15,13 @@ from dataclasses import replace
 
 from microfold.codegen.names import Namer
 from microfold.errors import BudgetError
-from microfold.kernels.selection.cheapest import Ranking
-from microfold.kernels.selection.objective import Figures, Objective
-from microfold.kernels.selection.program import Choice
+from microfold.kernels.selection.candidates import LayerCandidates
+from microfold.kernels.selection.objective import Objective, SelectionFigures
+from microfold.kernels.selection.program import VariantChoice
 from microfold.kernels.selection.selector import RunBounds, Selection
 from microfold.lowering.choose import ChosenKernels
-from microfold.lowering.chosen_kernels import Rows, WholeTensors, streaming_decision
-from microfold.lowering.prepared import Prepared
+from microfold.lowering.chosen_kernels import StreamedModel, WholeTensors, streaming_decision
+from microfold.lowering.prepared import PreparedProgram
 from microfold.lowering.schedule import claim_name
 from microfold.passes.context import Decision
 from microfold.pipeline import default_pipeline
@@ -68,7 +68,7 @@ class Share:
 
 
 @frozen
-class Alternative:
+class RestrictedChoice:
     """Best kernels with one more restriction.
 
     Attributes:
@@ -82,7 +82,7 @@ class Alternative:
     """
 
     restriction: str
-    change: Figures | None
+    change: SelectionFigures | None
     growth: float | None
     proved: bool
     kernel: str = ""
@@ -91,7 +91,7 @@ class Alternative:
 
 
 @frozen
-class Peak:
+class PeakCalls:
     """Calls that determine the size of the arena.
 
     Attributes:
@@ -149,34 +149,34 @@ class Explanation:
     layers: int
     streamed: int
     objective: Objective
-    reference: Figures
-    figures: Figures
+    reference: SelectionFigures
+    figures: SelectionFigures
     state: int
     constants: int
     measured: int
     proved: bool
     cycles_error: int | None
     limits: Sequence[LimitUse]
-    peak: Peak | None
+    peak: PeakCalls | None
     time: Sequence[Share]
     flash: Sequence[Share]
-    less: Sequence[Alternative]
-    others: Sequence[Alternative]
+    less: Sequence[RestrictedChoice]
+    others: Sequence[RestrictedChoice]
     streaming: str
     passes: PassSummary
 
 
-def explain(prepared: Prepared) -> Explanation:
+def explain(prepared: PreparedProgram) -> Explanation:
     """Return the explanation of a build.
 
     Raises:
-        InputError: see `Prepared.program`.
+        InputError: see `PreparedProgram.program`.
     """
     kernels, program = prepared.kernels, prepared.program
     model, selection = kernels.model, kernels.selection
     state = model.selected.scope.state_size
     question = _Question(kernels, {"RAM": state, "flash": 0})
-    if isinstance(kernels, Rows):
+    if isinstance(kernels, StreamedModel):
         rankings, order = kernels.streamed.rankings, [*range(len(kernels.chosen))]
         streamed = sum(layer.rows is not None for layer in program.layers)
     else:
@@ -221,7 +221,7 @@ class _Question:
         beside: bytes of each memory that no kernel changes, and that selection does not count.
     """
 
-    def __init__(self, kernels: WholeTensors | Rows, beside: Mapping[str, int]):
+    def __init__(self, kernels: WholeTensors | StreamedModel, beside: Mapping[str, int]):
         self.model, self.beside, self.figures = kernels.model, beside, kernels.figures
         self.selection = selection = kernels.selection
         self.objective, self.limits = selection.objective, selection.limits
@@ -240,7 +240,7 @@ class _Question:
         now, reference = self.selection.figures, self.selector.reference
         return self.objective.value(found.figures, reference) < self.objective.value(now, reference)
 
-    def with_less(self, memory: str) -> Alternative:
+    def with_less(self, memory: str) -> RestrictedChoice:
         """Return the build of the same graph with one percent less of a memory, streamed or not."""
         beside = self.beside[memory]
         most = math.floor(LESS * (getattr(self.figures, _FIELDS[memory]) + beside))
@@ -248,35 +248,37 @@ class _Question:
         try:
             found = self.model.with_options(replace(self.model.options, **{memory.lower(): most})).kernels
         except BudgetError as refusal:
-            return Alternative(restriction, None, None, proved=False, impossible="; ".join(refusal.found))
-        streamed = isinstance(found, Rows)
+            return RestrictedChoice(
+                restriction, None, None, proved=False, impossible="; ".join(refusal.found)
+            )
+        streamed = isinstance(found, StreamedModel)
         return replace(
             self._alternative(restriction, found.figures, proved=found.selection.proved and not streamed),
             streamed=streamed,
         )
 
-    def with_other_kernel(self, choice: Choice, name: str) -> Alternative:
+    def with_other_kernel(self, choice: VariantChoice, name: str) -> RestrictedChoice:
         """Return the best kernels with another kernel for one layer."""
         layer, kernel = choice.variant.layer, choice.variant.kernel.name
         others = self.selector.restricted(lambda v: v.layer != layer or v.kernel.name != kernel)
         found = others.best(self.objective, self.limits) if others is not None else None
         if found is None:
             limited = " keeps the limits" if others is not None else ""
-            return Alternative(f"no other kernel for {name}{limited}", None, None, proved=True)
+            return RestrictedChoice(f"no other kernel for {name}{limited}", None, None, proved=True)
         taken = found.chosen[layer].variant.kernel.name
         figures = replace(found.figures, cycles=found.figures.cycles + self.moves)
         return replace(
             self._alternative(f"{name} without {kernel}", figures, proved=found.proved), kernel=taken
         )
 
-    def _alternative(self, restriction: str, then: Figures, *, proved: bool) -> Alternative:
+    def _alternative(self, restriction: str, then: SelectionFigures, *, proved: bool) -> RestrictedChoice:
         now = self.figures
         before, after = self._value(now), self._value(then)
         growth = (after - before) / before if before else 0.0
-        change = Figures(then.cycles - now.cycles, then.flash - now.flash, then.arena - now.arena)
-        return Alternative(restriction, change, growth, proved)
+        change = SelectionFigures(then.cycles - now.cycles, then.flash - now.flash, then.arena - now.arena)
+        return RestrictedChoice(restriction, change, growth, proved)
 
-    def _value(self, figures: Figures) -> float:
+    def _value(self, figures: SelectionFigures) -> float:
         """Return the first sum of the objective, or the cycles if only they count."""
         return self.objective.value(figures, self.selector.reference)[0]
 
@@ -284,7 +286,9 @@ class _Question:
 _FIELDS = {"RAM": "arena", "flash": "flash"}
 
 
-def _names(rankings: Sequence[Ranking], selection: ChosenKernels, order: Iterable[int]) -> dict[int, str]:
+def _names(
+    rankings: Sequence[LayerCandidates], selection: ChosenKernels, order: Iterable[int]
+) -> dict[int, str]:
     """Return the names of all layers in the generated C, by their indices."""
     namer = Namer()
     return {
@@ -292,7 +296,7 @@ def _names(rankings: Sequence[Ranking], selection: ChosenKernels, order: Iterabl
     }
 
 
-def _limits(question: _Question, figures: Figures, forced: bool) -> list[LimitUse]:
+def _limits(question: _Question, figures: SelectionFigures, forced: bool) -> list[LimitUse]:
     """Return the limits of a build.
 
     Args:
@@ -308,7 +312,7 @@ def _limits(question: _Question, figures: Figures, forced: bool) -> list[LimitUs
     return found
 
 
-def _peak(question: _Question, names: dict[int, str], planned: int, bound: int) -> Peak:
+def _peak(question: _Question, names: dict[int, str], planned: int, bound: int) -> PeakCalls:
     chosen, plans = question.chosen, question.selection.plans
     largest = max((choice.variant.need for choice in chosen), default=0)
     fullest = [choice.variant.layer for choice in chosen if choice.variant.need == largest]
@@ -323,7 +327,9 @@ def _peak(question: _Question, names: dict[int, str], planned: int, bound: int) 
             needs, run = max(sized, key=lambda each: each[0])
             fullest, together = [*run], True
     others = [c.variant.need for c in chosen if c.variant.layer not in fullest]
-    return Peak([names[layer] for layer in fullest], together, needs, max(others, default=0), planned, bound)
+    return PeakCalls(
+        [names[layer] for layer in fullest], together, needs, max(others, default=0), planned, bound
+    )
 
 
 def _share(name: str, amount: float, total: float) -> Share:

@@ -10,9 +10,9 @@ from microfold.codegen.group import arena_size
 from microfold.codegen.shared import Shared
 from microfold.reporting.console import Output
 from microfold.reporting.data import memories_report
-from microfold.reporting.group_schema import GroupFlash, GroupRam, GroupReport, SharedFunction
+from microfold.reporting.group_schema import GroupFlash, GroupRam, GroupReport, ReportedSharedFunction
 from microfold.reporting.schema import BuildReport
-from microfold.reporting.tables import Column, Table, number
+from microfold.reporting.tables import Table, TableColumn, number
 from microfold.reporting.terminal.build import run_lines
 from microfold.verification.measure import GroupMeasurement
 
@@ -53,7 +53,7 @@ def group_report(
             apart=_total([part for parts in alone for part in parts]),
         ),
         shared=tuple(
-            SharedFunction(each.rendered.name, function.name, tuple(each.callers))
+            ReportedSharedFunction(each.rendered.name, function.name, tuple(each.callers))
             for function, each in shared.functions.items()
         ),
         memories=memories_report(regions) if regions is not None else (),
@@ -70,7 +70,7 @@ def print_group(shared: Shared, report: GroupReport, folder: Path) -> None:
     """Print the memory of each model and of all models together, and the calls for the firmware."""
     console = Output()
     columns = [
-        Column("model"),
+        TableColumn("model"),
         number("arena"),
         number("state"),
         number("weights"),
@@ -84,7 +84,7 @@ def print_group(shared: Shared, report: GroupReport, folder: Path) -> None:
         table.add(each.model, *map(_number, cells))
     console.show(table)
     ram, flash = report.ram, report.flash
-    table = Table("", (Column(""), number("bytes"), Column("")))
+    table = Table("", (TableColumn(""), number("bytes"), TableColumn("")))
     table.add("RAM: arena", _number(ram.arena_object), "shared: the largest model's arena plus an owner word")
     table.add("RAM: state", _number(ram.state), "kept between runs, in the contexts")
     table.add("RAM: stack", _number(ram.stack), "maximum, for one model at a time")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from microfold.reporting.schema import BuildId, BuildReport, Count, MemoryFill, doc
+from microfold.reporting.schema import BuildId, BuildReport, Count, ReportedMemory, doc
 
 # Version of the report. Removing a field or changing its meaning increments it.
 GROUP_REPORT_VERSION = 1
@@ -37,7 +37,7 @@ class GroupFlash(Struct, frozen=True):
     apart: Annotated[Count | None, doc("sum of the models, each linked separately")]
 
 
-class SharedFunction(Struct, frozen=True):
+class ReportedSharedFunction(Struct, frozen=True):
     """Function that several models call."""
 
     function: Annotated[str, doc("C name")]
@@ -58,8 +58,10 @@ class GroupReport(Struct, frozen=True, kw_only=True):
     target: Annotated[str, doc("name of the target")]
     ram: Annotated[GroupRam, doc("RAM of all models together")]
     flash: Annotated[GroupFlash, doc("flash of all models together")]
-    shared: Annotated[tuple[SharedFunction, ...], doc("functions that several models call")]
-    memories: Annotated[tuple[MemoryFill, ...], doc("memories of the target, with the usage by all models")]
+    shared: Annotated[tuple[ReportedSharedFunction, ...], doc("functions that several models call")]
+    memories: Annotated[
+        tuple[ReportedMemory, ...], doc("memories of the target, with the usage by all models")
+    ]
     models: Annotated[
         tuple[BuildReport, ...],
         Meta(min_length=2, description="reports of the models, each built separately"),

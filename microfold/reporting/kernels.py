@@ -7,9 +7,9 @@ from typing import Any
 
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import Candidate, Offer
-from microfold.kernels.selection.distinguish import distinguish
+from microfold.kernels.selection.candidates import Candidate, Implementation
 from microfold.kernels.selection.variant import constants_of
+from microfold.kernels.selection.variant_labels import distinguish
 from microfold.lowering.choose import NOT_CHOSEN
 
 
@@ -37,16 +37,16 @@ def _variants(
 ) -> list[dict[str, Any]]:
     """Describe the variants of a kernel: the chosen one first, the others with their rejection reasons."""
 
-    def taken(offer: Offer) -> bool:
+    def taken(offer: Implementation) -> bool:
         return chosen and candidate.cost is not None and offer.kernel is candidate.kernel
 
-    def reason(offer: Offer) -> str | None:
+    def reason(offer: Implementation) -> str | None:
         return None if taken(offer) else offer.failure or why_not.get(offer.kernel, NOT_CHOSEN)
 
     offers = sorted(candidate.offers, key=taken, reverse=True)
     if not offers and candidate.cost is not None:
         # Kernels of external code generators have no offers.
-        offers = [Offer(candidate.kernel, layer, candidate.cost, candidate.cost)]
+        offers = [Implementation(candidate.kernel, layer, candidate.cost, candidate.cost)]
     calls = [offer.kernel.lower(layer) for offer in offers]
     return [
         {

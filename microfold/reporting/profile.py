@@ -18,7 +18,7 @@ _MOST_TICKS = 1 << 64
 _MOST_NAMED = 5
 
 
-class Profile(Struct, frozen=True):
+class DeviceProfile(Struct, frozen=True):
     """Ticks of layers, measured on a device.
 
     Attributes:
@@ -43,7 +43,7 @@ class _DumpProfile(Struct, frozen=True):
     layers: tuple[_DumpLayer, ...]
 
 
-def read_profile(data: Any, path: Path, names: Sequence[str]) -> Profile:
+def read_profile(data: Any, path: Path, names: Sequence[str]) -> DeviceProfile:
     """Return the ticks in a JSON file.
 
     The file has the output of `microfold diff --json`, or an object that maps layers, by number or name, to
@@ -80,7 +80,7 @@ def read_profile(data: Any, path: Path, names: Sequence[str]) -> Profile:
     )
     refuse(str(path), [f"{rule}: {_listed(keys)}" for keys, rule in rules if keys])
     ticks = {layer: data[key] for key, layer in layers.items() if layer is not None}
-    return Profile(path.name, ticks)
+    return DeviceProfile(path.name, ticks)
 
 
 def _listed(keys: Sequence[str]) -> str:

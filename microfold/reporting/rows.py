@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from microfold.plan.stream.operations import Arrive, RowsCall
+from microfold.plan.stream.operations import ReceiveRow, RowsCall
 from microfold.plan.stream.row_node import pitch
-from microfold.plan.stream.windows import Windows
+from microfold.plan.stream.windows import RegionSchedule
 from microfold.program import Layer, Program
-from microfold.reporting.schema import Rows, Window
+from microfold.reporting.schema import ReportedStreaming, ReportedWindow
 
 # Function that returns the estimated cost of a layer in a run.
 Estimate = Callable[[Layer], int | None]
@@ -53,7 +53,7 @@ def longest(program: Program, estimated: Estimate) -> int | None:
     return max(known) if known and len(known) == len(estimates) else None
 
 
-def rows_report(program: Program) -> Rows | None:
+def rows_report(program: Program) -> ReportedStreaming | None:
     """Return the report of streamed layers and their line buffers, or None without streamed layers."""
     stream = program.stream
     if stream is None:
@@ -63,13 +63,13 @@ def rows_report(program: Program) -> Rows | None:
     rings = {value for region in timeline.regions for value in region.rings}
     carried = {value for region in timeline.regions for value in region.carried}
     newest = timeline.newest_blocks
-    return Rows(
+    return ReportedStreaming(
         layers=sum(layer.rows is not None for layer in program.layers),
         longest_push=longest(program, instructions),
         longest_push_cycles=longest(program, cycles),
         moved=stream.moved,
         windows=tuple(
-            Window(
+            ReportedWindow(
                 tensor=value.name,
                 offset=stream.windows[value],
                 rows=block.size // pitch(value),
@@ -90,11 +90,11 @@ def _steps(program: Program) -> Iterator[tuple[bool, int | None]]:
     if stream is None:
         return
     for part in stream.timeline.parts:
-        if not isinstance(part, Windows):
+        if not isinstance(part, RegionSchedule):
             yield from ((False, index) for index in part)
             continue
         for operation in part.all_operations:
-            if isinstance(operation, Arrive):
+            if isinstance(operation, ReceiveRow):
                 yield True, None
             elif isinstance(operation, RowsCall):
                 yield False, stream.layer_of(operation)

@@ -40,7 +40,7 @@ ZeroPoints = Annotated[tuple[int, ...] | UnsetType, doc("quantisation zero point
 ChannelAxis = Annotated[Count | UnsetType, doc("axis of the channels that have their own scales")]
 
 
-class Origin(Struct, frozen=True):
+class ReportedOrigin(Struct, frozen=True):
     """File of the model."""
 
     file: Annotated[str, doc("name of the model's file, without folders")]
@@ -49,7 +49,7 @@ class Origin(Struct, frozen=True):
     command: Annotated[str, doc("command line of the build; empty for a build by the Python API")]
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class ReportedSettings(Struct, frozen=True, kw_only=True):
     """Options of the build."""
 
     optimize: Annotated[Level, doc("optimisation level")]
@@ -115,7 +115,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     external_flags: Annotated[tuple[str, ...], doc("compiler and linker flags that find their libraries")]
 
 
-class Passes(Struct, frozen=True):
+class ReportedPasses(Struct, frozen=True):
     """Settings of the graph passes."""
 
     opt_level: Annotated[Count, doc("passes up to this level run")]
@@ -123,7 +123,7 @@ class Passes(Struct, frozen=True):
     disabled_pass: Annotated[tuple[str, ...], doc("passes that do not run")]
 
 
-class Ram(Struct, frozen=True, kw_only=True):
+class ReportedRam(Struct, frozen=True, kw_only=True):
     """RAM, in bytes."""
 
     arena: Annotated[Count, doc("memory of all tensors and scratch memory")]
@@ -147,7 +147,7 @@ class Ram(Struct, frozen=True, kw_only=True):
         return self.arena + self.state + (self.stack or 0)
 
 
-class Flash(Struct, frozen=True):
+class ReportedFlash(Struct, frozen=True):
     """Flash, in bytes."""
 
     weights: Annotated[Count, doc("constants")]
@@ -173,7 +173,7 @@ class _Typed:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
-class Tensor(_Typed, Struct, frozen=True):
+class ReportedTensor(_Typed, Struct, frozen=True):
     """Type of a tensor."""
 
     dtype: ElementType
@@ -183,7 +183,7 @@ class Tensor(_Typed, Struct, frozen=True):
     axis: ChannelAxis = UNSET
 
 
-class Port(_Typed, Struct, frozen=True, kw_only=True):
+class ReportedPort(_Typed, Struct, frozen=True, kw_only=True):
     """Input or output of the model."""
 
     name: Annotated[str, doc("name in the model")]
@@ -196,21 +196,21 @@ class Port(_Typed, Struct, frozen=True, kw_only=True):
     labels: Annotated[tuple[str, ...] | UnsetType, doc("names of an output's classes")] = UNSET
 
 
-class Candidate(Struct, frozen=True):
+class ReportedCandidate(Struct, frozen=True):
     """Kernel that supports a layer."""
 
     kernel: Annotated[str, doc("name of the kernel")]
     estimated_instructions: Annotated[Count, doc("instructions of the layer in one run, by the cost model")]
 
 
-class Refusal(Struct, frozen=True):
+class ReportedRejection(Struct, frozen=True):
     """Kernels that do not support a layer, for one reason."""
 
     reason: Annotated[str, doc("rule that the layer does not meet, with the values found")]
     kernels: Annotated[tuple[str, ...], doc("names of the kernels")]
 
 
-class Accumulator(Struct, frozen=True):
+class ReportedAccumulator(Struct, frozen=True):
     """Bounds of a layer's sums."""
 
     low: Annotated[Integer, doc("smallest possible sum of any channel")]
@@ -221,7 +221,7 @@ class Accumulator(Struct, frozen=True):
     type_bits: Annotated[Literal[32, 64], doc("width of the accumulator")] = 32
 
 
-class Layer(Struct, frozen=True, kw_only=True):
+class ReportedLayer(Struct, frozen=True, kw_only=True):
     """Call of a kernel."""
 
     name: Annotated[str, doc("name of the layer in the generated code")]
@@ -230,9 +230,11 @@ class Layer(Struct, frozen=True, kw_only=True):
     fused: Annotated[tuple[str, ...], doc("operators that the same call computes")]
     kernel: Annotated[str, doc("name of the selected kernel")]
     candidates: Annotated[
-        tuple[Candidate, ...], doc("kernels that support the layer, in the order of selection")
+        tuple[ReportedCandidate, ...], doc("kernels that support the layer, in the order of selection")
     ]
-    refused: Annotated[tuple[Refusal, ...], doc("kernels that do not support the layer, by reason")] = ()
+    refused: Annotated[
+        tuple[ReportedRejection, ...], doc("kernels that do not support the layer, by reason")
+    ] = ()
     macs: Annotated[Count, doc("multiply-accumulates in one run")]
     estimated_instructions: Annotated[
         Count | None, doc("instructions in one run, by the cost model; null for external code")
@@ -250,10 +252,10 @@ class Layer(Struct, frozen=True, kw_only=True):
         Count, doc("bytes of constants that are copied into the arena while the previous layer runs")
     ] = 0
     weights: Annotated[Count, doc("bytes of constants")]
-    output: Annotated[Tensor, doc("type of the result")]
+    output: Annotated[ReportedTensor, doc("type of the result")]
     output_offset: Annotated[Count, doc("offset of the result in its memory")]
     accumulator: Annotated[
-        Accumulator | None, doc("bounds of the sums; null if the layer has no integer sums")
+        ReportedAccumulator | None, doc("bounds of the sums; null if the layer has no integer sums")
     ]
     accumulator_bits: Annotated[
         Count | None,
@@ -261,23 +263,23 @@ class Layer(Struct, frozen=True, kw_only=True):
     ]
 
 
-class End(Struct, frozen=True):
+class ReportedEnd(Struct, frozen=True):
     """End of an edge."""
 
     kind: Annotated[Literal["input", "layer", "state", "output"], doc("kind of the end")]
     index: Annotated[Count, doc("number among the ends of this kind")]
 
 
-class Edge(Struct, frozen=True):
+class ReportedEdge(Struct, frozen=True):
     """Value between its source and one reader."""
 
-    source: Annotated[End, doc("source of the value")] = field(name="from")
-    reader: Annotated[End, doc("reader of the value")] = field(name="to")
+    source: Annotated[ReportedEnd, doc("source of the value")] = field(name="from")
+    reader: Annotated[ReportedEnd, doc("reader of the value")] = field(name="to")
     tensor: Annotated[str, doc("name of the value in the model")]
     bytes: Annotated[Count, doc("size of the value")]
 
 
-class Block(Struct, frozen=True, kw_only=True):
+class ReportedBlock(Struct, frozen=True, kw_only=True):
     """Bytes of the arena, and the layers during which they are alive."""
 
     name: Annotated[str, doc("names of the values in the block, or its use")]
@@ -296,7 +298,7 @@ class Block(Struct, frozen=True, kw_only=True):
         return self.offset + self.bytes
 
 
-class Window(Struct, frozen=True, kw_only=True):
+class ReportedWindow(Struct, frozen=True, kw_only=True):
     """Line buffer of a tensor."""
 
     tensor: Annotated[str, doc("name of the tensor in the model")]
@@ -311,7 +313,7 @@ class Window(Struct, frozen=True, kw_only=True):
     ] = 0
 
 
-class Rows(Struct, frozen=True, kw_only=True):
+class ReportedStreaming(Struct, frozen=True, kw_only=True):
     """Streamed layers, which are computed row by row."""
 
     layers: Annotated[Positive, doc("number of streamed layers")]
@@ -321,10 +323,10 @@ class Rows(Struct, frozen=True, kw_only=True):
         doc("estimated cycles of the longest push of a row; null if the target has no cycle model"),
     ] = None
     moved: Annotated[Count, doc("bytes of rows that a run copies within its line buffers")]
-    windows: Annotated[tuple[Window, ...], doc("line buffers of tensors")]
+    windows: Annotated[tuple[ReportedWindow, ...], doc("line buffers of tensors")]
 
 
-class Kept(Struct, frozen=True):
+class ReportedRowBuffer(Struct, frozen=True):
     """Tensor whose rows are kept for later runs."""
 
     tensor: Annotated[str, doc("name of the tensor in the model")]
@@ -333,7 +335,7 @@ class Kept(Struct, frozen=True):
     bytes: Annotated[Positive, doc("bytes in the state")]
 
 
-class Sliding(Struct, frozen=True):
+class ReportedSliding(Struct, frozen=True):
     """Runs that read only new frames, and reuse results of earlier runs."""
 
     axis: Annotated[Count, doc("frame axis of the model's input")]
@@ -342,10 +344,10 @@ class Sliding(Struct, frozen=True):
     warmup_runs: Annotated[Positive, doc("first run whose outputs depend only on frames that were passed in")]
     macs: Annotated[Count, doc("MACs of a run, before optimisation")]
     window_macs: Annotated[Count, doc("MACs of a run over the whole window, before optimisation")]
-    kept: Annotated[tuple[Kept, ...], doc("tensors whose rows are kept for later runs")]
+    kept: Annotated[tuple[ReportedRowBuffer, ...], doc("tensors whose rows are kept for later runs")]
 
 
-class Library(Struct, frozen=True):
+class ReportedLibrary(Struct, frozen=True):
     """Library with which the code must be linked."""
 
     name: Annotated[str, doc("name of the library")]
@@ -353,7 +355,7 @@ class Library(Struct, frozen=True):
     functions: Annotated[tuple[str, ...], doc("functions that the generated code calls")]
 
 
-class Accumulators(Struct, frozen=True):
+class ReportedAccumulators(Struct, frozen=True):
     """Overflow proof of all sums."""
 
     proved: Annotated[bool, doc("whether no sum can overflow its type")]
@@ -367,7 +369,7 @@ class Accumulators(Struct, frozen=True):
     wrapping_layers: Annotated[tuple[str, ...], doc("layers whose sums wrap around, as in the reference")]
 
 
-class Removed(Struct, frozen=True):
+class ReportedRemoval(Struct, frozen=True):
     """Channels that are not computed, for one reason and one range of values."""
 
     reason: Annotated[str, doc("`constant`: always the same value; `unread`: no layer reads them")]
@@ -376,26 +378,26 @@ class Removed(Struct, frozen=True):
     channels: Annotated[tuple[Count, ...], doc("numbers of the channels before pruning")]
 
 
-class PrunedValue(Struct, frozen=True):
+class ReportedPrunedValue(Struct, frozen=True):
     """Value from which channels were removed."""
 
     op: Annotated[str, doc("operator that computes the value")]
     tensor: Annotated[str, doc("name of the value")]
     channels: Annotated[Count, doc("number of channels before pruning")]
-    removed: Annotated[tuple[Removed, ...], doc("removed channels, by reason and range of values")]
+    removed: Annotated[tuple[ReportedRemoval, ...], doc("removed channels, by reason and range of values")]
 
 
-class Pruned(Struct, frozen=True):
+class ReportedPruning(Struct, frozen=True):
     """Channels that one run of the pruning pass has removed."""
 
     graph: Annotated[str, doc("name of the graph")]
     macs_before: Annotated[Count, doc("MACs of the graph before pruning")]
     macs_after: Annotated[Count, doc("MACs of the graph after pruning")]
     channels: Annotated[Count, doc("number of removed channels")]
-    values: Annotated[tuple[PrunedValue, ...], doc("values that lost channels")]
+    values: Annotated[tuple[ReportedPrunedValue, ...], doc("values that lost channels")]
 
 
-class Change(Struct, frozen=True):
+class ReportedChange(Struct, frozen=True):
     """Change by relaxed numerics."""
 
     where: Annotated[str, doc("changed place in the graph")]
@@ -413,15 +415,15 @@ class OutputDeviation(Struct, frozen=True):
     elements: Annotated[Count, doc("number of compared elements")]
 
 
-class Relaxed(Struct, frozen=True):
+class ReportedRelaxations(Struct, frozen=True):
     """Changes that are not bit-exact."""
 
-    changes: Annotated[tuple[Change, ...], doc("changes of the graph")]
+    changes: Annotated[tuple[ReportedChange, ...], doc("changes of the graph")]
     input_sets: Annotated[Count, doc("number of compared input sets")]
     outputs: Annotated[tuple[OutputDeviation, ...], doc("deviation of each output")]
 
 
-class MemoryFill(Struct, frozen=True):
+class ReportedMemory(Struct, frozen=True):
     """Usage of a memory of the target, in bytes."""
 
     name: Annotated[str, doc("name of the memory")]
@@ -437,14 +439,14 @@ class MemoryFill(Struct, frozen=True):
     )
 
 
-class Image(Struct, frozen=True):
+class ReportedImage(Struct, frozen=True):
     """Size of the whole simulated firmware, in bytes."""
 
     flash: Annotated[Count, doc("flash of the firmware")]
     ram: Annotated[Count, doc("RAM of the firmware")]
 
 
-class Alternative(Struct, frozen=True):
+class WhatIfBuild(Struct, frozen=True):
     """Build for another target or level."""
 
     target: Annotated[str, doc("name of the target")]
@@ -487,11 +489,11 @@ class BuildReport(Struct, frozen=True, kw_only=True):
     build_id: Annotated[
         BuildId | None, doc("C constant in all files of the build; null if no files are written")
     ]
-    origin: Annotated[Origin | None, doc("file of the model; null for a graph in memory")]
+    origin: Annotated[ReportedOrigin | None, doc("file of the model; null for a graph in memory")]
     model: Annotated[str, doc("prefix of all C names")]
     target: Annotated[str, doc("name of the target")]
-    options: Annotated[Settings, doc("options of the build")]
-    passes: Annotated[Passes, doc("settings of the graph passes")]
+    options: Annotated[ReportedSettings, doc("options of the build")]
+    passes: Annotated[ReportedPasses, doc("settings of the graph passes")]
     macs: Annotated[Count, doc("multiply-accumulates of one run")]
     estimated_instructions: Annotated[Count | None, doc("instructions of one run, by the cost model")]
     instructions: Annotated[Count | None, doc("instructions of one run, executed on a simulated core")]
@@ -537,44 +539,47 @@ class BuildReport(Struct, frozen=True, kw_only=True):
         dict[str, str],
         doc("decisions for the whole program that follow from measurements instead of estimates, by name"),
     ] = {}
-    ram: Annotated[Ram, doc("RAM")]
-    flash: Annotated[Flash, doc("flash")]
-    inputs: Annotated[tuple[Port, ...], doc("inputs of the model")]
-    outputs: Annotated[tuple[Port, ...], doc("outputs of the model")]
+    ram: Annotated[ReportedRam, doc("RAM")]
+    flash: Annotated[ReportedFlash, doc("flash")]
+    inputs: Annotated[tuple[ReportedPort, ...], doc("inputs of the model")]
+    outputs: Annotated[tuple[ReportedPort, ...], doc("outputs of the model")]
     labels_ignored: Annotated[str | None, doc("reason why labels in the model are not used")]
     needs: Annotated[
         tuple[str, ...], doc("requirements of the code on the core and the compiler, as in the header")
     ] = ()
-    layers: Annotated[tuple[Layer, ...], doc("layers in the order of their calls")]
+    layers: Annotated[tuple[ReportedLayer, ...], doc("layers in the order of their calls")]
     edges: Annotated[
-        tuple[Edge, ...],
+        tuple[ReportedEdge, ...],
         doc(
             "values between layers, inputs, states and outputs; an operation without code is not a layer, "
             "and edges pass through it"
         ),
     ]
-    blocks: Annotated[tuple[Block, ...], doc("blocks of the arena, in order of time")]
+    blocks: Annotated[tuple[ReportedBlock, ...], doc("blocks of the arena, in order of time")]
     stream: Annotated[
-        Rows | None, doc("streamed layers, which are computed row by row; null if there are none")
+        ReportedStreaming | None,
+        doc("streamed layers, which are computed row by row; null if there are none"),
     ] = field(default=None, name="rows")
     sliding: Annotated[
-        Sliding | None,
+        ReportedSliding | None,
         doc("results that runs reuse if they read only new frames; null if a run reads the whole input"),
     ] = None
-    libraries: Annotated[tuple[Library, ...], doc("libraries with which the code must be linked")]
-    accumulators: Annotated[Accumulators, doc("overflow proof of all sums")]
-    pruned: Annotated[tuple[Pruned, ...], doc("channels that are not computed")]
+    libraries: Annotated[tuple[ReportedLibrary, ...], doc("libraries with which the code must be linked")]
+    accumulators: Annotated[ReportedAccumulators, doc("overflow proof of all sums")]
+    pruned: Annotated[tuple[ReportedPruning, ...], doc("channels that are not computed")]
     relaxed: Annotated[
-        Relaxed | None,
+        ReportedRelaxations | None,
         doc("differences from the imported graph by relaxed numerics; null if the build is bit-exact"),
     ]
-    memories: Annotated[tuple[MemoryFill, ...], doc("memories of the target; empty if it defines none")] = ()
+    memories: Annotated[
+        tuple[ReportedMemory, ...], doc("memories of the target; empty if it defines none")
+    ] = ()
     instructions_per_mac: Annotated[
         float | UnsetType | None, doc("`instructions` divided by `macs`; null without MACs")
     ] = UNSET
-    image: Annotated[Image | UnsetType, doc("size of the whole simulated firmware")] = UNSET
+    image: Annotated[ReportedImage | UnsetType, doc("size of the whole simulated firmware")] = UNSET
     what_if: Annotated[
-        tuple[Alternative, ...] | UnsetType,
+        tuple[WhatIfBuild, ...] | UnsetType,
         doc("builds of the model for other targets and levels, by `microfold report --what-if`"),
     ] = UNSET
     tradeoffs: Annotated[

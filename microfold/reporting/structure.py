@@ -8,18 +8,18 @@ from typing import Any, Literal
 from microfold.ir.node import Value
 from microfold.plan.liveness import Storage
 from microfold.program import Program
-from microfold.reporting.schema import Block, Edge, End
+from microfold.reporting.schema import ReportedBlock, ReportedEdge, ReportedEnd
 
 BlockKind = Literal["input", "result", "scratch", "constants"]
 EndKind = Literal["input", "layer", "state", "output"]
 
 
-def edges(program: Program) -> tuple[Edge, ...]:
+def edges(program: Program) -> tuple[ReportedEdge, ...]:
     """Return the edges from results of layers, inputs and states to every layer or output that reads them.
 
     An operation without code, such as a reshape, is not a layer: edges pass through it.
     """
-    found: dict[tuple[Any, ...], Edge] = {}
+    found: dict[tuple[Any, ...], ReportedEdge] = {}
     ends: list[tuple[tuple[EndKind, int], Value]] = [
         *((("layer", layer.index), value) for layer in program.layers for value in layer.node.operands),
         *((("output", i), value) for i, value in enumerate(program.graph.outputs)),
@@ -28,7 +28,9 @@ def edges(program: Program) -> tuple[Edge, ...]:
     sources = _Sources(program)
     for (reader, index), value in ends:
         for kind, number, source in sources.of(value):
-            edge = Edge(End(kind, number), End(reader, index), source.name, source.type.nbytes)
+            edge = ReportedEdge(
+                ReportedEnd(kind, number), ReportedEnd(reader, index), source.name, source.type.nbytes
+            )
             found.setdefault((kind, number, reader, index, source), edge)
     return tuple(found.values())
 
@@ -58,7 +60,7 @@ class _Sources:
                 pending += reversed(self._producers[last].operands)
 
 
-def blocks(program: Program) -> tuple[Block, ...]:
+def blocks(program: Program) -> tuple[ReportedBlock, ...]:
     """Return the blocks of the arena in order of time: bytes of one or more values, or scratch of a call.
 
     Blocks overlap if a kernel writes its result in place, over an input that is not read again.
@@ -72,7 +74,7 @@ def blocks(program: Program) -> tuple[Block, ...]:
     scratch = {(layer.index, layer.scratch) for layer in program.layers if layer.scratch is not None}
     fetched = {(layer.index, layer.fetched) for layer in program.layers if layer.fetched is not None}
     return tuple(
-        Block(
+        ReportedBlock(
             name=block.label,
             kind="constants" if (last, offset) in fetched else _kind(block, (first, offset) in scratch),
             offset=offset,

@@ -17,7 +17,7 @@ _BREAKS = " _/;,."
 
 
 @frozen
-class Column:
+class TableColumn:
     """Column of a table.
 
     Attributes:
@@ -30,9 +30,9 @@ class Column:
     rank: int = 0
 
 
-def number(name: str, rank: int = 0) -> Column:
+def number(name: str, rank: int = 0) -> TableColumn:
     """Return a column of numbers."""
-    return Column(name, number=True, rank=rank)
+    return TableColumn(name, number=True, rank=rank)
 
 
 @frozen
@@ -58,7 +58,7 @@ class Table:
     """
 
     title: str
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     rows: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
 
     def add(self, *cells: str) -> None:

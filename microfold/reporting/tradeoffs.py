@@ -13,11 +13,11 @@ from dataclasses import replace
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.ir.text import to_text
-from microfold.kernels.selection.cheapest import Ranking
+from microfold.kernels.selection.candidates import LayerCandidates
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.objective import Limits, Objective
 from microfold.lowering.choose import Chooser, ChosenKernels
-from microfold.lowering.optimised import Imported, Optimised, optimised
+from microfold.lowering.optimised import ImportedModel, OptimisedModel, optimised
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.reporting.schema import Tradeoff
@@ -63,7 +63,7 @@ def tradeoffs(
     for number, (optimize, prices) in enumerate(variants):
         progress(number * limits, len(variants) * limits)
         chosen = replace(options, optimize=optimize, objective=prices, rows="never", io=_whole(options.io))
-        model = optimised(Imported.of(graph, target, chosen, context, costs=costs))
+        model = optimised(ImportedModel.of(graph, target, chosen, context, costs=costs))
         key = optimize, to_text(model.graph, elide=True)
         if key in seen:
             continue
@@ -81,7 +81,7 @@ def _whole(io: str) -> str:
     return io
 
 
-def _front_of(model: Optimised) -> Iterator[list[Tradeoff]]:
+def _front_of(model: OptimisedModel) -> Iterator[list[Tradeoff]]:
     """Yield the fastest choices for one graph: for each limit of RAM, those for several limits of flash."""
     chooser = model.selected.chooser
     fastest, leanest = chooser.best(_TIME, unique=False), chooser.best(_RAM, unique=False)
@@ -107,7 +107,7 @@ def _steps(most: int, least: int, count: int) -> Iterator[int]:
             return
 
 
-def _tradeoff(model: Optimised, chooser: Chooser, found: ChosenKernels) -> Tradeoff:
+def _tradeoff(model: OptimisedModel, chooser: Chooser, found: ChosenKernels) -> Tradeoff:
     figures, state = found.figures, model.selected.scope.state_size
     arena = figures.arena
     if model.selected.scope.inner:  # selection does not know the arena of layers that run other layers
@@ -126,10 +126,10 @@ def _tradeoff(model: Optimised, chooser: Chooser, found: ChosenKernels) -> Trade
     )
 
 
-def _instructions(layers: Sequence[Ranking], found: ChosenKernels) -> int:
+def _instructions(layers: Sequence[LayerCandidates], found: ChosenKernels) -> int:
     """Return the estimated instructions of a run."""
     total = 0.0
     for ranking, candidate, own in zip(layers, found.candidates, found.own_copy, strict=True):
         kernel = candidate.kernel
-        total += (kernel.cost_alone if own else kernel.cost)(ranking.layer) * ranking.runs
+        total += (kernel.single_caller_cost if own else kernel.cost)(ranking.layer) * ranking.runs
     return round(total)

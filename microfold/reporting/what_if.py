@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from microfold.options import OPTIMIZE
 from microfold.program import Program
-from microfold.reporting.schema import Alternative
+from microfold.reporting.schema import WhatIfBuild
 from microfold.target import available, load
 from microfold.verification.measure import Measurement
 
@@ -24,7 +24,7 @@ def alternatives() -> list[tuple[str, str]]:
     return [(core.name, level) for core in chosen for level in OPTIMIZE]
 
 
-def alternative(program: Program, measurement: Measurement | None) -> Alternative:
+def alternative(program: Program, measurement: Measurement | None) -> WhatIfBuild:
     """Return the figures of a compilation.
 
     Args:
@@ -35,7 +35,7 @@ def alternative(program: Program, measurement: Measurement | None) -> Alternativ
     if measurement is not None:
         ram += measurement.stack or 0
         flash += measurement.code + (measurement.library or 0) + (measurement.padding or 0)
-    return Alternative(
+    return WhatIfBuild(
         program.target.name,
         program.options.optimize,  # type: ignore[arg-type]  # Options checks it
         None,
@@ -47,12 +47,12 @@ def alternative(program: Program, measurement: Measurement | None) -> Alternativ
     )
 
 
-def impossible(target: str, optimize: str, problem: str) -> Alternative:
+def impossible(target: str, optimize: str, problem: str) -> WhatIfBuild:
     """Return the alternative of a target or level for which the model cannot be compiled."""
-    return Alternative(target, optimize, problem, None, None, False, None, None)  # type: ignore[arg-type]
+    return WhatIfBuild(target, optimize, problem, None, None, False, None, None)  # type: ignore[arg-type]
 
 
-class Figures(Protocol):
+class BuildFigures(Protocol):
     """Figures of a build that are compared."""
 
     @property
@@ -65,27 +65,29 @@ class Figures(Protocol):
     def estimated_cycles(self) -> int | None: ...
 
 
-_Way = TypeVar("_Way", bound=Figures)
+_Build = TypeVar("_Build", bound=BuildFigures)
 
 
-def time_of(way: Figures) -> int | None:
+def time_of(build: BuildFigures) -> int | None:
     """Return the time of one run: cycles if the core has a cycle model, else instructions.
 
     Do not compare the times of different cores.
     """
-    return way.estimated_instructions if way.estimated_cycles is None else way.estimated_cycles
+    return build.estimated_instructions if build.estimated_cycles is None else build.estimated_cycles
 
 
-def pareto_front(alternatives: Sequence[_Way], time: Callable[[Figures], int | None] = time_of) -> list[_Way]:
+def pareto_front(
+    alternatives: Sequence[_Build], time: Callable[[BuildFigures], int | None] = time_of
+) -> list[_Build]:
     """Return the alternatives that no other dominates in RAM, flash and time.
 
     All alternatives with equal figures are kept.
     """
 
-    def figures(a: Figures) -> tuple[int, int, int]:
+    def figures(a: BuildFigures) -> tuple[int, int, int]:
         return a.ram or 0, a.flash or 0, time(a) or 0
 
-    def beaten(a: Figures) -> bool:
+    def beaten(a: BuildFigures) -> bool:
         ours = figures(a)
         return any(
             theirs != ours and all(t <= o for t, o in zip(theirs, ours, strict=True))

@@ -27,7 +27,7 @@ _VECTORS_LENGTH = 0x100
 
 
 @frozen
-class Region:
+class MemoryRegion:
     """Part of the address space, with its origin and its length in bytes."""
 
     origin: int
@@ -38,7 +38,7 @@ class Region:
 
 
 @frozen
-class Board:
+class SimulatedBoard:
     """Board that QEMU simulates.
 
     Attributes:
@@ -53,9 +53,9 @@ class Board:
 
     machine: str
     core: str
-    vectors: Region
-    code: Region
-    ram: Region
+    vectors: MemoryRegion
+    code: MemoryRegion
+    ram: MemoryRegion
     fpgaio: int
     counter_hz: int
 
@@ -65,19 +65,19 @@ class Board:
         return (ticks * 1_000_000_000 * 2 + ticks_per_2_pow_30) // (2 * ticks_per_2_pow_30)
 
 
-def _mps2(machine: str, core: str) -> Board:
-    return Board(
+def _mps2(machine: str, core: str) -> SimulatedBoard:
+    return SimulatedBoard(
         machine=machine,
         core=core,
-        vectors=Region(0x00000000, _VECTORS_LENGTH),
-        code=Region(_VECTORS_LENGTH, 4 * _MIB - _VECTORS_LENGTH),  # ZBT SSRAM 1
-        ram=Region(0x20000000, 4 * _MIB),  # ZBT SSRAM 2 and 3
+        vectors=MemoryRegion(0x00000000, _VECTORS_LENGTH),
+        code=MemoryRegion(_VECTORS_LENGTH, 4 * _MIB - _VECTORS_LENGTH),  # ZBT SSRAM 1
+        ram=MemoryRegion(0x20000000, 4 * _MIB),  # ZBT SSRAM 2 and 3
         fpgaio=0x40028000,
         counter_hz=25_000_000,
     )
 
 
-BOARDS: Mapping[str, Board] = {
+BOARDS: Mapping[str, SimulatedBoard] = {
     board.machine: board
     for board in (
         # Armv6-M is a subset of Armv7-M, so the Cortex-M3 executes code for the Cortex-M0+ with the same
@@ -85,23 +85,23 @@ BOARDS: Mapping[str, Board] = {
         _mps2("mps2-an385", "cortex-m3"),
         _mps2("mps2-an386", "cortex-m4"),
         _mps2("mps2-an500", "cortex-m7"),
-        Board(
+        SimulatedBoard(
             machine="mps2-an505",
             core="cortex-m33",
-            vectors=Region(0x10000000, _VECTORS_LENGTH),
-            code=Region(0x10000000 + _VECTORS_LENGTH, 4 * _MIB - _VECTORS_LENGTH),  # SSRAM 1
-            ram=Region(0x38000000, 4 * _MIB),  # SSRAM 2 and 3
+            vectors=MemoryRegion(0x10000000, _VECTORS_LENGTH),
+            code=MemoryRegion(0x10000000 + _VECTORS_LENGTH, 4 * _MIB - _VECTORS_LENGTH),  # SSRAM 1
+            ram=MemoryRegion(0x38000000, 4 * _MIB),  # SSRAM 2 and 3
             fpgaio=0x50302000,
             counter_hz=20_000_000,
         ),
         # Armv8.1-M with Helium: code for the Cortex-M85 runs here as long as it does not use pointer
         # authentication, which the Cortex-M55 lacks.
-        Board(
+        SimulatedBoard(
             machine="mps3-an547",
             core="cortex-m55",
-            vectors=Region(0x00000000, _VECTORS_LENGTH),  # instruction TCM
-            code=Region(0x11000000, 2 * _MIB),  # SRAM
-            ram=Region(0x31000000, 4 * _MIB),  # internal SRAM
+            vectors=MemoryRegion(0x00000000, _VECTORS_LENGTH),  # instruction TCM
+            code=MemoryRegion(0x11000000, 2 * _MIB),  # SRAM
+            ram=MemoryRegion(0x31000000, 4 * _MIB),  # internal SRAM
             fpgaio=0x59302000,
             counter_hz=20_000_000,
         ),
@@ -109,7 +109,7 @@ BOARDS: Mapping[str, Board] = {
 }
 
 
-def find(machine: str) -> Board:
+def find(machine: str) -> SimulatedBoard:
     """Return the board with a QEMU machine name.
 
     Raises:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from microfold.errors import RunError, ToolError
-from microfold.simulate.boards import INSTRUCTION_SHIFT, Board
+from microfold.simulate.boards import INSTRUCTION_SHIFT, SimulatedBoard
 from microfold.simulate.memory import PlacedSection
 from microfold.simulate.toolchain import EMULATOR, find_tool
 from microfold.support.tools import ToolTimeout, run_tool
@@ -33,7 +33,7 @@ _FAULT = re.compile(r"^fault: (.*)$", re.MULTILINE)
 
 
 def run_image(
-    board: Board,
+    board: SimulatedBoard,
     elf: Path,
     folder: Path,
     timeout: float,

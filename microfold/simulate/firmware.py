@@ -13,7 +13,7 @@ import numpy as np
 from microfold.codegen.environment import environment
 from microfold.errors import ToolError
 from microfold.simulate import toolchain
-from microfold.simulate.boards import Board
+from microfold.simulate.boards import SimulatedBoard
 from microfold.simulate.emulator import run_image
 from microfold.simulate.memory import ImageMemory, image_memory, placed_sections
 from microfold.simulate.pipeline.disassembly import disassemble
@@ -32,7 +32,7 @@ from microfold.support.elf import load_code
 from microfold.support.frozen import frozen
 from microfold.support.scratch import ScratchFolder, scratch_folder
 from microfold.target.pipeline import Pipeline
-from microfold.target.timing import Timing
+from microfold.target.timing import CoreTiming
 
 STACK_SIZE = 64 * 1024
 DEFAULT_TIMEOUT = 300.0
@@ -97,7 +97,7 @@ class Firmware:
     def __init__(
         self,
         sources: ModelSources,
-        board: Board,
+        board: SimulatedBoard,
         cpu_flags: Sequence[str],
         *,
         optimize: str = "-O2",
@@ -222,11 +222,15 @@ class Firmware:
         return found
 
     def trace(
-        self, calls: Sequence[Sequence[Array]], timing: Timing | Pipeline, *, timeout: float = DEFAULT_TIMEOUT
+        self,
+        calls: Sequence[Sequence[Array]],
+        timing: CoreTiming | Pipeline,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
     ) -> tuple[Trace, ...]:
         """Return the executed instructions and cycles of each call; arguments and errors as for `run`."""
         runs = self.count(calls, edges=isinstance(timing, Pipeline), timeout=timeout)
-        if isinstance(timing, Timing):
+        if isinstance(timing, CoreTiming):
             code = load_code(self.elf)
             return tuple(timed(run, code, timing) for run in runs)
         image = disassemble(self.elf)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 
-from microfold.simulate.boards import Region
+from microfold.simulate.boards import MemoryRegion
 from microfold.support.frozen import frozen
 
 CONTEXT_SECTIONS = (".bss.simulate_context", ".bss.simulate_arena")
@@ -95,7 +95,7 @@ def placed_sections(link_map: str) -> Iterator[PlacedSection]:
         long_name = ""
 
 
-def section_sizes(sections: Iterable[PlacedSection], ram: Region) -> Sections:
+def section_sizes(sections: Iterable[PlacedSection], ram: MemoryRegion) -> Sections:
     """Return sizes by kind, in bytes, without debugging information and stack."""
     text = rodata = data = bss = 0
     for section in sections:
@@ -113,7 +113,11 @@ def section_sizes(sections: Iterable[PlacedSection], ram: Region) -> Sections:
 
 
 def image_memory(
-    link_map: str, model_objects: Collection[str], harness_objects: Collection[str], ram: Region, stack: int
+    link_map: str,
+    model_objects: Collection[str],
+    harness_objects: Collection[str],
+    ram: MemoryRegion,
+    stack: int,
 ) -> ImageMemory:
     """Return the memory of an image by owner.
 

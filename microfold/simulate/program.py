@@ -14,7 +14,7 @@ from microfold.simulate.sources import LayerPart, LayerSpec, LayerTensor, ModelS
 
 def model_sources(program: Program) -> ModelSources:
     """Return the program's C files and the data that the simulation needs."""
-    program = program.untapped
+    program = program.without_trace
     build = emit_build(program)
     return ModelSources(
         name=program.name,

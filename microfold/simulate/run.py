@@ -8,13 +8,13 @@ import numpy as np
 
 from microfold.errors import ToolError
 from microfold.simulate import toolchain
-from microfold.simulate.boards import Board
+from microfold.simulate.boards import SimulatedBoard
 from microfold.simulate.firmware import DEFAULT_TIMEOUT, Firmware, SimulatedRun
 from microfold.simulate.memory import ImageMemory
 from microfold.simulate.sources import Array, ModelSources
 from microfold.support.frozen import frozen
 from microfold.target.pipeline import Pipeline
-from microfold.target.timing import Timing
+from microfold.target.timing import CoreTiming
 
 
 @frozen
@@ -70,7 +70,7 @@ class Simulator:
     def __init__(
         self,
         sources: ModelSources,
-        board: Board,
+        board: SimulatedBoard,
         cpu_flags: Sequence[str],
         *,
         optimize: str = "-O2",
@@ -156,7 +156,7 @@ class Simulator:
     def trace(
         self,
         calls: Sequence[Sequence[Array]],
-        timing: Timing | Pipeline,
+        timing: CoreTiming | Pipeline,
         *,
         only_calls: bool = False,
         timeout: float = DEFAULT_TIMEOUT,
@@ -199,7 +199,7 @@ class Simulator:
 
 def run(
     sources: ModelSources,
-    board: Board,
+    board: SimulatedBoard,
     cpu_flags: Sequence[str],
     calls: Sequence[Sequence[Array]],
     *,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from microfold.support.frozen import frozen
 
 
-class Kind(enum.Enum):
+class InstructionKind(enum.Enum):
     """Kind of an instruction. The value is the field of `Timing` with its cycles."""
 
     ALU = "alu"
@@ -30,7 +30,7 @@ class Kind(enum.Enum):
 
 
 @frozen
-class Instruction:
+class ThumbInstruction:
     """Decoded instruction.
 
     Attributes:
@@ -39,13 +39,13 @@ class Instruction:
         base: base register of a LOAD or STORE; -1: the program counter.
     """
 
-    kind: Kind
+    kind: InstructionKind
     words: int = 0
     target: int = -1
     base: int = -1
 
 
-def instructions(code: bytes) -> Iterator[Instruction]:
+def instructions(code: bytes) -> Iterator[ThumbInstruction]:
     """Yield the instructions of a block of code (little endian)."""
     halves = [int.from_bytes(code[i : i + 2], "little") for i in range(0, len(code), 2)]
     position = 0
@@ -59,72 +59,82 @@ def instructions(code: bytes) -> Iterator[Instruction]:
             position += 1
 
 
-def _narrow(h: int) -> Instruction:
+def _narrow(h: int) -> ThumbInstruction:
     top = h >> 12
     if h & 0xF800 == 0x4800:
-        return Instruction(Kind.LOAD, target=(h >> 8) & 7)
+        return ThumbInstruction(InstructionKind.LOAD, target=(h >> 8) & 7)
     if top == 0x5:
         base, target = (h >> 3) & 7, h & 7
         if (h >> 9) & 7 <= 2:
-            return Instruction(Kind.STORE_INDEXED, base=base)
-        return Instruction(Kind.LOAD, target=target, base=base)
+            return ThumbInstruction(InstructionKind.STORE_INDEXED, base=base)
+        return ThumbInstruction(InstructionKind.LOAD, target=target, base=base)
     if top in (0x6, 0x7, 0x8):
         return _transfer(bool(h & 0x800), target=h & 7, base=(h >> 3) & 7)
     if top == 0x9:
         return _transfer(bool(h & 0x800), target=(h >> 8) & 7, base=13)
     if h & 0xF600 == 0xB400:
-        return Instruction(Kind.MULTIPLE, words=(h & 0x1FF).bit_count())
+        return ThumbInstruction(InstructionKind.MULTIPLE, words=(h & 0x1FF).bit_count())
     if top == 0xC:
-        return Instruction(Kind.MULTIPLE, words=(h & 0xFF).bit_count())
+        return ThumbInstruction(InstructionKind.MULTIPLE, words=(h & 0xFF).bit_count())
     if top == 0xD or h & 0xF800 == 0xE000 or h & 0xFF00 == 0x4700 or h & 0xF500 == 0xB100:
-        return Instruction(Kind.BRANCH)
+        return ThumbInstruction(InstructionKind.BRANCH)
     if h & 0xFFC0 == 0x4340:
-        return Instruction(Kind.MULTIPLY)
-    return Instruction(Kind.ALU)
+        return ThumbInstruction(InstructionKind.MULTIPLY)
+    return ThumbInstruction(InstructionKind.ALU)
 
 
-def _wide(h: int, g: int) -> Instruction:
+def _wide(h: int, g: int) -> ThumbInstruction:
     if h & 0xFE40 == 0xE800:
-        return Instruction(Kind.MULTIPLE, words=g.bit_count())
+        return ThumbInstruction(InstructionKind.MULTIPLE, words=g.bit_count())
     if h & 0xFE40 == 0xE840:
         table_branch = h & 0xFFF0 == 0xE8D0 and g & 0xFFE0 == 0xF000
-        return Instruction(Kind.BRANCH) if table_branch else Instruction(Kind.MULTIPLE, words=2)
+        return (
+            ThumbInstruction(InstructionKind.BRANCH)
+            if table_branch
+            else ThumbInstruction(InstructionKind.MULTIPLE, words=2)
+        )
     if h & 0xFE00 == 0xF800:
         target, base = g >> 12, h & 15
         if h & 0x10:
-            return Instruction(Kind.LOAD, target=target, base=base)
+            return ThumbInstruction(InstructionKind.LOAD, target=target, base=base)
         by_register = not (h & 0x80 or g & 0x800)
-        return Instruction(Kind.STORE_INDEXED if by_register else Kind.STORE, base=base)
+        return ThumbInstruction(
+            InstructionKind.STORE_INDEXED if by_register else InstructionKind.STORE, base=base
+        )
     if h & 0xFF80 == 0xFB00:
-        return Instruction(Kind.MULTIPLY if g >> 12 == 15 else Kind.MULTIPLY_ADD)
+        return ThumbInstruction(InstructionKind.MULTIPLY if g >> 12 == 15 else InstructionKind.MULTIPLY_ADD)
     if h & 0xFF80 == 0xFB80:
         divides = (h >> 4) & 7 in (1, 3) and g & 0xF0 == 0xF0
-        return Instruction(Kind.DIVIDE if divides else Kind.MULTIPLY_LONG)
+        return ThumbInstruction(InstructionKind.DIVIDE if divides else InstructionKind.MULTIPLY_LONG)
     if h & 0xF800 == 0xF000 and g & 0x8000:
         system = g & 0xD000 == 0x8000 and h & 0x380 == 0x380
-        return Instruction(Kind.ALU if system else Kind.BRANCH)
+        return ThumbInstruction(InstructionKind.ALU if system else InstructionKind.BRANCH)
     if h & 0xEC00 == 0xEC00:
         return _coprocessor(h, g)
-    return Instruction(Kind.ALU)
+    return ThumbInstruction(InstructionKind.ALU)
 
 
-def _transfer(loads: bool, target: int, base: int) -> Instruction:
-    return Instruction(Kind.LOAD, target=target, base=base) if loads else Instruction(Kind.STORE, base=base)
+def _transfer(loads: bool, target: int, base: int) -> ThumbInstruction:
+    return (
+        ThumbInstruction(InstructionKind.LOAD, target=target, base=base)
+        if loads
+        else ThumbInstruction(InstructionKind.STORE, base=base)
+    )
 
 
-def _coprocessor(h: int, g: int) -> Instruction:
+def _coprocessor(h: int, g: int) -> ThumbInstruction:
     if h & 0xEE00 == 0xEC00:
         if h & 0xFFE0 == 0xEC40:  # VMOV of two registers
-            return Instruction(Kind.MULTIPLE, words=1)
+            return ThumbInstruction(InstructionKind.MULTIPLE, words=1)
         single = h & 0x120 == 0x100  # VLDR, VSTR
         double = bool(g & 0x100)
-        return Instruction(Kind.MULTIPLE, words=(2 if double else 1) if single else g & 0xFF)
+        return ThumbInstruction(InstructionKind.MULTIPLE, words=(2 if double else 1) if single else g & 0xFF)
     operation = h & 0xFFB0
     arithmetic = h & 0xFF00 == 0xEE00 and not g & 0x10
     if arithmetic and operation in (0xEE00, 0xEE10, 0xEE90, 0xEEA0):
-        return Instruction(Kind.FLOAT_MULTIPLY_ADD)
+        return ThumbInstruction(InstructionKind.FLOAT_MULTIPLY_ADD)
     divides = operation == 0xEE80 and not g & 0x40
     square_root = h & 0xFFBF == 0xEEB1 and g & 0xC0 == 0xC0
     if arithmetic and (divides or square_root):
-        return Instruction(Kind.FLOAT_DIVIDE)
-    return Instruction(Kind.FLOAT)
+        return ThumbInstruction(InstructionKind.FLOAT_DIVIDE)
+    return ThumbInstruction(InstructionKind.FLOAT)

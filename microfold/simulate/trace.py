@@ -15,14 +15,14 @@ from pathlib import Path
 
 from microfold.errors import ToolError
 from microfold.simulate.memory import PlacedSection
-from microfold.simulate.thumb import Instruction, Kind, instructions
+from microfold.simulate.thumb import InstructionKind, ThumbInstruction, instructions
 from microfold.simulate.toolchain import find_tool
 from microfold.support import resources
 from microfold.support.elf import Code
 from microfold.support.frozen import frozen
 from microfold.support.scratch import scratch_folder
 from microfold.support.tools import run_tool
-from microfold.target.timing import Timing
+from microfold.target.timing import CoreTiming
 
 _HOST_COMPILER = "cc"
 # Versions of the plugin interface with the calls that are used here. Each QEMU accepts some of them.
@@ -31,7 +31,7 @@ _BUILD_SECONDS = 60.0
 COUNTS = "counts.txt"
 # Page size, in bytes. QEMU ends blocks at page boundaries on these cores.
 _PAGE = 1024
-_SINGLE = frozenset({Kind.LOAD, Kind.STORE, Kind.STORE_INDEXED})
+_SINGLE = frozenset({InstructionKind.LOAD, InstructionKind.STORE, InstructionKind.STORE_INDEXED})
 
 
 @frozen
@@ -161,13 +161,13 @@ def _count(layer: LayerCounts, figures: list[int], *, edge: bool) -> None:
         layer.blocks[first, second] = (third, before + fourth, entered + count)
 
 
-def timed(layers: Iterable[LayerCounts], code: Code, timing: Timing) -> Trace:
+def timed(layers: Iterable[LayerCounts], code: Code, timing: CoreTiming) -> Trace:
     """Return instructions and cycles of a run by a timing table."""
-    blocks: dict[Key, list[Instruction]] = {}
+    blocks: dict[Key, list[ThumbInstruction]] = {}
     costs: dict[tuple[Key, int], int] = {}
     least_costs: dict[Key, int] = {}
 
-    def block(key: Key, number: int) -> list[Instruction]:
+    def block(key: Key, number: int) -> list[ThumbInstruction]:
         if key not in blocks:
             address, size = key
             # QEMU counts only half of a last instruction that crosses a page boundary.
@@ -193,7 +193,7 @@ def timed(layers: Iterable[LayerCounts], code: Code, timing: Timing) -> Trace:
         loaded = {
             address + size + half: last.target
             for (address, size), last in ends.items()
-            if last.kind is Kind.LOAD
+            if last.kind is InstructionKind.LOAD
             for half in ((0, 2) if (address + size) % _PAGE == 0 else (0,))
         }
         total = unhindered = 0
@@ -207,7 +207,7 @@ def timed(layers: Iterable[LayerCounts], code: Code, timing: Timing) -> Trace:
     return Trace(tuple(each.instructions for each in layers), tuple(cycles), tuple(least))
 
 
-def block_cycles(block: Iterable[Instruction], timing: Timing, loaded: int = -1) -> int:
+def block_cycles(block: Iterable[ThumbInstruction], timing: CoreTiming, loaded: int = -1) -> int:
     """Return the cycles of consecutive instructions, without a jump at the end.
 
     Args:
@@ -217,11 +217,11 @@ def block_cycles(block: Iterable[Instruction], timing: Timing, loaded: int = -1)
     for instruction in block:
         behind_load = instruction.kind in _SINGLE and loaded >= 0 and instruction.base != loaded
         total += timing.next_transfer if behind_load else _cycles(instruction, timing)
-        loaded = instruction.target if instruction.kind is Kind.LOAD else -1
+        loaded = instruction.target if instruction.kind is InstructionKind.LOAD else -1
     return total
 
 
-def least_cycles(block: Iterable[Instruction], timing: Timing) -> int:
+def least_cycles(block: Iterable[ThumbInstruction], timing: CoreTiming) -> int:
     """Return a lower bound of the cycles: as if every single transfer directly followed a load."""
     return sum(
         min(timing.next_transfer, _cycles(each, timing)) if each.kind in _SINGLE else _cycles(each, timing)
@@ -229,7 +229,7 @@ def least_cycles(block: Iterable[Instruction], timing: Timing) -> int:
     )
 
 
-def _cycles(instruction: Instruction, timing: Timing) -> int:
-    if instruction.kind is Kind.MULTIPLE:
+def _cycles(instruction: ThumbInstruction, timing: CoreTiming) -> int:
+    if instruction.kind is InstructionKind.MULTIPLE:
         return timing.multiple + instruction.words
     return getattr(timing, instruction.kind.value)

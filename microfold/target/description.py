@@ -14,10 +14,10 @@ from microfold.support import resources
 from microfold.support.decode import decode, refuse, rule, shown
 from microfold.support.frozen import frozen
 from microfold.support.toml import read_toml
-from microfold.target.memories import Memory, MemoryName, MemoryTable, read_memories
+from microfold.target.memories import MemoryName, MemoryTable, TargetMemory, read_memories
 from microfold.target.pipeline import Pipeline
 from microfold.target.pipeline_table import read_pipeline
-from microfold.target.timing import Timing
+from microfold.target.timing import CoreTiming
 
 # Features, each with the features that it implies.
 FEATURES: Mapping[str, tuple[str, ...]] = {
@@ -57,9 +57,9 @@ class Target:
     cpu_flags: tuple[str, ...]
     board: str
     description: str
-    timing: Timing | None = None
+    timing: CoreTiming | None = None
     pipeline: Pipeline | None = None
-    memories: tuple[Memory, ...] = ()
+    memories: tuple[TargetMemory, ...] = ()
 
     def has(self, feature: str) -> bool:
         """Return whether the core has a feature."""
@@ -82,7 +82,7 @@ class Target:
         return html_table(f"target {self.name}", ("property", "value"), rows)
 
     @property
-    def cycle_model(self) -> Timing | Pipeline | None:
+    def cycle_model(self) -> CoreTiming | Pipeline | None:
         """Model that converts executed instructions to cycles; None if the core has none."""
         return self.pipeline or self.timing
 
@@ -164,7 +164,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     compiler: Annotated[str, rule("the name of an executable", min_length=1)] = "cc"
     cpu_flags: Annotated[tuple[str, ...], rule("a list of texts")] = ()
     board: str = ""
-    timing: Annotated[Timing | str | UnsetType, rule(_TABLE)] = UNSET
+    timing: Annotated[CoreTiming | str | UnsetType, rule(_TABLE)] = UNSET
     pipeline: Annotated[dict[str, Any] | str | UnsetType, rule(_TABLE)] = UNSET
     memory: Annotated[
         dict[MemoryName, Annotated[MemoryTable, rule("a table")]], rule("tables, [memory.NAME]")
@@ -194,7 +194,7 @@ def _from_table(table: dict[str, Any], path: Path) -> Target:
 
 def _unprintable(file: _File) -> Iterator[str]:
     """Yield the faults of texts, because they go into command lines, C comments and tables."""
-    source = file.timing.source if isinstance(file.timing, Timing) else ""
+    source = file.timing.source if isinstance(file.timing, CoreTiming) else ""
     texts = [("description", file.description), ("compiler", file.compiler), ("board", file.board)]
     texts += [("cpu_flags", flag) for flag in file.cpu_flags] + [("timing.source", source)]
     for key, text in texts:

@@ -26,7 +26,7 @@ MemoryName = Annotated[str, rule(_NAME, pattern=rf"\A(?!({'|'.join(_TAKEN)})\Z)[
 
 
 @frozen
-class Memory:
+class TargetMemory:
     """Memory of the target for models.
 
     Attributes:
@@ -54,7 +54,7 @@ class Memory:
 
 
 class MemoryTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """Keys of a table ``[memory.NAME]``, see `Memory`."""
+    """Keys of a table ``[memory.NAME]``, see `TargetMemory`."""
 
     size: Annotated[int, rule(f"a number of bytes, 1 to {MOST_BYTES}", ge=1, le=MOST_BYTES)]
     cycles: Annotated[int, rule(_ACCESS, ge=1, le=MOST_ACCESS_CYCLES)]
@@ -70,16 +70,16 @@ class MemoryTable(Struct, frozen=True, forbid_unknown_fields=True):
     prefetch: bool = False
 
 
-def read_memories(tables: Mapping[str, MemoryTable]) -> tuple[tuple[Memory, ...], list[str]]:
+def read_memories(tables: Mapping[str, MemoryTable]) -> tuple[tuple[TargetMemory, ...], list[str]]:
     """Return the memories of a target, in the order of its file, and the faults of these tables."""
     memories = tuple(
-        Memory(name, t.size, t.cycles, t.use, t.load, t.region or name.upper(), t.prefetch)
+        TargetMemory(name, t.size, t.cycles, t.use, t.load, t.region or name.upper(), t.prefetch)
         for name, t in tables.items()
     )
     return memories, [*_faults(memories)]
 
 
-def _faults(memories: tuple[Memory, ...]) -> Iterator[str]:
+def _faults(memories: tuple[TargetMemory, ...]) -> Iterator[str]:
     by_name = {memory.name: memory for memory in memories}
     for memory in memories:
         name = memory.name
@@ -99,7 +99,7 @@ def _faults(memories: tuple[Memory, ...]) -> Iterator[str]:
             )
 
 
-def _load_faults(memory: Memory, by_name: Mapping[str, Memory]) -> Iterator[str]:
+def _load_faults(memory: TargetMemory, by_name: Mapping[str, TargetMemory]) -> Iterator[str]:
     if not memory.load:
         return
     key = f"memory.{memory.name}.load"

@@ -15,7 +15,7 @@ Cycles = Annotated[int, rule(f"a number of cycles, 0 to {MOST_CYCLES}", ge=0, le
 Percent = Annotated[int, rule("percent, 0 to 1000", ge=0, le=1000)]
 
 
-class Timing(Struct, frozen=True, forbid_unknown_fields=True):
+class CoreTiming(Struct, frozen=True, forbid_unknown_fields=True):
     """Cycles of instructions without wait states, from a core's technical reference manual.
 
     Attributes:

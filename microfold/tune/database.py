@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from microfold.errors import InputError
-from microfold.kernels.selection.measured import Figure, MeasuredCosts
+from microfold.kernels.selection.measured import CallCost, MeasuredCosts
 from microfold.passes.choices import trace_of
 from microfold.support.frozen import frozen
-from microfold.tune.records import Failure, ProgramRecord, Record
+from microfold.tune.records import Failure, MeasurementRecord, ProgramRecord
 from microfold.tune.setting import Setting
 
 # Identifies a database of microfold (SQLite's `application_id`): "mfld".
@@ -87,7 +87,7 @@ _IS_VALUE: Mapping[str, Callable[[object], bool]] = {
 _DESCRIBED = {"TEXT": "a text", "INTEGER": "a whole number from 0", "REAL": "a finite number from 0"}
 _RECORDS = _Table(
     "records",
-    Record,
+    MeasurementRecord,
     ("layer", "variant"),
     "cycles = CASE WHEN cycles > 0 THEN min(cycles, excluded.cycles) ELSE excluded.cycles END"
     ", slowest = max(slowest, excluded.slowest)"
@@ -202,7 +202,7 @@ class Database:
             self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
             self._connection.execute(f"PRAGMA user_version = {FORMAT}")
 
-    def add(self, setting: Setting, rows: Iterable[Record | ProgramRecord | Failure]) -> None:
+    def add(self, setting: Setting, rows: Iterable[MeasurementRecord | ProgramRecord | Failure]) -> None:
         """Add all rows, or none after an error. They are on disk when this method returns."""
         rows = list(rows)
         with self._explained(), self._connection:
@@ -247,9 +247,9 @@ class Database:
                     except InputError as error:
                         raise self._foreign(str(error)) from None
 
-    def records(self, setting: Setting) -> list[Record]:
+    def records(self, setting: Setting) -> list[MeasurementRecord]:
         """Return the records of kernels, in order."""
-        return [Record(*row) for row in self._rows(_RECORDS, setting)]
+        return [MeasurementRecord(*row) for row in self._rows(_RECORDS, setting)]
 
     def programs(self, setting: Setting, program: str) -> list[ProgramRecord]:
         """Return the records of programs with a `program_key`, in order."""
@@ -289,7 +289,7 @@ class Database:
         with self._query(query) as rows:
             return sorted(Setting(*row) for row in rows)
 
-    def figures(self, setting: Setting) -> Mapping[tuple[str, str], Figure]:
+    def figures(self, setting: Setting) -> Mapping[tuple[str, str], CallCost]:
         """Return the measured figures of kernels, by layer and variant."""
         return {(record.layer, record.variant): record.figure for record in self.records(setting)}
 

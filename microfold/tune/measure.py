@@ -15,7 +15,7 @@ from microfold.program import Program
 from microfold.simulate.program import simulator
 from microfold.support.frozen import frozen
 from microfold.target import Target
-from microfold.tune.records import Record
+from microfold.tune.records import MeasurementRecord
 from microfold.tune.setting import Setting, simulated_setting
 from microfold.tune.space import Compiled, Subject
 from microfold.verification.verify import input_sets
@@ -126,7 +126,7 @@ class Outcome:
     total: int = 0
     ram: int = 0
     flash: int = 0
-    records: tuple[Record, ...] = ()
+    records: tuple[MeasurementRecord, ...] = ()
     version: str = __version__
 
 
@@ -148,14 +148,16 @@ def measure(runner: Runner, job: Job, lane: str) -> Outcome:
     )
 
 
-def _records(compiled: Compiled, times: Times) -> tuple[Record, ...]:
+def _records(compiled: Compiled, times: Times) -> tuple[MeasurementRecord, ...]:
     """Return a record per call of each tunable layer, without layers of 0 cycles, which are impossible."""
-    found: list[Record] = []
+    found: list[MeasurementRecord] = []
     for layer, cycles in zip(compiled.program.layers, times.layers, strict=True):
         if layer.index in compiled.numbers and min(cycles) > 0:
             number = compiled.numbers[layer.index]
             tuned = compiled.layers[number]
             least, most = (round(each / tuned.runs) for each in (min(cycles), max(cycles)))
             estimate = float(layer.kernel.cycles(tuned.layer))
-            found.append(Record(tuned.key, compiled.taken(layer), least, most, len(cycles), estimate))
+            found.append(
+                MeasurementRecord(tuned.key, compiled.taken(layer), least, most, len(cycles), estimate)
+            )
     return tuple(found)

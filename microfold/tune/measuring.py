@@ -13,7 +13,7 @@ from microfold.tune.database import Database
 from microfold.tune.measure import Job, Outcome, Runner, measure
 from microfold.tune.records import Failure, ProgramRecord
 from microfold.tune.setting import Setting
-from microfold.workers.dispatch import Dispatcher, Done
+from microfold.workers.dispatch import Dispatcher, FinishedTask
 from microfold.workers.executor import Executor
 
 # Called with the number of finished programs, and the number of programs so far, which can grow.
@@ -133,7 +133,7 @@ class Measuring:
             self._works = job
         self.measured += 1
 
-    def _failure(self, done: Done[Job, Outcome], problem: str) -> list[Failure]:
+    def _failure(self, done: FinishedTask[Job, Outcome], problem: str) -> list[Failure]:
         """Return the failure of a job that must not be repeated; empty if a repetition may succeed."""
         job, outcome = done.task, done.result
         failed = done.lanes_failed or done.killed or (outcome is not None and outcome.program_failed)
@@ -145,7 +145,7 @@ class Measuring:
         return [Failure(self._program, job.kinds[number], variant, problem)]
 
 
-def _judge(done: Done[Job, Outcome]) -> tuple[Outcome | None, list[Job], str]:
+def _judge(done: FinishedTask[Job, Outcome]) -> tuple[Outcome | None, list[Job], str]:
     """Return the outcome of a job, or smaller jobs, or the reason why it has failed."""
     outcome, job = done.result, done.task
     problem = done.problem

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from microfold.kernels.selection.objective import Figures, objective_of
+from microfold.kernels.selection.objective import SelectionFigures, objective_of
 from microfold.options import Options
-from microfold.passes.choices import Choice, Trace, trace_of, trace_text
+from microfold.passes.choices import PassChoice, Trace, trace_of, trace_text
 from microfold.support.frozen import frozen
 from microfold.tune.records import ProgramRecord
 from microfold.tune.space import MOST_OF_BEST
@@ -25,7 +25,7 @@ class Plan:
     cycles: Mapping[str, int]
 
 
-def alternatives(choices: Iterable[Choice], most: int) -> list[Trace]:
+def alternatives(choices: Iterable[PassChoice], most: int) -> list[Trace]:
     """Return traces to measure, each with one answer that estimates do not choose, the best estimates first.
 
     Args:
@@ -68,6 +68,6 @@ def least_of(records: Sequence[ProgramRecord]) -> Mapping[str, ProgramRecord]:
 def _pays(before: ProgramRecord, after: ProgramRecord, options: Options) -> bool:
     if after.cycles >= before.cycles:
         return False
-    now, then = (Figures(each.cycles, each.flash, each.ram) for each in (before, after))
+    now, then = (SelectionFigures(each.cycles, each.flash, each.ram) for each in (before, after))
     objective = objective_of(options)
     return objective.value(then, now) < objective.value(now, now)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from microfold.kernels.selection.measured import Figure
+from microfold.kernels.selection.measured import CallCost
 from microfold.support.frozen import frozen
 
 
 @frozen(order=True)
-class Record:
+class MeasurementRecord:
     """Measured time of a kernel call.
 
     Attributes:
@@ -26,8 +26,8 @@ class Record:
     estimate: float
 
     @property
-    def figure(self) -> Figure:
-        return Figure(self.cycles, self.estimate)
+    def figure(self) -> CallCost:
+        return CallCost(self.cycles, self.estimate)
 
 
 @frozen(order=True)
@@ -57,7 +57,8 @@ class Failure:
 
     Attributes:
         program: program of the failure, see `identity.program_key`.
-        layer, variant: keys as in a `Record`; for a whole program, an empty text and `identity.code_digest`.
+        layer, variant: keys as in a `MeasurementRecord`; for a whole program, an empty text and
+        `identity.code_digest`.
     """
 
     program: str

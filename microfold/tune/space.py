@@ -15,11 +15,11 @@ from microfold.errors import InputError
 from microfold.frontend.custom import load
 from microfold.ir.text import parse
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import Candidate, Ranking
+from microfold.kernels.selection.candidates import Candidate, LayerCandidates
 from microfold.kernels.selection.layer_names import select_layers
 from microfold.kernels.selection.measured import MeasuredCosts, VariantKeys
 from microfold.options import Options
-from microfold.passes.choices import Choice, Choices, Trace
+from microfold.passes.choices import Choices, PassChoice, Trace
 from microfold.passes.context import PassContext
 from microfold.program import Layer, Program
 from microfold.support.frozen import frozen
@@ -109,7 +109,7 @@ class Compiled:
     costs: MeasuredCosts | None = None
     trace: Trace = field(default_factory=dict[str, str])
     listing: bool = False
-    rankings: Sequence[Ranking] = ()
+    rankings: Sequence[LayerCandidates] = ()
     chosen: Sequence[Candidate] = ()
 
     def __post_init__(self) -> None:
@@ -135,21 +135,23 @@ class Compiled:
             revise=self._revise,
         )
 
-    def _revise(self, rankings: Sequence[Ranking], chosen: Sequence[Candidate]) -> Sequence[Candidate]:
+    def _revise(
+        self, rankings: Sequence[LayerCandidates], chosen: Sequence[Candidate]
+    ) -> Sequence[Candidate]:
         self.rankings, self.chosen = rankings, chosen
         return [
             self._any_variant(ranking, taken, self.forced[index]) if index in self.forced else taken
             for index, (ranking, taken) in enumerate(zip(rankings, chosen, strict=True))
         ]
 
-    def _any_variant(self, ranking: Ranking, chosen: Candidate, wanted: str) -> Candidate:
+    def _any_variant(self, ranking: LayerCandidates, chosen: Candidate, wanted: str) -> Candidate:
         for candidate in (chosen, *ranking.candidates):
             for offer in candidate.offers:
                 if self._keys.variant(offer.kernel, ranking.layer) == wanted:
                     return candidate.variant(offer)
         raise KeyError(wanted)
 
-    def _variants(self, ranking: Ranking, chosen: Candidate) -> dict[str, Candidate]:
+    def _variants(self, ranking: LayerCandidates, chosen: Candidate) -> dict[str, Candidate]:
         layer = ranking.layer
         found = sorted(ranking.variants, key=lambda candidate: candidate.kernel.cycles(layer))
         keyed = {self._keys.variant(candidate.kernel, layer): candidate for candidate in found}
@@ -217,7 +219,7 @@ class Compiled:
         return self._keys.variant(layer.kernel, ranking.layer)
 
     @property
-    def choices(self) -> list[Choice]:
+    def choices(self) -> list[PassChoice]:
         """All choices of the compilation with `listing`, else the choices in the trace."""
         _ = self.program  # compiles
         return self._choices.asked

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from microfold.reporting.console import Output
-from microfold.reporting.tables import Column, Table, number
+from microfold.reporting.tables import Table, TableColumn, number
 from microfold.reporting.terminal.figures import cycles_error
 from microfold.tune.tune import Tuning
 
@@ -20,8 +20,8 @@ def _number(value: int | None) -> str:
 def print_tuning(model: str, found: Sequence[Tuning], database: Path) -> None:
     """Print each layer before and after tuning, followed by the results for whole runs."""
     for tuning in found:
-        columns = (Column("layer"), Column("kernel as estimated", rank=1), number("cycles"))
-        columns += (Column("kernel as measured"), number("cycles"), number("measured", rank=2))
+        columns = (TableColumn("layer"), TableColumn("kernel as estimated", rank=1), number("cycles"))
+        columns += (TableColumn("kernel as measured"), number("cycles"), number("measured", rank=2))
         table = Table(f"{model}, optimize = {tuning.optimize}, {tuning.where}", columns)
         for layer in tuning.layers:
             before = _number(layer.cycles_before) if layer.before else ""
@@ -63,8 +63,13 @@ def _estimate(tuning: Tuning) -> str:
 
 
 def _choices(tuning: Tuning) -> Table:
-    columns = (Column("choice"), Column("as estimated"), number("cycles"), Column("as measured"))
-    table = Table("whole runs", (*columns, number("cycles"), Column("others", rank=1)))
+    columns = (
+        TableColumn("choice"),
+        TableColumn("as estimated"),
+        number("cycles"),
+        TableColumn("as measured"),
+    )
+    table = Table("whole runs", (*columns, number("cycles"), TableColumn("others", rank=1)))
     for choice in tuning.choices:
         before, after = (choice.cycles.get(way) for way in (choice.before, choice.after))
         taken = "the same" if choice.before == choice.after else choice.after
@@ -75,7 +80,13 @@ def _choices(tuning: Tuning) -> Table:
 
 
 def _print_comparison(model: str, found: Sequence[Tuning]) -> None:
-    columns = (Column("level"), number("cycles"), Column("which are"), number("constants"), number("RAM"))
+    columns = (
+        TableColumn("level"),
+        number("cycles"),
+        TableColumn("which are"),
+        number("constants"),
+        number("RAM"),
+    )
     table = Table(f"{model}: a whole run, bytes", columns)
     for tuning in found:
         measured = tuning.total_after is not None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from microfold.errors import MicrofoldError
 from microfold.kernels.selection.measured import MeasuredCosts
-from microfold.passes.choices import Choice, Trace, trace_text
+from microfold.passes.choices import PassChoice, Trace, trace_text
 from microfold.support.frozen import frozen
 from microfold.tune.database import Database
 from microfold.tune.measure import Job, Runner
@@ -179,7 +179,7 @@ class _Trials:
 
 
 @dataclass(eq=False)
-class _Way:
+class _ProgramChoices:
     """Choices for the whole program, with the best kernels for them.
 
     Attributes:
@@ -218,10 +218,10 @@ class _Search:
             (each.layer, each.variant): each.reason for each in database.failures(setting, program)
         }
         self._passed_over: dict[tuple[str, str], str] = {}
-        self._ways: dict[str, _Way] = {}
+        self._ways: dict[str, _ProgramChoices] = {}
         self._tried: set[tuple[str, str]] = set()
         self._kernels_tried: set[tuple[str, str]] = set()
-        self._choices: Sequence[Choice] = ()
+        self._choices: Sequence[PassChoice] = ()
 
     def run(self) -> None:
         """Measure the choices by estimates, each other alternative alone, then the best ones together."""
@@ -270,8 +270,8 @@ class _Search:
     def _records(self) -> list[ProgramRecord]:
         return self._database.programs(self._setting, self._program)
 
-    def _way(self, trace: Trace, compiled: Compiled) -> _Way:
-        way = _Way(trace, compiled, compiled)
+    def _way(self, trace: Trace, compiled: Compiled) -> _ProgramChoices:
+        way = _ProgramChoices(trace, compiled, compiled)
         self._ways[trace_text(trace)] = way
         return way
 
@@ -287,7 +287,7 @@ class _Search:
         except MicrofoldError:
             return None
 
-    def _tune(self, ways: Sequence[_Way]) -> None:
+    def _tune(self, ways: Sequence[_ProgramChoices]) -> None:
         """Measure programs and their kernels, then the programs with the best kernels by measurements."""
         self._measuring.measure([job for way in ways for job in self._whole(way)])
         works = {record.trace for record in self._records}
@@ -318,7 +318,7 @@ class _Search:
                 break
             self._measuring.measure(jobs)
 
-    def _whole(self, way: _Way) -> list[Job]:
+    def _whole(self, way: _ProgramChoices) -> list[Job]:
         """Return the job that measures a program, unless it is already measured or has failed before."""
         code = way.after.code
         tried = trace_text(way.trace), code
@@ -378,7 +378,7 @@ class _Search:
             found.append(TunedKernel(name, kernel, layer.chosen, took, cycles(layer), measured))
         return found
 
-    def _compare_choice(self, choice: Choice, cycles: Mapping[str, int]) -> TunedChoice:
+    def _compare_choice(self, choice: PassChoice, cycles: Mapping[str, int]) -> TunedChoice:
         """Return a choice with the cycles of its alternatives. `cycles` has cycles by program code."""
         found: dict[str, int] = {}
         alone = [way for way in self._ways.values() if len(way.trace) <= 1]

@@ -58,10 +58,10 @@ def measure(program: Program, files: Mapping[str, str] | None = None) -> Measure
     Raises:
         ToolError: the compiler rejects the code.
     """
-    untapped = program.untapped
-    if files is None or untapped is not program:
-        files = emit(untapped)
-    program = untapped
+    without_trace = program.without_trace
+    if files is None or without_trace is not program:
+        files = emit(without_trace)
+    program = without_trace
     found = _measure([program], {**files, **stand_ins(program)})
     if found is None:
         return None

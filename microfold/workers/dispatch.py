@@ -23,7 +23,7 @@ _Result = TypeVar("_Result")
 
 
 @frozen
-class Done(Generic[_Task, _Result]):
+class FinishedTask(Generic[_Task, _Result]):
     """Finished task.
 
     Attributes:
@@ -99,7 +99,7 @@ class Dispatcher(Generic[_Task, _Result]):
         """Add tasks. They can also be added while `results` is running."""
         self._queue.extend(_Piece(task) for task in tasks)
 
-    def results(self) -> Generator[Done[_Task, _Result]]:
+    def results(self) -> Generator[FinishedTask[_Task, _Result]]:
         """Yield finished tasks, in the order of completion.
 
         The generator ends when no tasks are left, or no lanes. In the latter case `left` is not 0.
@@ -153,7 +153,7 @@ class Dispatcher(Generic[_Task, _Result]):
         future = self._executor.submit(lane, self._function, piece.task, lane)
         self._running[future] = piece, lane
 
-    def _finish(self, future: Future[Any]) -> Done[_Task, _Result] | None:
+    def _finish(self, future: Future[Any]) -> FinishedTask[_Task, _Result] | None:
         piece, lane = self._running.pop(future)
         error = future.exception()
         if isinstance(error, ExecutorLost):
@@ -177,9 +177,9 @@ class Dispatcher(Generic[_Task, _Result]):
             self._strikes[lane].clear()
             self._known_good = piece.task
             piece.done = True
-        return None if piece.check else Done(piece.task, result)
+        return None if piece.check else FinishedTask(piece.task, result)
 
-    def _strike(self, piece: _Piece[_Task], lane: str, reason: str) -> Done[_Task, _Result] | None:
+    def _strike(self, piece: _Piece[_Task], lane: str, reason: str) -> FinishedTask[_Task, _Result] | None:
         strikes = self._strikes[lane]
         strikes.add(piece)
         known_good = self._known_good
@@ -201,6 +201,6 @@ class Dispatcher(Generic[_Task, _Result]):
 
 def _given_up(
     piece: _Piece[Any], problem: str, *, lanes_failed: bool = False, killed: bool = False
-) -> Done[Any, Any]:
+) -> FinishedTask[Any, Any]:
     again = f", {piece.attempts} times" if piece.attempts > 1 else ""
-    return Done(piece.task, None, f"{problem}{again}", lanes_failed, killed)
+    return FinishedTask(piece.task, None, f"{problem}{again}", lanes_failed, killed)

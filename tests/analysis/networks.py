@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from microfold.errors import TypeRuleError
 from microfold.ir.graph import Graph, State
-from microfold.ir.node import Node, Step, Value, make_node
+from microfold.ir.node import EpilogueStep, Node, Value, make_node
 from microfold.ir.op import Op, Pattern
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 from microfold.ops.convolution.conv2d import Conv2D
@@ -107,10 +107,10 @@ class _Builder:
 
     def emit(self, op: Op, *inputs: Value | None) -> None:
         """Append the node, if its type rule admits it and it is not too large."""
-        steps: tuple[Step, ...] = ()
+        steps: tuple[EpilogueStep, ...] = ()
         fusable = op.pattern in (Pattern.OUT_ELEMENTWISE_FUSABLE, Pattern.BROADCAST)
         if fusable and self.flag() and self.flag():
-            steps = (Step(Clip(0.0, INF)),)
+            steps = (EpilogueStep(Clip(0.0, INF)),)
         try:
             node = make_node(op, inputs, [f"v{len(self.nodes)}"], steps)
         except TypeRuleError:

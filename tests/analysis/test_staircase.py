@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from microfold.arithmetic import numerics
-from microfold.arithmetic.staircase import first_difference, steps
+from microfold.arithmetic.step_function import breakpoints, first_difference
 from microfold.ir.types import Array
 
 LOW, HIGH = np.array([-4000, -100]), np.array([5000, 4000])
@@ -28,7 +28,7 @@ def brute(function: object, channel: int) -> Array:
 @pytest.mark.parametrize("real", [0.003, 0.02, 0.7])
 def test_steps_are_where_values_change(real: float) -> None:
     function = stairs(real)
-    found = steps(function, LOW, HIGH)
+    found = breakpoints(function, LOW, HIGH)
     for channel in (0, 1):
         values = brute(function, channel)
         rises = LOW[channel] + 1 + np.flatnonzero(np.diff(values))
@@ -49,7 +49,7 @@ def test_equal_exactly_where_every_sum_says_so(second: float) -> None:
 
 def test_a_difference_of_one_sum_is_found() -> None:
     first = stairs(0.02)
-    edge = int(steps(first, LOW, HIGH)[100, 0])
+    edge = int(breakpoints(first, LOW, HIGH)[100, 0])
 
     def second(sums: Array) -> Array:  # one step comes one sum earlier, in channel 0 only
         early = (sums == edge - 1) & (np.arange(2) == 0)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import microfold
-from microfold.api.options import FURTHER, CodeOptions, CompileOptions
+from microfold.api.options import FURTHER, CodeKeywords, CompileOptions
 from microfold.errors import InputError, ModelFormatError
 from microfold.frontend.model_source import ModelSource
 from microfold.options import ALIGN, BY_ROWS, IO, MEMORY, NUMERICS, OPTIMIZE, WEIGHTS, Options
@@ -31,7 +31,7 @@ SMALL = """graph @small(%x: int8[1,4] q(0.1, 3)) -> (%y) {
 
 
 def test_options_have_the_names_and_values_of_the_compiler() -> None:
-    hints = get_type_hints(CodeOptions)
+    hints = get_type_hints(CodeKeywords)
     assert list(hints) == [field.name for field in fields(Options)]
     listed = {name: get_args(hint) for name, hint in hints.items() if "Literal" in str(hint)}
     assert listed == {

@@ -11,7 +11,7 @@ import pytest
 
 from microfold.reporting.terminal.bench import print_bench_suite, print_bench_summary, print_comparison
 from microfold.target import load
-from microfold.verification.benchmark.suite import Row
+from microfold.verification.benchmark.suite import BenchmarkRow
 from tests.command_line import succeed
 
 SINE = Path(__file__).resolve().parents[2] / "examples" / "sine" / "sine.tflite"
@@ -67,6 +67,9 @@ def test_cycles_of_different_cores_are_not_to_be_compared(capsys: pytest.Capture
 
 
 def test_beside_figures_of_others(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [Row("cortex-m4", "m", figure, 2, {"other": 4}) for figure in ("instructions", "estimated_cycles")]
+    rows = [
+        BenchmarkRow("cortex-m4", "m", figure, 2, {"other": 4})
+        for figure in ("instructions", "estimated_cycles")
+    ]
     print_comparison(rows, {"cortex-m4": 5, "cortex-m7": 30})
     assert capsys.readouterr().out.count("cycles are estimates, +-5 % on cortex-m4, wait") == 1

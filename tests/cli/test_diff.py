@@ -16,13 +16,13 @@ import pytest
 
 from microfold import target
 from microfold.cli.rebuild import compile_as, parse_command
-from microfold.codegen.taps import BuildText, Role
+from microfold.codegen.tensor_trace import BuildText, Role
 from microfold.compiler import compile_file
 from microfold.errors import InputError
 from microfold.options import Options
 from microfold.program import Program
-from microfold.verification.taps import line
-from microfold.verification.taps.records import RecordParser
+from microfold.verification.tensor_trace import line
+from microfold.verification.tensor_trace.records import RecordParser
 from microfold.verification.verify import input_sets
 from tests.codegen.builds import STRICT
 from tests.codegen.toolchain import run

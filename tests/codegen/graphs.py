@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from microfold.ir.graph import Graph, State
-from microfold.ir.node import Node, Step, Value, make_node
+from microfold.ir.node import EpilogueStep, Node, Value, make_node
 from microfold.ir.types import Array, DType, Quant, TensorType
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.elementwise.add import Add
@@ -42,7 +42,7 @@ class Builder:
 
     def dense(self, x: Value, units: int, name: str, relu: bool = False) -> Node:
         inputs = [x, self.weights(f"{name}/w", (units, x.type.shape[1])), self.bias(f"{name}/b", units)]
-        return make_node(FullyConnected(int8_element()), inputs, [name], [Step(RELU)] if relu else [])
+        return make_node(FullyConnected(int8_element()), inputs, [name], [EpilogueStep(RELU)] if relu else [])
 
     def conv(self, x: Value, filters: int, size: int, name: str) -> Node:
         inputs = [
@@ -51,7 +51,7 @@ class Builder:
             self.bias(f"{name}/b", filters),
         ]
         op = Conv2D((1, 1), (1, 1), NO_PADDING, int8_element())
-        return make_node(op, inputs, [name], [Step(RELU)])
+        return make_node(op, inputs, [name], [EpilogueStep(RELU)])
 
     def graph(
         self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], nodes: Sequence[Node],

@@ -24,7 +24,7 @@ from microfold.plan.arena import ArenaPlan
 from microfold.program import Buffer, Program
 from microfold.reporting import group as group_module
 from microfold.target import Target
-from microfold.target.memories import Memory
+from microfold.target.memories import TargetMemory
 from microfold.verification.measure import measure, measure_group
 from tests import loops
 from tests.codegen import graphs
@@ -239,8 +239,8 @@ def test_what_would_live_from_run_to_run_is_found() -> None:
 
 def test_memories_hold_all_of_them() -> None:
     """The arena once, both contexts, the constants of both."""
-    fast = Memory("fast", 1 << 16, 1, ("data",), "", "FAST")
-    rom = Memory("rom", 1 << 20, 5, ("constants",), "", "ROM")
+    fast = TargetMemory("fast", 1 << 16, 1, ("data",), "", "FAST")
+    rom = TargetMemory("rom", 1 << 20, 5, ("constants",), "", "ROM")
     programs = pair(replace(HOST, memories=(fast, rom)))
     placed = with_shared_regions(programs, arena_size(programs))
     plans = [program.regions.plan for program in placed if program.regions is not None]

@@ -23,7 +23,7 @@ from microfold.options import Options
 from microfold.plan.parts import PartsPlan, plan_parts
 from microfold.program import Program
 from microfold.target import Target
-from microfold.target.memories import Memory
+from microfold.target.memories import TargetMemory
 from microfold.verification.verify import compare, input_sets, verify
 from tests import loops
 from tests.codegen import graphs
@@ -47,10 +47,10 @@ WAYS = (
 )
 
 
-def memories(fast: int) -> tuple[Memory, ...]:
+def memories(fast: int) -> tuple[TargetMemory, ...]:
     return (
-        Memory("slow", 1 << 20, 5, ("data", "constants"), "", "SLOW"),
-        Memory("fast", fast, 1, ("data",), "", "FAST"),
+        TargetMemory("slow", 1 << 20, 5, ("data", "constants"), "", "SLOW"),
+        TargetMemory("fast", fast, 1, ("data",), "", "FAST"),
     )
 
 
@@ -94,7 +94,7 @@ def test_without_it_nothing_changes() -> None:
 
 
 def test_with_constants_that_are_copied() -> None:
-    qspi = Memory("qspi", 1 << 20, 20, ("constants",), "", "QSPI", prefetch=True)
+    qspi = TargetMemory("qspi", 1 << 20, 20, ("constants",), "", "QSPI", prefetch=True)
     core = replace(HOST, memories=(*(replace(m, use=("data",)) for m in memories(700)), qspi))
     program = compile_file(MODELS["digits"], core, PARTS)
     assert program.parts and any(layer.fetched is not None for layer in program.layers)

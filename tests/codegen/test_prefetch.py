@@ -18,10 +18,10 @@ from microfold.host.session import Session
 from microfold.options import Options
 from microfold.plan.arena import ArenaPlan
 from microfold.plan.check import check_plan
-from microfold.plan.regions import Item, RegionPlan, check_regions, plan_regions
+from microfold.plan.regions import RegionItem, RegionPlan, check_regions, plan_regions
 from microfold.program import Program
 from microfold.target import Target
-from microfold.target.memories import Memory
+from microfold.target.memories import TargetMemory
 from microfold.verification.measure import measure
 from microfold.verification.verify import input_sets, verify
 from tests import loops
@@ -33,15 +33,15 @@ from tests.needs import CROSS_TOOLS, need_tools
 from tests.plan.stream.nets import Nets
 from tests.reporting.test_schema import faults
 
-RAM = Memory("ram", 65536, 1, ("data",), "", "RAM")
-QSPI = Memory("qspi", 1 << 20, 20, ("constants",), "", "QSPI", prefetch=True)
-ROM = Memory("rom", 1 << 20, 3, ("constants",), "", "ROM")
+RAM = TargetMemory("ram", 65536, 1, ("data",), "", "RAM")
+QSPI = TargetMemory("qspi", 1 << 20, 20, ("constants",), "", "QSPI", prefetch=True)
+ROM = TargetMemory("rom", 1 << 20, 3, ("constants",), "", "ROM")
 SMALL = replace(ROM, size=1200)
 MODEL = MODELS["digits"]
 HOST = target.load("host")
 
 
-def having(*memories: Memory, core: Target = HOST) -> Target:
+def having(*memories: TargetMemory, core: Target = HOST) -> Target:
     return replace(core, memories=memories)
 
 
@@ -166,7 +166,7 @@ def test_what_the_core_must_read_itself_is_not_there() -> None:
         if plain.weight_bytes:
             with pytest.raises(InputError, match="requires a memory for constants"):
                 compile_graph(graph, having(RAM, QSPI), options)
-    item = Item("table", 8, 1, "constants")
+    item = RegionItem("table", 8, 1, "constants")
     with pytest.raises(GraphError, match="table is in qspi, but is not prefetched"):
         check_regions([item], RegionPlan((QSPI,), {item: QSPI}))
     check_regions([copied := replace(item, direct=False)], plan_regions([copied], (QSPI,)))

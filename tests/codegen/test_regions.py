@@ -16,7 +16,7 @@ from microfold.host.session import Session
 from microfold.options import Options
 from microfold.program import Program
 from microfold.target import Target
-from microfold.target.memories import Memory
+from microfold.target.memories import TargetMemory
 from microfold.verification.verify import input_sets
 from tests.codegen.toolchain import objects, run, sections, write
 from tests.command_line import succeed
@@ -44,7 +44,7 @@ def board(folder: Path) -> Target:
     return target.load(str(path))
 
 
-def on_host(*memories: Memory) -> Target:
+def on_host(*memories: TargetMemory) -> Target:
     return replace(target.load("host"), memories=memories)
 
 
@@ -60,9 +60,9 @@ def sizes(paths: list[Path]) -> dict[str, int]:
     return found
 
 
-RAM = Memory("ram", 16384, 1, ("data",), "", "RAM")
-ROM = Memory("rom", 1 << 20, 5, ("constants",), "", "ROM")
-CACHE = Memory("cache", 2048, 2, ("constants", "code"), "rom", "CACHE")
+RAM = TargetMemory("ram", 16384, 1, ("data",), "", "RAM")
+ROM = TargetMemory("rom", 1 << 20, 5, ("constants",), "", "ROM")
+CACHE = TargetMemory("cache", 2048, 2, ("constants", "code"), "rom", "CACHE")
 
 
 def test_without_memories_the_code_is_the_same() -> None:

@@ -19,7 +19,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from microfold.options import IO, WHOLE_IO, Options
 from microfold.program import Program
-from microfold.target.memories import Memory
+from microfold.target.memories import TargetMemory
 from microfold.verification.verify import compare, input_sets, verify
 from tests import loops
 from tests.codegen import graphs
@@ -120,8 +120,8 @@ def test_a_memory_for_each(tmp_path: Path) -> None:
     """The arena is read at every product: it goes into the fast memory, what is kept where there is room."""
     graph = graphs.accumulator()
     arena = compile_graph(graph, HOST, Options(memory="split")).arena.size
-    fast = Memory("fast", max(arena, 8), 1, ("data",), "", "FAST")
-    slow = Memory("slow", 4096, 5, ("data", "constants"), "", "SLOW")
+    fast = TargetMemory("fast", max(arena, 8), 1, ("data",), "", "FAST")
+    slow = TargetMemory("slow", 4096, 5, ("data", "constants"), "", "SLOW")
     program = compile_graph(graph, replace(HOST, memories=(slow, fast)), Options(memory="split"), name="acc")
     assert program.regions is not None
     assert (program.regions.arenas[0].name, program.regions.context.name) == ("fast", "slow")

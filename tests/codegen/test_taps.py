@@ -19,8 +19,8 @@ from microfold.options import Options
 from microfold.program import Origin, Program
 from microfold.simulate.program import model_sources
 from microfold.verification.measure import measure
-from microfold.verification.taps.diagnosis import Diagnosis
-from microfold.verification.taps.dump import Dump
+from microfold.verification.tensor_trace.diagnosis import Diagnosis
+from microfold.verification.tensor_trace.dump import Dump
 from microfold.verification.verify import input_sets
 from tests.codegen import graphs
 from tests.codegen.builds import STRICT
@@ -142,7 +142,7 @@ def test_size_of_the_context() -> None:
 def test_what_runs_and_measures_here_does_so_without() -> None:
     """Nobody here defines the function that a tap calls."""
     program = program_of(graphs.chain)
-    assert model_sources(program).files == emit(program.untapped) != emit(program)
+    assert model_sources(program).files == emit(program.without_trace) != emit(program)
     (call,) = input_sets([buffer.type for buffer in program.inputs], 1)
     assert Session(program).run(*call)[0].shape == (1, 7)
 
@@ -152,7 +152,7 @@ def test_sizes_are_those_without() -> None:
     need_tools("arm-none-eabi-gcc")
     program = program_of(graphs.chain, "cortex-m4")
     sizes = measure(program)
-    assert sizes is not None and sizes == measure(program.untapped)
+    assert sizes is not None and sizes == measure(program.without_trace)
 
 
 def test_the_text_of_a_build_may_hold_anything(tmp_path: Path) -> None:

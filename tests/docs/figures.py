@@ -17,7 +17,7 @@ from microfold.cli.common import compile_model
 from microfold.cli.pass_options import PassOptions
 from microfold.cli.rebuild import parse_command
 from microfold.simulate.program import simulator
-from microfold.verification.benchmark.suite import Row, load_peers
+from microfold.verification.benchmark.suite import BenchmarkRow, load_peers
 from microfold.verification.measure import measure
 from microfold.verification.verify import input_sets
 from tests.counts import EXAMPLES
@@ -184,7 +184,7 @@ def benchmarks(figures: Figures) -> str:
     return "\n".join(parts).strip()
 
 
-def _compared(figures: Figures, kind: str, *, speed: bool) -> Iterator[Row]:
+def _compared(figures: Figures, kind: str, *, speed: bool) -> Iterator[BenchmarkRow]:
     """Our figures for what a peer has one for, in the order of the peers' tables."""
     figure = "estimated_cycles" if kind == "cycles" else kind
     peers = load_peers()
@@ -199,10 +199,12 @@ def _compared(figures: Figures, kind: str, *, speed: bool) -> Iterator[Row]:
             continue
         ours = figures(f"{model} --target {target}{_SPEED if speed else ''}", kind)
         theirs = {peer.name: peer.figure(figure, target, model) for peer in peers}
-        yield Row(target, model, figure, ours, {name: n for name, n in theirs.items() if n is not None})
+        yield BenchmarkRow(
+            target, model, figure, ours, {name: n for name, n in theirs.items() if n is not None}
+        )
 
 
-def _comparison(rows: Sequence[Row]) -> list[str]:
+def _comparison(rows: Sequence[BenchmarkRow]) -> list[str]:
     names = list(dict.fromkeys(name for row in rows for name in row.peers))
     head = ["target", "model", "microfold", *(text for name in names for text in (name, "times"))]
     lines = [_row(*head), f"|---|---|{'---:|' * (len(head) - 2)}"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from microfold import target
 from microfold.codegen.emit import emit
-from microfold.codegen.taps import FORMAT, MAGIC, Role
+from microfold.codegen.tensor_trace import FORMAT, MAGIC, Role
 from microfold.compiler import compile_file
 from microfold.options import Options
 from tests.codegen.builds import STRICT

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from microfold.lowering.stream_search import Search
 from microfold.lowering.streamed import Streamed
+from microfold.lowering.streaming_search import StreamingSearch
 from microfold.plan.stream.row_node import RowNode
 
 
@@ -13,31 +13,31 @@ from microfold.plan.stream.row_node import RowNode
 def all_rings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows stay in rings wherever kernels take addresses, whether that is worth it or not."""
 
-    def every(search: Search, found: Streamed) -> Streamed:
-        planner = search.ringed(found.planner)
+    def every(search: StreamingSearch, found: Streamed) -> Streamed:
+        planner = search.with_ring_buffers(found.planner)
         return found if planner is None else search.decided(planner)
 
-    monkeypatch.setattr(Search, "with_fewer_rows_apart", every)
+    monkeypatch.setattr(StreamingSearch, "with_fewer_non_contiguous_buffers", every)
 
 
 @pytest.fixture
 def all_carried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that stay are carried wherever they can be, whether that is worth it or not."""
 
-    def every(search: Search, found: Streamed) -> Streamed:
+    def every(search: StreamingSearch, found: Streamed) -> Streamed:
         values = [value for region in found.planner.regions for value in region.may_be_carried]
-        planner = search.ringed(found.planner, (), values)
+        planner = search.with_ring_buffers(found.planner, (), values)
         assert planner is not None
         return search.decided(planner) if values else found
 
-    monkeypatch.setattr(Search, "with_fewer_rows_apart", every)
+    monkeypatch.setattr(StreamingSearch, "with_fewer_non_contiguous_buffers", every)
 
 
 @pytest.fixture
 def no_rings(monkeypatch: pytest.MonkeyPatch) -> None:
     """No kernel takes addresses of rows."""
 
-    def none(search: Search, node: RowNode) -> None:
+    def none(search: StreamingSearch, node: RowNode) -> None:
         del search, node
 
-    monkeypatch.setattr(Search, "_least_by_address", none)
+    monkeypatch.setattr(StreamingSearch, "_least_by_address", none)

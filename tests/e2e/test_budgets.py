@@ -12,7 +12,7 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_file
 from microfold.errors import BudgetError
-from microfold.lowering.streamed import MOVED_BYTE
+from microfold.lowering.streamed import CYCLES_PER_COPIED_BYTE
 from microfold.options import WHOLE_IO, Options
 from microfold.program import Program
 from tests.e2e.refusals import needed
@@ -46,7 +46,7 @@ def _time(program: Program) -> float:
     estimate = program.estimated_cycles or program.estimated_instructions
     assert estimate is not None
     moved = program.stream.moved if program.stream is not None else 0
-    return estimate + MOVED_BYTE * moved
+    return estimate + CYCLES_PER_COPIED_BYTE * moved
 
 
 def _within(model: str, core: str, options: Options) -> Program | BudgetError:

@@ -15,8 +15,8 @@ from microfold.errors import BudgetError
 from microfold.frontend import tflite
 from microfold.host.library import FLAGS
 from microfold.lowering.group_budget import Group, build_within
-from microfold.lowering.optimised import Imported
-from microfold.lowering.prepared import Prepared
+from microfold.lowering.optimised import ImportedModel
+from microfold.lowering.prepared import PreparedProgram
 from microfold.options import Options
 from microfold.program import Program
 from tests.codegen.test_group import MAIN, STREAM, group, wanted
@@ -35,16 +35,18 @@ SLACK = 1.001
 
 
 @cache
-def tried(model: Path, core: str, name: str, options: Options, explain: bool) -> Prepared | BudgetError:
+def tried(
+    model: Path, core: str, name: str, options: Options, explain: bool
+) -> PreparedProgram | BudgetError:
     """Models are built with the same options again and again."""
     graph = tflite.import_model(tflite.read_file(model), model.stem, model.name)
     try:
-        return prepare(Imported.of(graph, target.load(core), options), name=name, explain=explain)
+        return prepare(ImportedModel.of(graph, target.load(core), options), name=name, explain=explain)
     except BudgetError as refusal:
         return refusal
 
 
-def prepared(model: Path, core: str, name: str, options: Options, explain: bool) -> Prepared:
+def prepared(model: Path, core: str, name: str, options: Options, explain: bool) -> PreparedProgram:
     found = tried(model, core, name, options, explain)
     if isinstance(found, BudgetError):
         raise found

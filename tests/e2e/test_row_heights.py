@@ -8,7 +8,7 @@ from itertools import pairwise
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.options import Options
-from microfold.plan.stream.row_node import RowNode, by_rows, following
+from microfold.plan.stream.row_node import RowNode, as_row_node, following
 from microfold.program import Program
 from microfold.verification.verify import input_sets, verify
 from tests.plan.stream.nets import Nets, layers_of
@@ -30,11 +30,11 @@ def time(program: Program) -> float:
 def chain(width: int) -> Sequence[RowNode]:
     """The layers of `Nets.narrow`, each with the calls that the one before lets it make."""
     layers = layers_of(Nets(0).narrow())[:4]
-    first = by_rows(layers[0], width)
+    first = as_row_node(layers[0], width)
     assert isinstance(first, RowNode)
     made = [first]
     for layer in layers[1:]:
-        single = by_rows(layer)
+        single = as_row_node(layer)
         assert isinstance(single, RowNode)
         found = following(single, made[-1], width)
         assert isinstance(found, RowNode)

@@ -18,10 +18,10 @@ from microfold.ir.graph import Graph
 from microfold.ir.graph import verify as check_graph
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import DType, ElementType, TensorType
-from microfold.lowering import arenas, chosen_kernels, stream
-from microfold.lowering.stream_search import Search
+from microfold.lowering import chosen_kernels, selection_result, stream
 from microfold.lowering.stream_tiles import Tilings
 from microfold.lowering.streamed import Streamed
+from microfold.lowering.streaming_search import StreamingSearch
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.elementwise.add import Add
@@ -104,14 +104,14 @@ class WideNets(Nets):
         return f"v{len(self.nodes)}"
 
 
-def in_turns(search: Search, number: int) -> Streamed:
+def in_turns(search: StreamingSearch, number: int) -> Streamed:
     """The tilings that fit in turns, in windows and in rings, however large their arenas are."""
     options = search.options
     assert options.ram is not None
     found = [*Tilings(search.cuts).within(options.ram)]
     for tiling in found[number % len(found) :] + found:
-        tiles = Search(Tilings(search.cuts).cuts_of(tiling), search.reference)
-        planners = [*tiles.with_rows_apart, *tiles.cuts.promising]
+        tiles = StreamingSearch(Tilings(search.cuts).partitions_of(tiling), search.reference)
+        planners = [*tiles.with_non_contiguous_buffers, *tiles.cuts.shortlist]
         for planner in planners[:: -1 if number % 2 else 1]:
             with suppress(InputError):
                 fitting = tiles.decided(planner)
@@ -125,9 +125,9 @@ def check(seed: int, core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A network in tiles, whatever would be best."""
     graph = WideNets(seed).wide()
     whole = compile_graph(graph, target.load(core), Options(io="caller"))
-    monkeypatch.setattr(chosen_kernels, "computed_by_rows", lambda _: True)
-    monkeypatch.setattr(arenas, "in_rows", lambda _: [])
-    monkeypatch.setattr(arenas, "in_tiles", lambda *given: in_turns(given[0], seed))
+    monkeypatch.setattr(chosen_kernels, "prefers_streaming", lambda _: True)
+    monkeypatch.setattr(selection_result, "best_streamed", lambda _: [])
+    monkeypatch.setattr(selection_result, "best_tiled", lambda *given: in_turns(given[0], seed))
     options = Options(io="caller", ram=whole.arena.size, optimize=OPTIMIZE[seed % len(OPTIMIZE)])
     program = compile_graph(graph, target.load(core), options, name=f"wide{seed}")
     assert program.stream is not None
@@ -211,9 +211,9 @@ def test_weights_are_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """All tiles read the same constants, and the image from its first row on."""
     graph = WideNets(3).wide()
     whole = compile_graph(graph, target.load("host"), Options(io="caller", optimize="size"))
-    monkeypatch.setattr(chosen_kernels, "computed_by_rows", lambda _: True)
-    monkeypatch.setattr(arenas, "in_rows", lambda _: [])
-    monkeypatch.setattr(arenas, "in_tiles", lambda *given: in_turns(given[0], 0))
+    monkeypatch.setattr(chosen_kernels, "prefers_streaming", lambda _: True)
+    monkeypatch.setattr(selection_result, "best_streamed", lambda _: [])
+    monkeypatch.setattr(selection_result, "best_tiled", lambda *given: in_turns(given[0], 0))
     options = Options(io="caller", ram=whole.arena.size, optimize="size")
     program = compile_graph(graph, target.load("host"), options, name="wide")
     assert program.weight_bytes < whole.weight_bytes * 5 // 4

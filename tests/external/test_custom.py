@@ -12,7 +12,7 @@ from flatbuffers import flexbuffers
 from microfold import target
 from microfold.cli.app import run
 from microfold.cli.rebuild import compile_as, parse_command
-from microfold.codegen.taps import BuildText
+from microfold.codegen.tensor_trace import BuildText
 from microfold.compiler import compile_file
 from microfold.errors import InputError, TypeRuleError, UnsupportedModelError
 from microfold.frontend import custom

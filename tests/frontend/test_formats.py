@@ -16,14 +16,14 @@ import pytest
 
 from microfold.errors import InputError, MicrofoldError, ModelFormatError
 from microfold.frontend import formats
-from microfold.frontend.formats import Format, recognise
+from microfold.frontend.formats import ModelFormat, recognise
 from microfold.frontend.model_source import load_model
 from microfold.frontend.tflite import import_model, load, read_file
 from tests.frontend import models
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MODEL = (models.MADE / "cnn_int8.tflite").read_bytes()
-ALL = [item for item in vars(formats).values() if isinstance(item, Format)]
+ALL = [item for item in vars(formats).values() if isinstance(item, ModelFormat)]
 
 
 def field(number: int, content: bytes | int) -> bytes:

@@ -14,8 +14,8 @@ from microfold.codegen.names import Namer
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.parse import parse
-from microfold.lowering import stream_cuts
-from microfold.lowering.scope import Scope
+from microfold.lowering import streaming_partitions
+from microfold.lowering.scope import LoweringScope
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.plan.bound import call_needs
@@ -92,16 +92,16 @@ def test_needs_of_calls_grow_with_the_calls() -> None:
 
 def test_cuts_of_streams_grow_with_the_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each prefix of a chain is a cut with events for all its rows; only so many events are looked at."""
-    monkeypatch.setattr(stream_cuts, "MOST_EVENTS", 500)
-    monkeypatch.setattr(stream_cuts, "MOST_EVENTS_OF_PREFIXES", 250)
-    monkeypatch.setattr(stream_cuts, "FURTHER_LOOKS", 1)
+    monkeypatch.setattr(streaming_partitions, "MOST_EVENTS", 500)
+    monkeypatch.setattr(streaming_partitions, "MOST_EVENTS_OF_PREFIXES", 250)
+    monkeypatch.setattr(streaming_partitions, "FURTHER_EVALUATIONS", 1)
 
     def spent(size: int) -> float:
         counter, graph = Steps(), build("image_softmax", size)
-        scope = Scope(graph, load("cortex-m7"), Options())
-        cuts = stream_cuts.Cuts(scope, Options())
+        scope = LoweringScope(graph, load("cortex-m7"), Options())
+        cuts = streaming_partitions.StreamingPartitions(scope, Options())
         with counter.counting():
-            assert cuts.promising
+            assert cuts.shortlist
         return counter()
 
     assert spent(192) <= GROWTH * spent(48)
@@ -110,17 +110,19 @@ def test_cuts_of_streams_grow_with_the_chain(monkeypatch: pytest.MonkeyPatch) ->
 def test_rows_are_not_searched_where_the_input_alone_needs_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     """The arena holds the whole input, which is as large as any tensor: rows cannot make it smaller."""
 
-    def search(_: stream_cuts.Cuts) -> list[StreamPlanner]:
+    def search(_: streaming_partitions.StreamingPartitions) -> list[StreamPlanner]:
         raise AssertionError("cuts are searched")
 
-    monkeypatch.setattr(stream_cuts.Cuts, "promising", property(search))
+    monkeypatch.setattr(streaming_partitions.StreamingPartitions, "shortlist", property(search))
     compile_graph(build("image_softmax", 24), load("cortex-m7"), Options())
 
 
 def test_cuts_that_need_as_much_as_others_are_not_planned() -> None:
     """All prefixes of a chain whose calls are alike need as much: the first ones are as good as any."""
-    cuts = stream_cuts.Cuts(Scope(build("image_softmax", 48), load("cortex-m7"), Options()), Options())
-    assert len(cuts._needs_of_prefixes()) == stream_cuts.CLOSE_LOOKS
+    cuts = streaming_partitions.StreamingPartitions(
+        LoweringScope(build("image_softmax", 48), load("cortex-m7"), Options()), Options()
+    )
+    assert len(cuts._needs_of_prefixes()) == streaming_partitions.SHORTLIST_SIZE
 
 
 def test_names_that_are_the_same_but_for_a_number() -> None:

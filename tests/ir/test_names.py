@@ -23,7 +23,7 @@ from tests.counts import MODELS
     ],
 )
 def test_brief(name: str, brief: str) -> None:
-    assert Value(name, TensorType(DType.INT8, (1,))).brief == brief
+    assert Value(name, TensorType(DType.INT8, (1,))).short_name == brief
 
 
 def test_primary() -> None:

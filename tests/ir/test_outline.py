@@ -10,7 +10,7 @@ from microfold.errors import GraphError
 from microfold.ir.graph import Graph, verify
 from microfold.ir.node import Node
 from microfold.ir.op import Op
-from microfold.ir.outline import Region, outline
+from microfold.ir.outline import OutlinedRegion, outline
 from microfold.ir.text import parse, to_text
 from microfold.ir.types import TensorType
 from microfold.ops.control.call import Call
@@ -33,8 +33,8 @@ def call(name: str, results: tuple[TensorType, ...]) -> Op:
     return Call(name, results)
 
 
-def region(graph: Graph, *indices: int) -> Region:
-    return Region("f", tuple(graph.nodes[i] for i in indices), call)
+def region(graph: Graph, *indices: int) -> OutlinedRegion:
+    return OutlinedRegion("f", tuple(graph.nodes[i] for i in indices), call)
 
 
 def test_text() -> None:
@@ -77,7 +77,7 @@ def test_there_and_back(graph: Graph, first: int, last: int) -> None:
     nodes: tuple[Node, ...] = graph.nodes[min(first, last) : max(first, last) + 1]
     if not nodes:
         return
-    result = outline(graph, [Region("f", nodes, call)])
+    result = outline(graph, [OutlinedRegion("f", nodes, call)])
     verify(result)
     assert len(result.nodes) == len(graph.nodes) - len(nodes) + 1
     assert_same_meaning(graph, result)

@@ -12,7 +12,7 @@ from microfold.ir.node import Node, Value
 from microfold.ir.pattern import (
     DataflowPattern,
     Match,
-    Refusal,
+    MatchFailure,
     constant,
     is_constant,
     is_input,
@@ -59,9 +59,9 @@ def fits(pattern: DataflowPattern, name: str = "y") -> Match:
     return found
 
 
-def refused(pattern: DataflowPattern, name: str = "y") -> Refusal:
+def refused(pattern: DataflowPattern, name: str = "y") -> MatchFailure:
     found = match(pattern, VALUES[name], GRAPH)
-    assert isinstance(found, Refusal)
+    assert isinstance(found, MatchFailure)
     return found
 
 
@@ -299,9 +299,9 @@ def test_all_ways_lead_to_one_parent() -> None:
     assert [node.outputs[0].name for node in found.nodes] == ["p", "a", "b", "c", "y"]
     assert found["x"].name == "x" and found["parent"].name == "p"
     other = match(pattern, ENDS["u"], DIAMOND)
-    assert isinstance(other, Refusal) and "must come from the parent on all paths; %z" in str(other)
+    assert isinstance(other, MatchFailure) and "must come from the parent on all paths; %z" in str(other)
     two = match(is_op(Mul).dominates(is_op("tanh", Mul), is_op(Add)), ENDS["u"], DIAMOND)
-    assert isinstance(two, Refusal) and "must come from one parent; there are" in str(two)
+    assert isinstance(two, MatchFailure) and "must come from one parent; there are" in str(two)
 
 
 def test_what_lies_between_has_no_other_readers() -> None:
@@ -309,21 +309,21 @@ def test_what_lies_between_has_no_other_readers() -> None:
     graph = parse(text)
     pattern = is_op(Mul).dominates(is_op(Mul), PATH)
     found = match(pattern, graph.outputs[0], graph)
-    assert isinstance(found, Refusal) and "something else reads %b" in str(found)
+    assert isinstance(found, MatchFailure) and "something else reads %b" in str(found)
     plain = is_op(Add).dominates(is_op("tanh"))
     node = next(node for node in DIAMOND.nodes if node.outputs[0].name == "b")
     found = match(plain, node.outputs[0], DIAMOND)
-    assert isinstance(found, Refusal) and "something else reads %a" in str(found)
+    assert isinstance(found, MatchFailure) and "something else reads %a" in str(found)
 
 
 def test_only_used_by() -> None:
     values = {value.name: value for node in DIAMOND.nodes for value in node.outputs}
     assert isinstance(match(is_op("tanh").only_used_by(Add, "sub"), values["a"], DIAMOND), Match)
     found = match(is_op("tanh").only_used_by(Add), values["a"], DIAMOND)
-    assert isinstance(found, Refusal)
+    assert isinstance(found, MatchFailure)
     assert str(found) == "%a must be read by add only; sub %c reads %a: float32[4]"
     found = match(wildcard().only_used_by(Mul), ENDS["y"], DIAMOND)
-    assert isinstance(found, Refusal) and "a graph output or next state reads" in str(found)
+    assert isinstance(found, MatchFailure) and "a graph output or next state reads" in str(found)
     with pytest.raises(InputError, match="unknown operator"):
         wildcard().only_used_by("nonsense")
 

@@ -14,7 +14,7 @@ import microfold.ops  # noqa: F401  (makes the operators' names known)
 from microfold.errors import TextFormError, UnsupportedModelError
 from microfold.frontend import tflite
 from microfold.ir.graph import Graph, State, verify
-from microfold.ir.node import Step, Value, make_node
+from microfold.ir.node import EpilogueStep, Value, make_node
 from microfold.ir.op import REGISTRY, Op
 from microfold.ir.text import digests, parse, to_text
 from microfold.ir.types import DType, Quant, TensorType
@@ -102,7 +102,7 @@ def test_attribute_out_is_written_where_it_differs() -> None:
     # the form must not lose it.
     element = TensorType(DType.INT8, (1,), Quant.per_tensor(0.5)).element
     x = Value("x", TensorType(DType.INT8, (1,), Quant.per_tensor(0.25)))
-    node = make_node(Add(element), [x, x], ["y"], [Step(Add(x.type.element), (x,))])
+    node = make_node(Add(element), [x, x], ["y"], [EpilogueStep(Add(x.type.element), (x,))])
     text = to_text(Graph("g", (x,), node.outputs, (node,)))
     assert "add(%x, %x) {out=int8 q(0.5, 0)} | add(%x)\n" in text
     back = parse(text)

@@ -59,9 +59,11 @@ class BandedLayer:
         return tuple(i for i, v in inputs if v is not None and v not in constants and i not in self.images)
 
     @property
-    def reads_rows(self) -> bool:
+    def supports_indirection(self) -> bool:
         """Whether it may be `by_address`."""
-        return all(k.reads_rows(part.layer) for k, part in zip(self.kernels, self.parts, strict=True))
+        return all(
+            k.supports_indirection(part.layer) for k, part in zip(self.kernels, self.parts, strict=True)
+        )
 
     def by_addresses(self) -> BandedLayer:
         """The same `by_address`, for the same program: with values of its own."""

@@ -13,13 +13,13 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.kernels.band import lowered
 from microfold.kernels.conv2d import dsp, dsp_tile
-from microfold.kernels.kernel import Kernel, Trade
+from microfold.kernels.kernel import Kernel, ResourceTradeoff
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection import cheapest
-from microfold.kernels.selection.cheapest import NO_GUIDANCE, Candidate, Guidance
+from microfold.kernels.selection import candidates
+from microfold.kernels.selection.candidates import NO_GUIDANCE, Candidate, Guidance
 
 # Kernels that read weights of fewer bits than they compute with.
-PACKED = frozenset({Trade.FOUR_BITS, Trade.HALF_FLOATS})
+PACKED = frozenset({ResourceTradeoff.FOUR_BITS, ResourceTradeoff.HALF_FLOATS})
 
 
 def layer_of(graph: Graph, core: str = "cortex-m4", node: Node | None = None) -> LayerContext:
@@ -30,7 +30,7 @@ def layer_of(graph: Graph, core: str = "cortex-m4", node: Node | None = None) ->
 def candidates_of(graph: Graph, core: str = "cortex-m4") -> list[Candidate]:
     """The kernels considered for the only node of a graph."""
     (node,) = graph.nodes
-    return cheapest.candidates(layer_of(graph, core, node))
+    return candidates.candidates(layer_of(graph, core, node))
 
 
 def without_biasless(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,12 +57,12 @@ def with_quads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Considers a kernel, without what tests ask for.
-_CONSIDER = cheapest.consider
+_CONSIDER = candidates.evaluate_candidate
 
 
 def avoid(monkeypatch: pytest.MonkeyPatch, unwanted: Callable[[Kernel], bool]) -> None:
     """Selection takes these kernels only where no other one can do, whatever was avoided before."""
-    _restrict(monkeypatch, lambda kernel, _: not unwanted(kernel), cheapest.consider)
+    _restrict(monkeypatch, lambda kernel, _: not unwanted(kernel), candidates.evaluate_candidate)
 
 
 def prefer(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
@@ -78,7 +78,7 @@ def want_variants(monkeypatch: pytest.MonkeyPatch, wanted: Mapping[str, Mapping[
         choices = wanted.get(layer.whole.outputs[0].name, {})
         return all(name in spec and spec[name] == choice for name, choice in choices.items())
 
-    _restrict(monkeypatch, suits, cheapest.consider)
+    _restrict(monkeypatch, suits, candidates.evaluate_candidate)
 
 
 def _restrict(
@@ -87,7 +87,7 @@ def _restrict(
     consider: Callable[[Kernel, LayerContext, Guidance], Candidate],
 ) -> None:
     """Leave only wanted variants to layers that have some; others are considered as before."""
-    before = cheapest.consider
+    before = candidates.evaluate_candidate
 
     def left(kernel: Kernel, layer: LayerContext, guidance: Guidance) -> Candidate:
         return layer.remembered((left, kernel, guidance), lambda: find(kernel, layer, guidance))
@@ -101,7 +101,7 @@ def _restrict(
         return replace(found, kernel=offers[0].kernel, cost=offers[0].cost, offers=offers)
 
     def some_left(layer: LayerContext, guidance: Guidance) -> bool:
-        others = cheapest.kernels_for(layer.node)
+        others = candidates.kernels_for(layer.node)
         return any(left(other, layer, guidance).cost is not None for other in others)
 
     def restricted(kernel: Kernel, layer: LayerContext, guidance: Guidance = NO_GUIDANCE) -> Candidate:
@@ -109,4 +109,4 @@ def _restrict(
             return left(kernel, layer, guidance)
         return before(kernel, layer, guidance)
 
-    monkeypatch.setattr(cheapest, "consider", restricted)
+    monkeypatch.setattr(candidates, "evaluate_candidate", restricted)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Step, Value, make_node
+from microfold.ir.node import EpilogueStep, Node, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 from microfold.ops.convolution.conv2d import Conv2D
@@ -36,7 +36,7 @@ def one_node_graph(
     op: Op, inputs: list[Value], constants: dict[Value, Array], activation: Clip | None = None
 ) -> Graph:
     """The graph of a single node, which may read an input twice; `activation` is fused into its epilogue."""
-    steps = (Step(activation),) if activation is not None else ()
+    steps = (EpilogueStep(activation),) if activation is not None else ()
     operands = [*inputs, *constants]
     node: Node = make_node(op, operands, ["model/layer/out"], steps)
     return Graph("net", tuple(dict.fromkeys(inputs)), node.outputs, (node,), constants)

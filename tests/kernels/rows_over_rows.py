@@ -71,7 +71,7 @@ def rows_under_output(kernel: Kernel, layer: LayerContext, variant: int = 0) -> 
     offered = kernel.variants(part.layer)
     chosen = offered[min(variant, len(offered) - 1)]
     node = part.layer.node
-    if not chosen.reads_rows(part.layer) or chosen.data_inputs(part.layer) != (0,):
+    if not chosen.supports_indirection(part.layer) or chosen.data_inputs(part.layer) != (0,):
         return None
     rows = part.operands[0]
     assert rows is not None

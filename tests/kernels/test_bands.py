@@ -20,7 +20,7 @@ from microfold.analysis.interval import Range
 from microfold.analysis.ranges import analyze
 from microfold.codegen.functions import render_function
 from microfold.ir.graph import Graph
-from microfold.ir.node import Step, Value, make_node
+from microfold.ir.node import EpilogueStep, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import DType, ElementType, Quant
 from microfold.kernels.band import LayerBand, layer_band, lower_by_rows, unsupported_rows
@@ -38,7 +38,7 @@ from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.rows import REFUSED, Rows
-from microfold.plan.stream.row_node import RowNode, by_rows
+from microfold.plan.stream.row_node import RowNode, as_row_node
 from microfold.target import Target
 from tests.kernels import graphs
 from tests.kernels.bands import BandedLayer, assert_bands_are_images, banded
@@ -99,7 +99,7 @@ def check(kernels: Sequence[Kernel], core: Target, most: int | None = None) -> N
     missing = [kernel.name for kernel, own in zip(kernels, found, strict=True) if not own]
     assert not missing, "row_cases.py must have something for each kernel"
     images = [case for own in found for case in own]
-    tables = [case.by_addresses() for case in images if case.reads_rows]
+    tables = [case.by_addresses() for case in images if case.supports_indirection]
     assert_bands_are_images([*images, *tables], core, RUNS)
 
 
@@ -154,7 +154,7 @@ def test_operands_that_all_bands_read_whole() -> None:
 def test_which_kernels_read_rows_by_their_addresses() -> None:
     for core in CORES:
         for kernel in kernels_of(core):
-            found = any(case.reads_rows for case in banded_cases(kernel, core))
+            found = any(case.supports_indirection for case in banded_cases(kernel, core))
             assert found == issubclass(kernel.op, READ_ROWS), kernel.name
 
 
@@ -164,7 +164,7 @@ def test_functions_read_all_their_fields(core: str) -> None:
         for case in itertools.islice(banded_cases(kernel, core), 2):
             for variant, part in zip(case.kernels[:1], case.parts[:1], strict=True):
                 assert not _unread(variant.lower(part.layer)), kernel.name
-                if variant.reads_rows(part.layer):
+                if variant.supports_indirection(part.layer):
                     assert not _unread(lower_by_rows(variant, part.layer)), kernel.name
 
 
@@ -179,7 +179,7 @@ def test_pixels_are_not_read_by_rows() -> None:
     for name in ("s8_conv2d__c_2x2", "s8_conv2d__dsp_4x2"):
         for width in (1, 2):
             layer = layer_of(graphs.conv2d_graph(5, 5, 4, 4, (1, width)), "cortex-m4")
-            assert kernels[name].variants(layer)[0].reads_rows(layer) == (width > 1)
+            assert kernels[name].variants(layer)[0].supports_indirection(layer) == (width > 1)
 
 
 def layer_of(graph: Graph, core: str = "host") -> LayerContext:
@@ -224,7 +224,7 @@ def test_bands_of_a_form_share_what_is_proved() -> None:
     layer = layer_of(graph)
     assert layer.ranges is not None
     layer = replace(layer, ranges=replace(layer.ranges, values={graph.inputs[0]: known}))
-    node = by_rows(layer)
+    node = as_row_node(layer)
     assert isinstance(node, RowNode)
     (part,) = node.bands.values()
     zero_point = graph.inputs[0].type.quant.zero_point  # type: ignore[union-attr]
@@ -249,7 +249,9 @@ def test_a_value_read_twice_stays_one() -> None:
 
 def test_reasons() -> None:
     x = graphs.int8_input("x", (1, 5, 2, 1))
-    pool = make_node(MaxPool2D((1, 1), (1, 1), graphs.NO_PADDING), [x], ["out"], [Step(Softmax(1.0, UNIT))])
+    pool = make_node(
+        MaxPool2D((1, 1), (1, 1), graphs.NO_PADDING), [x], ["out"], [EpilogueStep(Softmax(1.0, UNIT))]
+    )
     layer = layer_of(Graph("net", (x,), pool.outputs, (pool,)))
     assert layer_band(layer, (0, 1)) == "its epilogue has softmax, which needs more than one input element"
     layer = layer_of(graphs.one_node_graph(Concatenate(1), [x, x], {}))
@@ -288,6 +290,8 @@ def test_no_bands_of_sums_with_another_tensor() -> None:
     graph = graphs.conv2d_graph(7, 6, 3, 4)
     (node,) = graph.nodes
     residual = graphs.int8_input("residual", node.output.type.shape)
-    total = make_node(node.op, node.inputs, ["total"], [Step(Add(graphs.int8_element()), (residual,))])
+    total = make_node(
+        node.op, node.inputs, ["total"], [EpilogueStep(Add(graphs.int8_element()), (residual,))]
+    )
     layer = LayerContext(total, graph.constants, target.load("host"))
     assert layer_band(layer, (0, 1)) == "its epilogue has add, which needs more than one input element"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from microfold import target
-from microfold.kernels.cost.coefficients import LARGEST_ERROR, Row, chain, cores, find_row
+from microfold.kernels.cost.coefficients import LARGEST_ERROR, CostRow, chain, cores, find_row
 from microfold.kernels.cost.terms import Terms
-from microfold.kernels.kernel import GUESS, KERNELS, Kernel
+from microfold.kernels.kernel import DEFAULT_COEFFICIENT, KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
 from tests.kernels.calibration.fit import errors_of
 from tests.kernels.calibration.layers import layers
@@ -28,7 +28,7 @@ LARGEST_EXPLAINED = 0.25
 MOST_EXPLAINED = 0.035
 
 
-def _rows() -> list[tuple[str, Row]]:
+def _rows() -> list[tuple[str, CostRow]]:
     return [(name, row) for core in cores() for name, row in core.rows.items()]
 
 
@@ -145,7 +145,7 @@ class _New(Kernel):
 
 
 class _Guessed(_New):
-    def guess(self, term: str) -> float:
+    def default_coefficient(self, term: str) -> float:
         return {"call": 25.0, "product": 3.0}[term]
 
 
@@ -177,8 +177,8 @@ def test_kernels_that_are_like_others() -> None:
 def test_kernels_that_no_file_knows() -> None:
     layer = layer_of(conv2d_graph(4, 4, 2, 2, (1, 1)))
     products = layer.node.macs()
-    assert _New().cost(layer) == GUESS * (1 + products)
-    assert _Guessed().cost(layer) == _Guessed().cost_alone(layer) == 25 + 3 * products
+    assert _New().cost(layer) == DEFAULT_COEFFICIENT * (1 + products)
+    assert _Guessed().cost(layer) == _Guessed().single_caller_cost(layer) == 25 + 3 * products
     assert _Own().cost(layer) == 2 * products
     for core in CORES:
         layer = layer_of(conv2d_graph(4, 4, 2, 2, (1, 1)), core)

@@ -14,7 +14,7 @@ from microfold.ir.graph import verify as verify_graph
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import DType
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import candidates
+from microfold.kernels.selection.candidates import candidates
 from microfold.ops.elementwise.add import Add
 from microfold.ops.movement.pad import Pad
 from microfold.ops.pool2d import MaxPool2D

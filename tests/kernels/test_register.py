@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-import microfold.kernels.selection.cheapest  # noqa: F401  (registers all of them)
+import microfold.kernels.selection.candidates  # noqa: F401  (registers all of them)
 from microfold.errors import DeclarationError
 from microfold.frontend.operators.elementwise.unary import operators_of
 from microfold.ir.text import parse

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from microfold.ir.graph import Graph
-from microfold.kernels.selection.objective import Figures
-from microfold.lowering.optimised import Imported, optimised
+from microfold.kernels.selection.objective import SelectionFigures
+from microfold.lowering.optimised import ImportedModel, optimised
 from microfold.options import Options
 from microfold.target import Target
 
 
-def figures_of_build(graph: Graph, target: Target, options: Options) -> Figures:
+def figures_of_build(graph: Graph, target: Target, options: Options) -> SelectionFigures:
     """Return the figures of the kernels that a build would have."""
-    return optimised(Imported.of(graph, target, options)).kernels.figures
+    return optimised(ImportedModel.of(graph, target, options)).kernels.figures

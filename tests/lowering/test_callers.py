@@ -32,6 +32,6 @@ def test_functions_of_only_layers_take_less(channels: tuple[int, ...], optimize:
     assert sum(functions.count(function) > 1 for function in functions) == shared
     for each in program.layers:
         layer = LayerContext(each.node, program.graph.constants, program.target)
-        cycles, alone = each.kernel.cycles(layer), each.kernel.cycles_alone(layer)
+        cycles, alone = each.kernel.cycles(layer), each.kernel.single_caller_cycles(layer)
         assert alone < cycles
         assert each.estimated_cycles == round(cycles if shared else alone)

@@ -15,12 +15,12 @@ from microfold.frontend.tflite import load
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, make_node
 from microfold.kernels.selection.objective import objective_of
-from microfold.lowering.arenas import PlannedArenas
-from microfold.lowering.optimised import Imported, optimised
+from microfold.lowering.optimised import ImportedModel, optimised
+from microfold.lowering.selection_result import MemoryEstimator
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.plan import arena
-from microfold.plan.exact import Solution
+from microfold.plan.exact import PlacementSolution
 from microfold.program import Program
 from microfold.reporting.data import build_report
 from microfold.reporting.kernels import describe_candidates
@@ -105,10 +105,10 @@ def test_rewrites_of_the_graph_are_judged_by_the_objective() -> None:
     core, options = target.load("cortex-m4"), Options(objective=BALANCED)
     for name in ("preact_bn_int8", "preact_bn_f32"):
         graph = graph_of(name)
-        arenas = PlannedArenas(core, options)
+        arenas = MemoryEstimator(core, options)
         values: list[tuple[float, ...]] = []
         for disabled in ((), ("fuse_residual",)):
-            model = optimised(Imported(graph, core, options, PassContext(disabled_pass=disabled)))
+            model = optimised(ImportedModel(graph, core, options, PassContext(disabled_pass=disabled)))
             found = arenas.selected(model.graph).exact
             assert arenas.reference is not None
             values.append(objective_of(options).value(found.figures, arenas.reference))
@@ -173,7 +173,7 @@ def test_a_chain_of_equal_layers_takes_few_steps(monkeypatch: pytest.MonkeyPatch
     steps: list[int] = []
     solve = arena.solve
 
-    def counted(*arguments: Any) -> Solution:
+    def counted(*arguments: Any) -> PlacementSolution:
         found = solve(*arguments)
         steps.append(found.steps)
         return found

@@ -9,10 +9,10 @@ import pytest
 from microfold import target
 from microfold.compiler import prepare
 from microfold.frontend import tflite
-from microfold.kernels.selection.objective import Figures, Limits, Objective
-from microfold.lowering.joint_choice import Part, joint_selector
-from microfold.lowering.optimised import Imported
-from microfold.lowering.prepared import Prepared
+from microfold.kernels.selection.objective import Limits, Objective, SelectionFigures
+from microfold.lowering.joint_choice import GroupMember, joint_selector
+from microfold.lowering.optimised import ImportedModel
+from microfold.lowering.prepared import PreparedProgram
 from microfold.options import Options
 from tests.counts import MODELS
 
@@ -20,19 +20,19 @@ NAMES = ("cnn_int8", "tcn1d_int8", "cnn_int8")
 
 
 @pytest.fixture(scope="module")
-def models() -> list[Prepared]:
+def models() -> list[PreparedProgram]:
     """Three models, two of which are the same."""
     core = target.load("cortex-m4")
     graphs = [tflite.import_model(tflite.read_file(MODELS[name]), name, name) for name in NAMES]
-    return [prepare(Imported.of(graph, core, Options(memory="split"))) for graph in graphs]
+    return [prepare(ImportedModel.of(graph, core, Options(memory="split"))) for graph in graphs]
 
 
 @pytest.mark.parametrize(
     "objective",
     [Objective(3, 1, 1), Objective(0.3, 1, 1), Objective(1, 0, 0), Objective(0, 1, 0), Objective(0, 0, 1)],
 )
-def test_never_worse_than_each_alone(models: list[Prepared], objective: Objective) -> None:
-    parts = [Part(each.kernels.selection, 0) for each in models]
+def test_never_worse_than_each_alone(models: list[PreparedProgram], objective: Objective) -> None:
+    parts = [GroupMember(each.kernels.selection, 0) for each in models]
     selector = joint_selector(parts, 0)
     best = selector.best(objective)
     assert best is not None and best.proved
@@ -43,12 +43,12 @@ def test_never_worse_than_each_alone(models: list[Prepared], objective: Objectiv
         assert own is not None
         flash, arena = flash + own.figures.flash, max(arena, own.figures.arena)
         cycles += own.figures.cycles
-    separate = Figures(cycles, flash, arena)
+    separate = SelectionFigures(cycles, flash, arena)
     assert value[0] <= objective.value(separate, selector.reference)[0] + 1e-6
 
 
-def test_equal_models_share_functions_and_constants(models: list[Prepared]) -> None:
-    parts = [Part(each.kernels.selection, 0) for each in models]
+def test_equal_models_share_functions_and_constants(models: list[PreparedProgram]) -> None:
+    parts = [GroupMember(each.kernels.selection, 0) for each in models]
     smallest = joint_selector(parts, 0).best(Objective(flash=1))
     both = joint_selector([parts[0], parts[2]], 0).best(Objective(flash=1))
     one = joint_selector(parts[:1], 0).best(Objective(flash=1))
@@ -57,8 +57,8 @@ def test_equal_models_share_functions_and_constants(models: list[Prepared]) -> N
     assert one.figures.flash < both.figures.flash < 1.2 * one.figures.flash
 
 
-def test_limits_hold_for_all_together(models: list[Prepared]) -> None:
-    parts = [Part(each.kernels.selection, 0) for each in models]
+def test_limits_hold_for_all_together(models: list[PreparedProgram]) -> None:
+    parts = [GroupMember(each.kernels.selection, 0) for each in models]
     selector = joint_selector(parts, 0)
     least = selector.best(Objective(flash=1))
     assert least is not None

@@ -12,7 +12,7 @@ from microfold.errors import BudgetError
 from microfold.ir.types import DType
 from microfold.kernels.selection.objective import Limits, Objective
 from microfold.lowering.choose import Chooser
-from microfold.lowering.optimised import Imported, optimised
+from microfold.lowering.optimised import ImportedModel, optimised
 from microfold.options import Options
 from tests.kernels.random_networks import random_network
 from tests.lowering.figures import figures_of_build
@@ -32,7 +32,7 @@ def test_kernels_of_a_graph(seed: int) -> None:
     pick = random.Random(seed)
     core, options = target.load(pick.choice(CORES)), Options()
     graph = random_network(seed, pick.choice(DTYPES))
-    chooser = optimised(Imported.of(graph, core, options)).selected.chooser
+    chooser = optimised(ImportedModel.of(graph, core, options)).selected.chooser
     fastest = chooser.best(TIME)
     assert fastest is not None
     for memory, most in (("arena", fastest.figures.arena), ("flash", fastest.figures.flash)):

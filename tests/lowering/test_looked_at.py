@@ -8,10 +8,10 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.errors import InputError
 from microfold.ir.views import ALIGNMENT
-from microfold.lowering import arenas, chosen_kernels
-from microfold.lowering.stream_cuts import CLOSE_LOOKS
-from microfold.lowering.stream_search import Search
+from microfold.lowering import chosen_kernels, selection_result
 from microfold.lowering.stream_tiles import BEHIND_LOOKS, Tilings
+from microfold.lowering.streaming_partitions import SHORTLIST_SIZE
+from microfold.lowering.streaming_search import StreamingSearch
 from microfold.options import Options
 from microfold.plan.stream.planner import StreamPlanner
 from tests.e2e.test_tiles import WideNets
@@ -20,31 +20,32 @@ SEEDS = range(6)
 
 
 @pytest.fixture(scope="module")
-def searches() -> list[Search]:
+def searches() -> list[StreamingSearch]:
     """Of some networks, before anything is looked at."""
-    found: list[Search] = []
+    found: list[StreamingSearch] = []
 
-    def keep(search: Search) -> None:
+    def keep(search: StreamingSearch) -> None:
         found.append(search)
         raise InputError("that is enough")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chosen_kernels, "computed_by_rows", lambda _: True)
-        patch.setattr(arenas, "in_rows", keep)
+        patch.setattr(chosen_kernels, "prefers_streaming", lambda _: True)
+        patch.setattr(selection_result, "best_streamed", keep)
         for seed in SEEDS:
             with pytest.raises(InputError, match="enough"):
                 compile_graph(WideNets(seed).wide(), target.load("cortex-m4"), Options(io="caller"))
     return found
 
 
-def test_prefixes(searches: list[Search]) -> None:
+def test_prefixes(searches: list[StreamingSearch]) -> None:
     passed_over = 0
     for search in searches:
         cuts = search.cuts
         everything = cuts._needs([region] for region in cuts.prefixes)
         found = cuts._needs_of_prefixes()
         assert (
-            sorted(need for need, _ in found)[:CLOSE_LOOKS] == sorted(n for n, _ in everything)[:CLOSE_LOOKS]
+            sorted(need for need, _ in found)[:SHORTLIST_SIZE]
+            == sorted(n for n, _ in everything)[:SHORTLIST_SIZE]
         )
         passed_over += len(everything) - len(found)
     assert passed_over > 0
@@ -57,7 +58,7 @@ def behind(planner: StreamPlanner) -> int:
 
 
 @pytest.mark.slow
-def test_what_lies_behind_tiles(searches: list[Search]) -> None:
+def test_what_lies_behind_tiles(searches: list[StreamingSearch]) -> None:
     passed_over = 0
     for search in searches:
         tilings = Tilings(search.cuts)

@@ -10,12 +10,12 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_file
 from microfold.errors import InputError
-from microfold.lowering import rows_or_whole
+from microfold.lowering import streamed_or_whole
 from microfold.options import Options
 from microfold.passes.choices import Choices
 from microfold.passes.context import PassContext
 from microfold.program import Program
-from microfold.target.memories import Memory
+from microfold.target.memories import TargetMemory
 from microfold.verification.verify import input_sets, verify
 from tests.needs import CROSS_TOOLS, need_tools
 
@@ -50,8 +50,8 @@ def test_the_same_bits() -> None:
 
 
 def test_nothing_is_prefetched_by_rows() -> None:
-    slow = Memory("qspi", 1 << 20, 20, ("constants",), "", "QSPI", prefetch=True)
-    fast = Memory("ram", 65536, 1, ("data",), "", "RAM")
+    slow = TargetMemory("qspi", 1 << 20, 20, ("constants",), "", "QSPI", prefetch=True)
+    fast = TargetMemory("ram", 65536, 1, ("data",), "", "RAM")
     core = replace(target.load("cortex-m4"), memories=(fast, slow))
     assert compile_file(SMALLER, core, FREE_FLASH).stream is None
 
@@ -88,5 +88,5 @@ def test_nothing_is_searched_in_vain(model: str, monkeypatch: pytest.MonkeyPatch
     def search(*_: object) -> None:
         raise AssertionError("it cannot be better")
 
-    monkeypatch.setattr(rows_or_whole, "in_rows", search)
+    monkeypatch.setattr(streamed_or_whole, "best_streamed", search)
     assert build(MADE / f"{model}.tflite").stream is None

@@ -89,7 +89,7 @@ def _square_scales(rng: Random, dtype: str) -> tuple[float, ...]:
     return single(first, second, max(first, second) ** 2 * largest(dtype) * rng.uniform(0.5, 3))
 
 
-def _alike(rng: Random, _dtype: str) -> tuple[float, ...]:
+def _grouped_by_tile(rng: Random, _dtype: str) -> tuple[float, ...]:
     scale = 10.0 ** rng.uniform(-3, -1)
     return single(scale, scale * rng.uniform(0.4, 1.7))
 
@@ -264,31 +264,31 @@ KINDS = _table(
     SUB__int16=(elementwise("SUB", "SubOptions"), "i2", "i2", _sum_scales),
     SQUARED_DIFFERENCE__int8=(elementwise("SQUARED_DIFFERENCE"), "i1", "i1", _square_scales),
     PRELU__int8=(prelu, "i1", "i1", _product_scales),
-    ABS__int8=(unary("ABS"), "i1", "", _alike),
-    ABS__int16=(unary("ABS"), "i2", "", _alike),
-    RELU__int8=(unary("RELU"), "i1", "", _alike),
-    RELU6__int8=(unary("RELU6"), "i1", "", _alike),
-    LEAKY_RELU__int8=(unary("LEAKY_RELU", "LeakyReluOptions", "Alpha"), "i1", "", _alike),
-    LEAKY_RELU__int16=(unary("LEAKY_RELU", "LeakyReluOptions", "Alpha"), "i2", "", _alike),
-    HARD_SWISH__int8=(unary("HARD_SWISH"), "i1", "", _alike),
-    QUANTIZE__int8=(unary("QUANTIZE"), "i1", "", _alike),
-    QUANTIZE__int16=(unary("QUANTIZE"), "i2", "", _alike),
+    ABS__int8=(unary("ABS"), "i1", "", _grouped_by_tile),
+    ABS__int16=(unary("ABS"), "i2", "", _grouped_by_tile),
+    RELU__int8=(unary("RELU"), "i1", "", _grouped_by_tile),
+    RELU6__int8=(unary("RELU6"), "i1", "", _grouped_by_tile),
+    LEAKY_RELU__int8=(unary("LEAKY_RELU", "LeakyReluOptions", "Alpha"), "i1", "", _grouped_by_tile),
+    LEAKY_RELU__int16=(unary("LEAKY_RELU", "LeakyReluOptions", "Alpha"), "i2", "", _grouped_by_tile),
+    HARD_SWISH__int8=(unary("HARD_SWISH"), "i1", "", _grouped_by_tile),
+    QUANTIZE__int8=(unary("QUANTIZE"), "i1", "", _grouped_by_tile),
+    QUANTIZE__int16=(unary("QUANTIZE"), "i2", "", _grouped_by_tile),
     QUANTIZE__int16__to__int8=(
         unary("QUANTIZE", result="i1"),
         "i2",
         "",
-        lambda rng, dtype: single(*(np.array(_alike(rng, dtype)) * (1, 256))),
+        lambda rng, dtype: single(*(np.array(_grouped_by_tile(rng, dtype)) * (1, 256))),
     ),
     QUANTIZE__int8__to__int16=(
         unary("QUANTIZE", result="i2"),
         "i1",
         "",
-        lambda rng, dtype: single(*(np.array(_alike(rng, dtype)) * (1, 1 / 200))),
+        lambda rng, dtype: single(*(np.array(_grouped_by_tile(rng, dtype)) * (1, 1 / 200))),
     ),
     RSQRT__int16=(unary("RSQRT"), "i2", "", _rsqrt_scales),
-    MEAN__int8=(pairs("MEAN", "ReducerOptions", axis=True), "i1", "i1", _alike),
-    MEAN__int16=(pairs("MEAN", "ReducerOptions", axis=True), "i2", "i2", _alike),
-    SUM__int8=(pairs("SUM", "ReducerOptions", axis=True), "i1", "i1", _alike),
+    MEAN__int8=(pairs("MEAN", "ReducerOptions", axis=True), "i1", "i1", _grouped_by_tile),
+    MEAN__int16=(pairs("MEAN", "ReducerOptions", axis=True), "i2", "i2", _grouped_by_tile),
+    SUM__int8=(pairs("SUM", "ReducerOptions", axis=True), "i1", "i1", _grouped_by_tile),
     SOFTMAX__int16=(pairs("SOFTMAX", "SoftmaxOptions", field="Beta"), "i2", "i2", _fixed(_UNIT16)),
 )
 

@@ -16,7 +16,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import kernels_for
+from microfold.kernels.selection.candidates import kernels_for
 
 UNIT = 8  # bytes: offsets are multiples of it
 

@@ -17,7 +17,7 @@ from microfold.plan.exact import solve
 from microfold.plan.greedy import Conflicts, climb, place_greedily, place_in_order
 from microfold.plan.liveness import Storage
 from microfold.plan.overlap import Overlap
-from microfold.plan.problem import Edge, problem_of
+from microfold.plan.problem import OffsetConstraint, problem_of
 
 Case = tuple[list[Storage], list[Overlap]]
 
@@ -195,4 +195,4 @@ def test_leave_takes_the_place_of_what_it_includes(distance: int, count: int) ->
     problem = problem_of([x, y], [Overlap(x, y, distance)])
     alternatives = problem.alternatives((0, 1))
     assert len(alternatives) == count
-    assert ((Edge(1, 0, 1),) in alternatives) == (distance in (8, 24))
+    assert ((OffsetConstraint(1, 0, 1),) in alternatives) == (distance in (8, 24))

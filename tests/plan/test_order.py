@@ -19,7 +19,7 @@ from microfold.options import Options
 from microfold.plan.bound import call_needs
 from microfold.plan.liveness import Storage, computing_nodes
 from microfold.plan.order import CallNeeds, better_order
-from microfold.plan.overlap import Leave, Overlap
+from microfold.plan.overlap import Overlap, OverlapPermission
 from microfold.verification import verify as verification
 from tests.growth.families import FLOAT, Builder, build
 
@@ -38,7 +38,7 @@ def networks(draw: st.DrawFn) -> list[CallNeeds]:
         last = count if draw(st.booleans()) else 0
         storages.append(Storage(f"s{number}", draw(st.integers(1, 90)), number, max(number, last)))
         leave = [
-            Leave(s, draw(st.integers(-s.size, 40)), draw(st.booleans()))
+            OverlapPermission(s, draw(st.integers(-s.size, 40)), draw(st.booleans()))
             for s in reads
             if draw(st.booleans())
         ]
@@ -72,7 +72,7 @@ def _peak(calls: Sequence[CallNeeds], order: Sequence[int]) -> int:
         assert call.target is not None
         overlaps += [
             Overlap(moved[leave.source], moved[call.target], leave.distance, leave.exact)
-            for leave in call.leave
+            for leave in call.allowed_overlaps
             if moved[leave.source].last == moment
         ]
     return max(call_needs(blocks, overlaps, len(order)))

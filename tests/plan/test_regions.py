@@ -10,24 +10,24 @@ from random import Random
 import pytest
 
 from microfold.errors import GraphError, InputError
-from microfold.plan.regions import Item, RegionPlan, check_regions, plan_regions
-from microfold.target.memories import Memory
+from microfold.plan.regions import RegionItem, RegionPlan, check_regions, plan_regions
+from microfold.target.memories import TargetMemory
 
-FAST = Memory("fast", 100, 1, ("data", "constants"), "slow", "FAST")
-FLASH = Memory("flash", 200, 4, ("constants",), "", "FLASH")
-SLOW = Memory("slow", 1000, 20, ("constants",), "", "SLOW")
+FAST = TargetMemory("fast", 100, 1, ("data", "constants"), "slow", "FAST")
+FLASH = TargetMemory("flash", 200, 4, ("constants",), "", "FLASH")
+SLOW = TargetMemory("slow", 1000, 20, ("constants",), "", "SLOW")
 ALL = (SLOW, FAST, FLASH)
 
 
-def constant(label: str, size: int, accesses: int) -> Item:
-    return Item(label, size, accesses, "constants")
+def constant(label: str, size: int, accesses: int) -> RegionItem:
+    return RegionItem(label, size, accesses, "constants")
 
 
 def cost(plan: RegionPlan) -> int:
     return sum(item.accesses * memory.cycles for item, memory in plan.places.items())
 
 
-def valid(items: Sequence[Item], plan: RegionPlan) -> bool:
+def valid(items: Sequence[RegionItem], plan: RegionPlan) -> bool:
     try:
         check_regions(items, plan)
     except GraphError:
@@ -35,7 +35,7 @@ def valid(items: Sequence[Item], plan: RegionPlan) -> bool:
     return True
 
 
-def best(items: Sequence[Item], memories: Sequence[Memory]) -> int | None:
+def best(items: Sequence[RegionItem], memories: Sequence[TargetMemory]) -> int | None:
     """The least cost of all placements."""
     plans = (
         RegionPlan(tuple(memories), dict(zip(items, homes, strict=True)))
@@ -45,7 +45,7 @@ def best(items: Sequence[Item], memories: Sequence[Memory]) -> int | None:
 
 
 def test_what_is_read_most_is_in_the_fastest_memory() -> None:
-    context = Item("context", 40, 10, "data")
+    context = RegionItem("context", 40, 10, "data")
     items = [constant("cold", 56, 10), constant("warm", 160, 999), constant("hot", 56, 5000), context]
     plan = plan_regions(items, ALL)
     assert [plan.places[item].name for item in items] == ["slow", "flash", "fast", "fast"]
@@ -63,7 +63,7 @@ def test_against_all_placements() -> None:
             constant(str(i), 8 * random.randrange(1, 14), random.randrange(1000))
             for i in range(random.randrange(1, 6))
         ]
-        items.append(Item("context", 8 * random.randrange(1, 12), 100, "data"))
+        items.append(RegionItem("context", 8 * random.randrange(1, 12), 100, "data"))
         wanted = best(items, (FAST, FLASH, slow))
         try:
             plan = plan_regions(items, (FAST, FLASH, slow))
@@ -77,12 +77,12 @@ def test_against_all_placements() -> None:
 
 
 def test_every_wrong_placement_is_found() -> None:
-    context = Item("context", 48, 10, "data")
+    context = RegionItem("context", 48, 10, "data")
     items = [constant("hot", 48, 900), constant("a", 104, 50), constant("b", 88, 60), context]
     plan = plan_regions(items, ALL)
     check_regions(items, plan)
     wrong = 0
-    for item, home in itertools.product(items, (*ALL, Memory("other", 999, 1, ("data", "constants")))):
+    for item, home in itertools.product(items, (*ALL, TargetMemory("other", 999, 1, ("data", "constants")))):
         moved = RegionPlan(plan.memories, {**plan.places, item: home})
         taken = sum(i.size for i, m in moved.places.items() if m is home)
         if home not in ALL or item.use not in home.use or taken > home.size:
@@ -99,12 +99,12 @@ def test_every_wrong_placement_is_found() -> None:
     ("items", "memories", "message"),
     [
         (
-            [Item("the context", 104, 1, "data")],
+            [RegionItem("the context", 104, 1, "data")],
             ALL,
             r"the context must fit into one memory for data; it has 104 bytes, .* has 100: choose --ram",
         ),
         (
-            [Item("the context", 8, 1, "data")],
+            [RegionItem("the context", 8, 1, "data")],
             (FLASH, SLOW),
             r"the context requires a memory for data, .*none: give one of flash, slow this use",
         ),
@@ -116,6 +116,6 @@ def test_every_wrong_placement_is_found() -> None:
         ),
     ],
 )
-def test_what_does_not_fit(items: list[Item], memories: tuple[Memory, ...], message: str) -> None:
+def test_what_does_not_fit(items: list[RegionItem], memories: tuple[TargetMemory, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
         plan_regions(items, memories)

@@ -9,7 +9,7 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.errors import InputError
-from microfold.lowering.arenas import Selected
+from microfold.lowering.selection_result import SelectionResult
 from microfold.options import Options
 from tests.e2e.refusals import needed
 from tests.needs import need_modules
@@ -19,7 +19,7 @@ from tests.sampling import sampled
 TOGETHER = 12
 
 
-def _refusal(selected: Selected) -> InputError | None:
+def _refusal(selected: SelectionResult) -> InputError | None:
     """Why nothing fits; None where nothing is in the arena."""
     try:
         _ = selected.chosen
@@ -39,7 +39,7 @@ def test_least_arena(first: int, core: str) -> None:
     for seed in range(first, first + TOGETHER):
         for io in ("caller", "arena"):
             graph = compile_graph(Nets(seed).draw(), target.load(core), Options(io=io, optimize="size")).graph
-            selected = Selected(graph, target.load(core), Options(io=io, ram=8), None)
+            selected = SelectionResult(graph, target.load(core), Options(io=io, ram=8), None)
             refused = _refusal(selected)
             if refused is None:
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from microfold.plan.windows import LONGEST, Run, runs_above
+from microfold.plan.windows import LONGEST, CallRange, runs_above
 
 
 def test_all_shortest_runs_are_found() -> None:
@@ -12,7 +12,7 @@ def test_all_shortest_runs_are_found() -> None:
     def is_above(first: int, last: int) -> bool:
         return any(first <= each[0] and each[-1] <= last for each in wrong)
 
-    assert runs_above(12, is_above) == [Run(3, 5), Run(7, 9)]
+    assert runs_above(12, is_above) == [CallRange(3, 5), CallRange(7, 9)]
 
 
 def test_long_runs_are_not_looked_for() -> None:

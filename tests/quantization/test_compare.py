@@ -12,7 +12,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.parse import parse
 from microfold.ir.types import DType, Quant, TensorType
-from microfold.quantization.compare import Candidate, _Power, compare, decibels
+from microfold.quantization.compare import QuantizedModel, _Power, compare, decibels
 from microfold.quantization.layers import FloatLayer, layer_schemes
 
 SAMPLES = np.random.default_rng(0).normal(size=(40, 1, 4)).astype(np.float32)
@@ -44,7 +44,7 @@ def test_saturation_is_measured_against_the_quantised_range() -> None:
 
 def test_a_model_agrees_with_itself() -> None:
     graph = parse(FLOAT)
-    candidate = Candidate(graph, layers(graph))
+    candidate = QuantizedModel(graph, layers(graph))
     steps: list[int] = []
     labels = [int(sample.argmax()) for sample in SAMPLES]
     accuracy = compare(graph, [candidate], [SAMPLES], labels, lambda done, _: steps.append(done))
@@ -62,7 +62,7 @@ def test_the_loss_of_a_layer_alone_excludes_earlier_ones() -> None:
     """The first layer loses, the second one only passes the loss on."""
     graph = parse(FLOAT)
     worse = parse(FLOAT.replace("abs", "logistic"))
-    candidate = Candidate(worse, layers(graph))
+    candidate = QuantizedModel(worse, layers(graph))
     compare(graph, [candidate], [10 * SAMPLES], None, lambda _, __: None)
     first, second = candidate.layer_qualities()
     assert first.snr is not None

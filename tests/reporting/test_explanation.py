@@ -15,8 +15,8 @@ from microfold.errors import BudgetError
 from microfold.frontend import tflite
 from microfold.ir.graph import Graph
 from microfold.ir.text import parse
-from microfold.kernels.selection.objective import Figures
-from microfold.lowering.optimised import Imported
+from microfold.kernels.selection.objective import SelectionFigures
+from microfold.lowering.optimised import ImportedModel
 from microfold.options import Options
 from microfold.reporting.explanation import Explanation, explain
 
@@ -24,11 +24,11 @@ CORE = "cortex-m4"
 
 
 def explained(graph: Graph, options: Options | None = None) -> Explanation:
-    return explain(prepare(Imported.of(graph, target.load(CORE), options or Options())))
+    return explain(prepare(ImportedModel.of(graph, target.load(CORE), options or Options())))
 
 
-def built(graph: Graph, options: Options) -> Figures:
-    return prepare(Imported.of(graph, target.load(CORE), options)).kernels.figures
+def built(graph: Graph, options: Options) -> SelectionFigures:
+    return prepare(ImportedModel.of(graph, target.load(CORE), options)).kernels.figures
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +71,8 @@ def test_alternatives_are_the_builds_with_these_restrictions(cnn: Graph, options
     assert found.constants == program.weight_bytes
 
 
-def _sum(figures: Figures, change: Figures) -> Figures:
-    return Figures(
+def _sum(figures: SelectionFigures, change: SelectionFigures) -> SelectionFigures:
+    return SelectionFigures(
         pytest.approx(figures.cycles + change.cycles),  # type: ignore[arg-type]
         figures.flash + change.flash,
         figures.arena + change.arena,

@@ -10,7 +10,7 @@ from microfold import target
 from microfold.compiler import explain_kernels
 from microfold.ir.graph import Graph
 from microfold.kernels.call import CFunction, KernelCall
-from microfold.kernels.selection.distinguish import distinguish
+from microfold.kernels.selection.variant_labels import distinguish
 from microfold.options import Options
 from microfold.reporting.kernels import describe_candidates
 from tests.kernels.choice import candidates_of, layer_of

@@ -7,12 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from microfold.reporting.tables import Column, Table, number
+from microfold.reporting.tables import Table, TableColumn, number
 
 
 def table() -> Table:
-    columns = [number("#"), Column("layer"), Column("kernel", rank=1), Column("output", rank=2)]
-    found = Table("", [*columns, number("est. instructions"), Column("note", rank=3)])
+    columns = [
+        number("#"),
+        TableColumn("layer"),
+        TableColumn("kernel", rank=1),
+        TableColumn("output", rank=2),
+    ]
+    found = Table("", [*columns, number("est. instructions"), TableColumn("note", rank=3)])
     found.add("0", "batch_normalization", "s8_depthwise_conv2d__dsp_row", "int8[1, 8, 8, 16]", "9,216", "")
     found.add("10", "dense", "s8_add", "int8[1]", "1,234,567", "of 2^31 in dense: no overflow possible")
     return found
@@ -58,7 +63,7 @@ texts = st.one_of(st.text(max_size=60), long_texts).filter(str.isprintable)
 
 @given(st.lists(st.tuples(texts, texts, st.integers(0, 10**9)), min_size=1, max_size=4), st.integers(45, 120))
 def test_nothing_is_lost_and_nothing_is_too_wide(rows: list[tuple[str, str, int]], width: int) -> None:
-    wide = Table("", [Column("first"), Column("second"), number("many words here")])
+    wide = Table("", [TableColumn("first"), TableColumn("second"), number("many words here")])
     for one, other, count in rows:
         wide.add(one, other, f"{count:,}")
     layout = wide.lay_out(width)

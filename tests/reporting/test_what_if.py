@@ -5,13 +5,13 @@ from __future__ import annotations
 from microfold import target
 from microfold.compiler import compile_file
 from microfold.options import Options
-from microfold.reporting.what_if import Alternative, alternative, alternatives, pareto_front
+from microfold.reporting.what_if import WhatIfBuild, alternative, alternatives, pareto_front
 from microfold.verification.measure import Measurement
 from tests.reporting.page.pages import CNN
 
 
-def made(ram: int, flash: int, instructions: int) -> Alternative:
-    return Alternative("cortex-m4", "size", None, ram, flash, True, instructions, None)
+def made(ram: int, flash: int, instructions: int) -> WhatIfBuild:
+    return WhatIfBuild("cortex-m4", "size", None, ram, flash, True, instructions, None)
 
 
 def test_every_core_at_every_level() -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from microfold.simulate.boards import BOARDS, Board
+from microfold.simulate.boards import BOARDS, SimulatedBoard
 from microfold.simulate.sources import LayerSpec, LayerTensor, ModelSources, TensorSpec
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.sampling import quick
@@ -178,14 +178,14 @@ KINDS = ("cortex-m4", "cortex-m0plus", "cortex-m55")
         *(pytest.param(name, marks=pytest.mark.exhaustive) for name in CORES if name not in KINDS),
     ]
 )
-def core(request: pytest.FixtureRequest, simulation_tools: None) -> tuple[Board, tuple[str, ...]]:  # noqa: ARG001
+def core(request: pytest.FixtureRequest, simulation_tools: None) -> tuple[SimulatedBoard, tuple[str, ...]]:  # noqa: ARG001
     """Board and compiler flags of each core."""
     machine, flags = CORES[request.param]
     return BOARDS[machine], flags
 
 
 @pytest.fixture
-def cortex_m4(simulation_tools: None) -> tuple[Board, tuple[str, ...]]:  # noqa: ARG001
+def cortex_m4(simulation_tools: None) -> tuple[SimulatedBoard, tuple[str, ...]]:  # noqa: ARG001
     """Board and compiler flags of one core, for what does not depend on it."""
     machine, flags = CORES["cortex-m4"]
     return BOARDS[machine], flags

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from microfold.errors import InputError, RunError, TargetError, ToolError
-from microfold.simulate.boards import BOARDS, Board, find
+from microfold.simulate.boards import BOARDS, SimulatedBoard, find
 from microfold.simulate.firmware import Firmware
 from microfold.simulate.run import SimulationResult, Simulator, run
 from microfold.simulate.toolchain import find_tool
 
 from .conftest import CORES, LENGTH, STRICT, caller_toy, inner_toy, toy
 
-Core = tuple[Board, tuple[str, ...]]
+Core = tuple[SimulatedBoard, tuple[str, ...]]
 INPUT = np.arange(LENGTH, dtype=np.int8)
 
 # Two instructions a round. (Inline assembly for Armv6-M has the old syntax unless told.)

@@ -10,55 +10,58 @@ import pytest
 
 from microfold.simulate.boards import find
 from microfold.simulate.run import Simulator
-from microfold.simulate.thumb import Instruction, Kind, instructions
+from microfold.simulate.thumb import InstructionKind, ThumbInstruction, instructions
 from microfold.simulate.toolchain import ARM_COMPILER, find_tool
 from microfold.simulate.trace import block_cycles, least_cycles
 from microfold.target import load
-from microfold.target.timing import Timing
+from microfold.target.timing import CoreTiming
 from tests.needs import CROSS_TOOLS, need_tools
 
 from .conftest import LENGTH, toy
 
-TIMING = Timing("a manual")
+TIMING = CoreTiming("a manual")
 M4 = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16")
 INPUT = np.arange(LENGTH, dtype=np.int8)
 
 # Assembly, what it is, and the cycles of the whole block.
 CASES = {
-    "adds r0, r1, r2": ([Kind.ALU], 1),
-    "muls r0, r1": ([Kind.MULTIPLY], 1),
-    "mla r0, r1, r2, r3": ([Kind.MULTIPLY_ADD], 1),
-    "smlad r0, r1, r2, r0": ([Kind.MULTIPLY_ADD], 1),
-    "smuad r0, r1, r2": ([Kind.MULTIPLY], 1),
-    "smull r0, r1, r2, r3": ([Kind.MULTIPLY_LONG], 1),
-    "udiv r0, r1, r2": ([Kind.DIVIDE], 7),
-    "ldr r0, [r1]": ([Kind.LOAD], 2),
-    "ldrsb.w r0, [r1, #1]": ([Kind.LOAD], 2),
-    "ldr r0, [r1]; ldr r2, [r1, #4]; ldr.w r8, [r1, #8]": ([Kind.LOAD] * 3, 4),
-    "ldr r0, [r1]; ldr r2, [r0]": ([Kind.LOAD] * 2, 4),
-    "ldr r0, [r1]; adds r3, #1; ldr r2, [r1]": ([Kind.LOAD, Kind.ALU, Kind.LOAD], 5),
-    "str r0, [r1]": ([Kind.STORE], 1),
-    "strb r0, [r1, r2]": ([Kind.STORE_INDEXED], 2),
-    "strb.w r0, [r1, r2, lsl #1]": ([Kind.STORE_INDEXED], 2),
-    "strb.w r0, [r1], #1": ([Kind.STORE], 1),
-    "ldrd r0, r1, [r2], #8": ([Kind.MULTIPLE], 3),
-    "ldmia r0!, {r1, r2, r3, r4}": ([Kind.MULTIPLE], 5),
-    "push {r4, r5, r6, lr}": ([Kind.MULTIPLE], 5),
-    "stmdb sp!, {r4, r5, r6, r7, r8, r9, r10, r11, lr}": ([Kind.MULTIPLE], 10),
-    "cmp r0, r1; bne .": ([Kind.ALU, Kind.BRANCH], 2),
-    "bne.w .": ([Kind.BRANCH], 1),
-    "bl .": ([Kind.BRANCH], 1),
-    "cbz r0, 1f; nop; 1:": ([Kind.BRANCH, Kind.ALU], 2),
-    "dmb": ([Kind.ALU], 1),
-    "vldr s0, [r0]": ([Kind.MULTIPLE], 2),
-    "vldmia r0!, {s0-s3}": ([Kind.MULTIPLE], 5),
-    "vadd.f32 s0, s1, s2": ([Kind.FLOAT], 1),
-    "vmla.f32 s0, s1, s2": ([Kind.FLOAT_MULTIPLY_ADD], 3),
-    "vfma.f32 s0, s1, s2": ([Kind.FLOAT_MULTIPLY_ADD], 3),
-    "vdiv.f32 s0, s1, s2": ([Kind.FLOAT_DIVIDE], 14),
-    "vsqrt.f32 s0, s1": ([Kind.FLOAT_DIVIDE], 14),
-    "vmov r0, s0": ([Kind.FLOAT], 1),
-    "vcvt.f32.s32 s0, s0": ([Kind.FLOAT], 1),
+    "adds r0, r1, r2": ([InstructionKind.ALU], 1),
+    "muls r0, r1": ([InstructionKind.MULTIPLY], 1),
+    "mla r0, r1, r2, r3": ([InstructionKind.MULTIPLY_ADD], 1),
+    "smlad r0, r1, r2, r0": ([InstructionKind.MULTIPLY_ADD], 1),
+    "smuad r0, r1, r2": ([InstructionKind.MULTIPLY], 1),
+    "smull r0, r1, r2, r3": ([InstructionKind.MULTIPLY_LONG], 1),
+    "udiv r0, r1, r2": ([InstructionKind.DIVIDE], 7),
+    "ldr r0, [r1]": ([InstructionKind.LOAD], 2),
+    "ldrsb.w r0, [r1, #1]": ([InstructionKind.LOAD], 2),
+    "ldr r0, [r1]; ldr r2, [r1, #4]; ldr.w r8, [r1, #8]": ([InstructionKind.LOAD] * 3, 4),
+    "ldr r0, [r1]; ldr r2, [r0]": ([InstructionKind.LOAD] * 2, 4),
+    "ldr r0, [r1]; adds r3, #1; ldr r2, [r1]": (
+        [InstructionKind.LOAD, InstructionKind.ALU, InstructionKind.LOAD],
+        5,
+    ),
+    "str r0, [r1]": ([InstructionKind.STORE], 1),
+    "strb r0, [r1, r2]": ([InstructionKind.STORE_INDEXED], 2),
+    "strb.w r0, [r1, r2, lsl #1]": ([InstructionKind.STORE_INDEXED], 2),
+    "strb.w r0, [r1], #1": ([InstructionKind.STORE], 1),
+    "ldrd r0, r1, [r2], #8": ([InstructionKind.MULTIPLE], 3),
+    "ldmia r0!, {r1, r2, r3, r4}": ([InstructionKind.MULTIPLE], 5),
+    "push {r4, r5, r6, lr}": ([InstructionKind.MULTIPLE], 5),
+    "stmdb sp!, {r4, r5, r6, r7, r8, r9, r10, r11, lr}": ([InstructionKind.MULTIPLE], 10),
+    "cmp r0, r1; bne .": ([InstructionKind.ALU, InstructionKind.BRANCH], 2),
+    "bne.w .": ([InstructionKind.BRANCH], 1),
+    "bl .": ([InstructionKind.BRANCH], 1),
+    "cbz r0, 1f; nop; 1:": ([InstructionKind.BRANCH, InstructionKind.ALU], 2),
+    "dmb": ([InstructionKind.ALU], 1),
+    "vldr s0, [r0]": ([InstructionKind.MULTIPLE], 2),
+    "vldmia r0!, {s0-s3}": ([InstructionKind.MULTIPLE], 5),
+    "vadd.f32 s0, s1, s2": ([InstructionKind.FLOAT], 1),
+    "vmla.f32 s0, s1, s2": ([InstructionKind.FLOAT_MULTIPLY_ADD], 3),
+    "vfma.f32 s0, s1, s2": ([InstructionKind.FLOAT_MULTIPLY_ADD], 3),
+    "vdiv.f32 s0, s1, s2": ([InstructionKind.FLOAT_DIVIDE], 14),
+    "vsqrt.f32 s0, s1": ([InstructionKind.FLOAT_DIVIDE], 14),
+    "vmov r0, s0": ([InstructionKind.FLOAT], 1),
+    "vcvt.f32.s32 s0, s0": ([InstructionKind.FLOAT], 1),
 }
 
 # Cycles by other cores' manuals: M3's of Arm DDI 0337, 3.3.1, M0+'s of Arm DDI 0484, 3.3.
@@ -131,16 +134,16 @@ def test_cycles_of_manuals(core: str, tmp_path: Path):
 
 
 def test_at_least_transfers_are_in_a_row():
-    loads = [Instruction(Kind.LOAD, target=n, base=n) for n in range(3)]
+    loads = [ThumbInstruction(InstructionKind.LOAD, target=n, base=n) for n in range(3)]
     assert block_cycles(loads, TIMING) == 4
     assert least_cycles(loads, TIMING) == 3
-    assert least_cycles([Instruction(Kind.STORE_INDEXED)], TIMING) == 1
-    assert least_cycles([Instruction(Kind.MULTIPLE, words=4)], TIMING) == 5
+    assert least_cycles([ThumbInstruction(InstructionKind.STORE_INDEXED)], TIMING) == 1
+    assert least_cycles([ThumbInstruction(InstructionKind.MULTIPLE, words=4)], TIMING) == 5
 
 
 def test_a_dependent_load_waits():
-    load = Instruction(Kind.LOAD, target=0, base=1)
-    assert block_cycles([load, Instruction(Kind.LOAD, target=2, base=0)], TIMING) == 4
+    load = ThumbInstruction(InstructionKind.LOAD, target=0, base=1)
+    assert block_cycles([load, ThumbInstruction(InstructionKind.LOAD, target=2, base=0)], TIMING) == 4
 
 
 LOOP = '{ uint32_t n = %du; __asm__ volatile("1: subs %%0, #1\\n\\tbne 1b" : "+l"(n) : : "cc"); }'

@@ -12,7 +12,7 @@ import zlib
 import numpy as np
 
 from microfold.errors import MicrofoldError
-from microfold.frontend.tflite import Traced, trace_model
+from microfold.frontend.tflite import ImportTrace, trace_model
 from tests import oracle
 from tests.frontend import models
 
@@ -30,7 +30,7 @@ def checksums(tensors: oracle.Tensors, indices: list[int]) -> np.ndarray:
     )
 
 
-def golden(data: bytes, traced: Traced) -> dict[str, np.ndarray] | None:
+def golden(data: bytes, traced: ImportTrace) -> dict[str, np.ndarray] | None:
     """Outputs of the model and checksums of its integer tensors, call by call."""
     calls = [oracle.inputs_of(traced, seed) for seed in range(CALLS)]
     wanted = oracle.compared_tensors(data, traced)

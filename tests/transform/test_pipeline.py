@@ -9,7 +9,7 @@ from microfold.frontend import tflite
 from microfold.ir.graph import Graph
 from microfold.ir.text import parse, to_text
 from microfold.ops.movement.transpose import Transpose
-from microfold.passes.context import Decision, Instrument, PassContext, Step
+from microfold.passes.context import Decision, Instrument, PassContext, PipelineStep
 from microfold.passes.decorators import module_pass
 from microfold.passes.instruments import Verify
 from microfold.pipeline import default_pipeline, optimize
@@ -101,7 +101,7 @@ def test_passes_are_inserted_at_sections(place: dict[str, str]) -> None:
         return graph
 
     class Look(Instrument):
-        def before(self, step: Step, graph: Graph) -> None:
+        def before(self, step: PipelineStep, graph: Graph) -> None:
             found.append(step.name)
 
     graph = parse("graph @g(%x: float32[4]) -> (%y) {\n  %y: float32[4] = abs(%x)\n}")

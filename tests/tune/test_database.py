@@ -18,7 +18,7 @@ from microfold.options import OPTIMIZE, Options
 from microfold.program import Program
 from microfold.tune.costs import load_costs, what_applies
 from microfold.tune.database import Database
-from microfold.tune.records import Failure, ProgramRecord, Record
+from microfold.tune.records import Failure, MeasurementRecord, ProgramRecord
 from microfold.tune.setting import Setting, simulated_setting
 from tests.cli.test_passes import CNN
 from tests.command_line import microfold, refuse, succeed
@@ -50,7 +50,7 @@ def store(path: Path, setting: Setting, best: str) -> None:
         database.add(
             setting,
             [
-                Record(layer, key, 100 if key == best else 10_000, 12_000, 3, e)
+                MeasurementRecord(layer, key, 100 if key == best else 10_000, 12_000, 3, e)
                 for layer, key, _, e in variants()
             ],
         )
@@ -61,7 +61,7 @@ def build(path: Path, options: Options = DEFAULT, board: str = "") -> Program:
 
 
 def test_order_of_records_does_not_count(tmp_path: Path) -> None:
-    records = [Record("layer", f"variant {i % 3}", 10 + i, 20 + i, 1, 7.5) for i in range(9)]
+    records = [MeasurementRecord("layer", f"variant {i % 3}", 10 + i, 20 + i, 1, 7.5) for i in range(9)]
     texts: set[str] = set()
     for number in range(3):
         random.Random(number).shuffle(records)
@@ -71,13 +71,13 @@ def test_order_of_records_does_not_count(tmp_path: Path) -> None:
             texts.add(database.export())
             merged = database.records(SETTING)
     assert len(texts) == 1
-    assert merged[0] == Record("layer", "variant 0", 10, 26, 3, 7.5)
+    assert merged[0] == MeasurementRecord("layer", "variant 0", 10, 26, 3, 7.5)
 
 
 def test_records_of_counters_that_stand_still_do_not_count(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with Database(path, create=True) as database:
-        database.add(SETTING, [Record(layer, key, 0, 0, 3, e) for layer, key, _, e in variants()])
+        database.add(SETTING, [MeasurementRecord(layer, key, 0, 0, 3, e) for layer, key, _, e in variants()])
         assert database.settings() == [] == database.records(SETTING)
     assert build(path).measured_on == ""
     store(path, SETTING, variants()[-1][1])

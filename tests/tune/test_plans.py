@@ -12,7 +12,7 @@ from microfold import target
 from microfold.cli.common import read_graph
 from microfold.errors import ToolError
 from microfold.options import Options
-from microfold.passes.choices import Choice
+from microfold.passes.choices import PassChoice
 from microfold.passes.context import PassContext
 from microfold.tune.costs import load_plan
 from microfold.tune.identity import program_key
@@ -146,9 +146,9 @@ def test_boards_that_are_gone_are_no_failures_of_programs(tmp_path: Path) -> Non
 
 def test_unlikely_alternatives_are_not_measured() -> None:
     choices = [
-        Choice("one", {"a": 10.0, "b": 12.0, "c": 50.0}, "a"),
-        Choice("two", {"a": 10.0, "b": 11.0}, "a"),
-        Choice("three", {"a": 0.0, "b": 11.0}, "a"),
+        PassChoice("one", {"a": 10.0, "b": 12.0, "c": 50.0}, "a"),
+        PassChoice("two", {"a": 10.0, "b": 11.0}, "a"),
+        PassChoice("three", {"a": 0.0, "b": 11.0}, "a"),
     ]
     assert alternatives(choices, 8) == [{"two": "b"}, {"one": "b"}]
     assert alternatives(choices, 1) == [{"two": "b"}]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from microfold.workers.dispatch import ATTEMPTS, STRIKES, Dispatcher, Done
+from microfold.workers.dispatch import ATTEMPTS, STRIKES, Dispatcher, FinishedTask
 from microfold.workers.executor import LocalExecutor
 from tests.tune.stubs import InlineExecutor, deadly, failing, slowly
 
@@ -38,7 +38,7 @@ class Lanes:
             return f"{lane} fails"
         return "done"
 
-    def results(self, tasks: str) -> dict[str, Done[str, str]]:
+    def results(self, tasks: str) -> dict[str, FinishedTask[str, str]]:
         self.work.add(tasks)
         return {done.task: done for done in self.work.results()}
 

@@ -10,7 +10,7 @@ from microfold.external.cmsis_nn.convolution import ConvolveS8, DepthwiseConvS8
 from microfold.external.cmsis_nn.fully_connected import FullyConnectedS8
 from microfold.external.cmsis_nn.pool2d import AveragePoolS8, MaxPoolS8
 from microfold.external.cmsis_nn.softmax import SoftmaxS8
-from microfold.external.external import External, Region
+from microfold.external.external import External, ExternalRegion
 from microfold.ir.pattern_table import PatternEntry
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
@@ -38,5 +38,5 @@ class CmsisNN(External):
     def patterns(self) -> Sequence[PatternEntry]:
         return [single.entry(name, kernel, clips=name != "softmax") for name, kernel in _KERNELS.items()]
 
-    def lower(self, region: Region) -> KernelCall:
+    def lower(self, region: ExternalRegion) -> KernelCall:
         return _KERNELS[region.composite].lower(region.layer())

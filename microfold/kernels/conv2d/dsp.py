@@ -14,8 +14,8 @@ pixels in 2 output channels, so that every loaded word takes part in several pro
                     b    .    .    .    .       4 words of inputs and 1 or 2 of weights
 
 On some cores 4 channels of 2 pixels (`quads`) are faster, because the loads of one step are adjacent.
-`Channels` says how the output channels are packed and requantised. `packing.smlad` defines the layouts of
-the weights. `requantize.shifted_sum` and `requantize.biasless_sum` prove the requantisation.
+`ChannelPlan` says how the output channels are packed and requantised. `packing.smlad` defines the layouts of
+the weights. `requantize.pre_shifted_accumulator` and `requantize.folded_bias` prove the requantisation.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from microfold.kernels.conv2d.portable import (
 )
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum, smlad
-from microfold.kernels.requantize import biasless_sum, output_range, output_table
-from microfold.kernels.requantize.biasless_sum import BiaslessRequantization, plan_biasless
-from microfold.kernels.requantize.multiply_high import RequantizeForm
-from microfold.kernels.requantize.shifted_sum import SmladRequantization
+from microfold.kernels.requantize import folded_bias, output_range, output_table
+from microfold.kernels.requantize.folded_bias import BiaslessRequantization, plan_biasless
+from microfold.kernels.requantize.mul_hi import RequantizeForm
+from microfold.kernels.requantize.pre_shifted_accumulator import SmladRequantization
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.support.frozen import frozen
@@ -63,22 +63,22 @@ GROUP_BYTES, QUAD_GROUP_BYTES = 32, 24
 # Size of the end marker after the panel, which terminates a loop over one of its columns.
 END_BYTES = 8
 # Pairs of inputs per iteration of the inner loop: blocks of 2 channels, blocks of 4 channels.
-UNROLL, QUADS_UNROLL = 8, 16
+UNROLL, QUAD_PAIRS_PER_ITERATION = 8, 16
 # Additional code of the inner loop for 4 channels, in bytes.
 QUADS_CODE = 600
 # The loop over pairs is fully unrolled up to this many pairs, if the layer has at least this many output
 # elements.
-WRITTEN_PAIRS = 8
-WRITTEN_OUTPUTS = 8192
-# The limits of `Trade.WRITTEN_OUT`, where the assembler repeats the code of a pair: largest number of pairs,
-# smallest number of output elements, and code of one pair in bytes.
+MAX_UNROLLED_PAIRS = 8
+MIN_UNROLLED_OUTPUTS = 8192
+# The limits of `ResourceTradeoff.FULLY_UNROLLED`, where the assembler repeats the code of a pair: largest
+# number of pairs, smallest number of output elements, and code of one pair in bytes.
 LONG_PAIRS = 32
 LONG_OUTPUTS = 3000
-LONG_PAIR_CODE = 56
+LONG_PAIR_BYTES = 56
 
 
 @frozen
-class Channels:
+class ChannelPlan:
     """Packing and requantisation of a convolution's output channels, which are computed 2 or 4 at a time.
 
     Attributes:
@@ -100,7 +100,7 @@ class Channels:
     @property
     def form(self) -> str:
         """Name of the requantisation's form in the templates."""
-        return self.plan.form.value if self.biasless is None else biasless_sum.FORM
+        return self.plan.form.value if self.biasless is None else folded_bias.FORM
 
     @property
     def shift(self) -> int:
@@ -166,7 +166,7 @@ class Channels:
     @property
     def unroll(self) -> int:
         """Pairs of inputs per iteration, if the pairs are contiguous in the panel."""
-        return QUADS_UNROLL if self.quads else UNROLL
+        return QUAD_PAIRS_PER_ITERATION if self.quads else UNROLL
 
     @property
     def blocks(self) -> int:
@@ -243,7 +243,7 @@ def plan_requantization(layer: LayerContext, *, common: bool) -> SmladRequantiza
 
 
 @lru_cache(maxsize=8)
-def plan_channels(layer: LayerContext, together: int = 2) -> Channels:
+def plan_channels(layer: LayerContext, together: int = 2) -> ChannelPlan:
     """Return the plan of a convolution's channels with int16 weights, which fit every layer."""
     plan = plan_requantization(layer, common=True)
     order = smlad.group_channels(conv_types(layer)[2].shape[3], together).reshape(-1)
@@ -255,11 +255,11 @@ def plan_channels(layer: LayerContext, together: int = 2) -> Channels:
         bounds=(low[order], high[order]),
         records=plan.records[order],
     )
-    return Channels(layer, ordered, "int16")
+    return ChannelPlan(layer, ordered, "int16")
 
 
 @lru_cache(maxsize=8)
-def channel_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]]:
+def channel_plans(layer: LayerContext) -> list[tuple[ChannelPlan, frozenset[ResourceTradeoff]]]:
     """Return the possible packings of the weights, each with its trades.
 
     Paired lanes come first, if the weights fit. int16 weights are faster, but twice as large.
@@ -268,11 +268,11 @@ def channel_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]
     if not smlad.fits_paired(int16.plan.matrix, int16.plan.bounds):
         return [(int16, frozenset())]
     paired = replace(int16, packing="paired", biasless=_plan_paired_biasless(layer, 2))
-    return [(paired, frozenset()), (int16, frozenset({Trade.WIDE_WEIGHTS}))]
+    return [(paired, frozenset()), (int16, frozenset({ResourceTradeoff.WIDE_WEIGHTS}))]
 
 
 @lru_cache(maxsize=8)
-def block_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]]:
+def block_plans(layer: LayerContext) -> list[tuple[ChannelPlan, frozenset[ResourceTradeoff]]]:
     """Return the plans for blocks of several pixels: 4 channels at a time if that can be faster, then 2.
 
     Blocks of 4 channels need more instructions and more code. Because all loads of a step are adjacent, they
@@ -326,11 +326,11 @@ class SmladConvolution(Kernel):
         planned: packing and requantisation of the output channels; None until `variants` has chosen one.
     """
 
-    planned: Channels | None = None
-    trades: frozenset[Trade] = frozenset()
+    planned: ChannelPlan | None = None
+    trades: frozenset[ResourceTradeoff] = frozenset()
 
     @property
-    def channels(self) -> Channels:
+    def channels(self) -> ChannelPlan:
         assert self.planned is not None
         return self.planned
 
@@ -349,7 +349,7 @@ class Conv2DDsp(SmladConvolution):
 
     Attributes:
         group: pixels that are computed together, `PIXELS` or 1. One pixel needs a quarter of the scratch.
-        long: pairs of a loop that is fully unrolled although it has more than `WRITTEN_PAIRS`, up to
+        long: pairs of a loop that is fully unrolled although it has more than `MAX_UNROLLED_PAIRS`, up to
             `LONG_PAIRS`; 0 if it is not.
     """
 
@@ -381,7 +381,7 @@ class Conv2DDsp(SmladConvolution):
     def function_bytes(self) -> int:
         quads = self.planned is not None and self.planned.quads
         # The unrolled pairs replace the pairs of one iteration.
-        written = LONG_PAIR_CODE * (self.long - UNROLL) if self.long else 0
+        written = LONG_PAIR_BYTES * (self.long - UNROLL) if self.long else 0
         return self.code + quads * QUADS_CODE + written
 
     def supports(self, layer: LayerContext) -> str | None:
@@ -396,14 +396,20 @@ class Conv2DDsp(SmladConvolution):
         if out.size // out.shape[3] < PIXELS or out.shape[3] == 1:
             return single
         together = [
-            replace(self, planned=plan, group=PIXELS, trades=self.trades | trades | {Trade.INPUT_SCRATCH})
+            replace(
+                self,
+                planned=plan,
+                group=PIXELS,
+                trades=self.trades | trades | {ResourceTradeoff.INPUT_SCRATCH},
+            )
             for plan, trades in block_plans(layer)
         ]
         pairs = patch_pairs(layer)
-        long = WRITTEN_PAIRS < pairs <= LONG_PAIRS and out.size >= LONG_OUTPUTS
+        long = MAX_UNROLLED_PAIRS < pairs <= LONG_PAIRS and out.size >= LONG_OUTPUTS
         if long and layer.target.has("late_loads"):
             together += [
-                replace(each, long=pairs, trades=each.trades | {Trade.WRITTEN_OUT}) for each in together
+                replace(each, long=pairs, trades=each.trades | {ResourceTradeoff.FULLY_UNROLLED})
+                for each in together
             ]
         return [*together, *single]
 
@@ -434,10 +440,10 @@ class Conv2DDsp(SmladConvolution):
         x, _, out, window = conv_types(layer)
         return window_overlap(x, out, window, self.group, across_rows=True)
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return not is_pointwise(conv_types(layer)[3])
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return 1
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -484,9 +490,9 @@ class Conv2DDsp(SmladConvolution):
 
         A single pair is always unrolled on cores with late loads, whose instruction order has no loop for it.
         """
-        few = self.group == PIXELS and patch_pairs(layer) <= WRITTEN_PAIRS
+        few = self.group == PIXELS and patch_pairs(layer) <= MAX_UNROLLED_PAIRS
         alone = patch_pairs(layer) == 1 and layer.target.has("late_loads")
-        return self.long > 0 or (few and (alone or conv_types(layer)[2].size >= WRITTEN_OUTPUTS))
+        return self.long > 0 or (few and (alone or conv_types(layer)[2].size >= MIN_UNROLLED_OUTPUTS))
 
 
 def _skip(pairs: int, unroll: int) -> int:

@@ -22,14 +22,14 @@ from microfold.kernels.conv2d.portable import (
 )
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import smlad
 from microfold.kernels.requantize import output_range
-from microfold.kernels.requantize.multiply_high import RequantizeForm
+from microfold.kernels.requantize.mul_hi import RequantizeForm
 from microfold.kernels.requantize.packed_record import PackedRequantization, pack_records
-from microfold.kernels.requantize.shifted_sum import SmladRequantization
+from microfold.kernels.requantize.pre_shifted_accumulator import SmladRequantization
 from microfold.ops.convolution.conv2d import Conv2D
 
 # Number of pixels that are computed together.
@@ -154,7 +154,7 @@ class Conv2DCompactDsp(Kernel):
     name = "s8_conv2d__dsp_compact"
     op = Conv2D
     features = frozenset({"dsp"})
-    trades = frozenset({Trade.ONE_FOR_ALL})
+    trades = frozenset({ResourceTradeoff.GENERIC_FUNCTION})
     code = 950
     fields = FIELDS
     # Whether all channels must have the same right shift.
@@ -186,10 +186,10 @@ class Conv2DCompactDsp(Kernel):
         x, _, out, window = conv_types(layer)
         return window_overlap(x, out, window, PIXELS, across_rows=True)
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return True
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return 1
 
     def lower(self, layer: LayerContext) -> KernelCall:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
-from microfold.kernels.conv2d.dsp import PIXELS, Channels, channel_plans, plan_channels
+from microfold.kernels.conv2d.dsp import PIXELS, ChannelPlan, channel_plans, plan_channels
 from microfold.kernels.conv2d.dsp_fpu_registers import Placement, place_weights
 from microfold.kernels.conv2d.patch import WRITTEN_SEGMENT, count_pairs, count_segments
 from microfold.kernels.conv2d.portable import (
@@ -18,12 +18,12 @@ from microfold.kernels.conv2d.portable import (
 )
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare, describe
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import band_overlap, window_overlap
 from microfold.kernels.packing import smlad
 from microfold.kernels.requantize import output_range, output_table
-from microfold.kernels.requantize.multiply_high import RequantizeForm
+from microfold.kernels.requantize.mul_hi import RequantizeForm
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.support.frozen import frozen
@@ -57,7 +57,7 @@ class FpuConvolution:
     """
 
     layer: LayerContext
-    channels: Channels
+    channels: ChannelPlan
     limit: int
 
     @property
@@ -170,7 +170,9 @@ class Conv2DFpuDsp(Kernel):
     """
 
     chosen: FpuConvolution | None = None
-    trades: frozenset[Trade] = frozenset({Trade.LONG_CODE, Trade.WINDOW_CODE, Trade.INPUT_SCRATCH})
+    trades: frozenset[ResourceTradeoff] = frozenset(
+        {ResourceTradeoff.LONG_CODE, ResourceTradeoff.WINDOW_CODE, ResourceTradeoff.INPUT_SCRATCH}
+    )
 
     name = "s8_conv2d__dsp_fpu"
     op = Conv2D
@@ -224,7 +226,9 @@ class Conv2DFpuDsp(Kernel):
             found += [replace(self, chosen=plan, trades=self.trades | trades) for plan in plans]
             most = FpuConvolution(layer, channels, MOST_SCRATCH)
             if most.groups > plans[0].groups:
-                found.append(replace(self, chosen=most, trades=self.trades | trades | {Trade.SCRATCH}))
+                found.append(
+                    replace(self, chosen=most, trades=self.trades | trades | {ResourceTradeoff.SCRATCH})
+                )
         return found
 
     @property
@@ -278,10 +282,10 @@ class Conv2DFpuDsp(Kernel):
         # In pointwise layers, groups continue in the next row.
         return 1 if is_pointwise(window) else min(self._plan.groups, out.shape[1])
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return not is_pointwise(conv_types(layer)[3])
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return self.row_granularity(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:

@@ -14,7 +14,7 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
-from microfold.kernels.conv2d.dsp import PIXELS, Channels, SmladConvolution, block_plans
+from microfold.kernels.conv2d.dsp import PIXELS, ChannelPlan, SmladConvolution, block_plans
 from microfold.kernels.conv2d.portable import (
     conv_types,
     is_pointwise,
@@ -23,7 +23,7 @@ from microfold.kernels.conv2d.portable import (
 )
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing.smlad import pair_order
@@ -44,7 +44,7 @@ MAX_REPEATED_PAIRS = 18
 
 
 @frozen
-class Tile:
+class InputTile:
     """Layout of the inputs of a tile, adjacent outputs of a row.
 
     Attributes:
@@ -65,7 +65,7 @@ class Tile:
     def words(self) -> int:
         return self.rows * self.pitch
 
-    def scratch(self, channels: Channels) -> int:
+    def scratch(self, channels: ChannelPlan) -> int:
         """Return the size of the group, the tile, and the end marker of each group's loop, in bytes."""
         return channels.group_bytes + 4 * (self.words + self.outputs)
 
@@ -79,7 +79,7 @@ class Tile:
         return self.unroll(quads) * self.pitch + 2 <= (FAR_REACH if quads else REACH)
 
 
-def make_tile(layer: LayerContext, outputs: int) -> Tile:
+def make_tile(layer: LayerContext, outputs: int) -> InputTile:
     """Return the tile of a number of outputs."""
     x, _, _, window = conv_types(layer)
     stride = window.strides[1]
@@ -92,16 +92,16 @@ def make_tile(layer: LayerContext, outputs: int) -> Tile:
         pitch += count
     begin = {phase: first for phase, first, _ in phases}
     taps = tuple(begin[c % stride] + c // stride for c in columns)
-    return Tile(outputs, tuple(phases), taps, pitch, window.size[0] * x.shape[3] // 2)
+    return InputTile(outputs, tuple(phases), taps, pitch, window.size[0] * x.shape[3] // 2)
 
 
-def tiles(layer: LayerContext) -> list[Tile]:
+def tiles(layer: LayerContext) -> list[InputTile]:
     """Return the tiles of all widths."""
     out = conv_types(layer)[2]
     return [make_tile(layer, outputs) for outputs in range(PIXELS, min(out.shape[2], 64) + PIXELS, PIXELS)]
 
 
-def _terms(layer: LayerContext, tile: Tile, channels: Channels) -> Terms:
+def _terms(layer: LayerContext, tile: InputTile, channels: ChannelPlan) -> Terms:
     x, _, out, window = conv_types(layer)
     full, last = divmod(out.shape[2], tile.outputs)
     pairs = tile.rows * len(tile.taps)
@@ -127,7 +127,7 @@ class Conv2DTileDsp(SmladConvolution):
         cut: tile that is widened at a time; None until it is chosen.
     """
 
-    cut: Tile | None = None
+    cut: InputTile | None = None
 
     name = "s8_conv2d__dsp_tile"
     op = Conv2D
@@ -177,12 +177,12 @@ class Conv2DTileDsp(SmladConvolution):
                 if tile.scratch(plan) <= needed:
                     found.append(replace(self, planned=plan, trades=trades, cut=tile))
                 elif tile.scratch(plan) <= needed + (x.nbytes + out.nbytes) // SPARE_PART:
-                    more = trades | {Trade.SPARE_SCRATCH}
+                    more = trades | {ResourceTradeoff.SPARE_SCRATCH}
                     found.append(replace(self, planned=plan, trades=more, cut=tile))
         return found
 
     @property
-    def _tile(self) -> Tile:
+    def _tile(self) -> InputTile:
         assert self.cut is not None
         return self.cut
 
@@ -193,10 +193,10 @@ class Conv2DTileDsp(SmladConvolution):
         x, _, out, window = conv_types(layer)
         return window_overlap(x, out, window, self._tile.outputs)
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return True
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return 1
 
     def lower(self, layer: LayerContext) -> KernelCall:

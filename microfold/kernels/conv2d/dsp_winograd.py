@@ -41,12 +41,15 @@ from microfold.kernels.conv2d.portable import (
 )
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, smlad
 from microfold.kernels.requantize import output_range, output_table
-from microfold.kernels.requantize.multiply_high import RequantizeForm
-from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
+from microfold.kernels.requantize.mul_hi import RequantizeForm
+from microfold.kernels.requantize.pre_shifted_accumulator import (
+    SmladRequantization,
+    plan_smlad_requantization,
+)
 from microfold.kernels.shapes import IMAGE_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
@@ -96,7 +99,7 @@ class _Winograd(Kernel):
 
     op = Conv2D
     features = frozenset({"dsp"})
-    trades = frozenset({Trade.TRANSFORMED_WEIGHTS, Trade.TILE_SCRATCH})
+    trades = frozenset({ResourceTradeoff.TRANSFORMED_WEIGHTS, ResourceTradeoff.TILE_SCRATCH})
     tile: ClassVar[int]
     fields = declare(
         Field("weights", "transformed weights, pairs of inputs of two channels, position by position"),
@@ -172,10 +175,10 @@ class _Winograd(Kernel):
     def row_granularity(self, layer: LayerContext) -> int:
         return self.tile
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return True
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return self.tile
 
     def lower(self, layer: LayerContext) -> KernelCall:

@@ -13,7 +13,6 @@ from dataclasses import replace
 from microfold.ir.node import Node
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall, Parameter
-from microfold.kernels.conv2d.delegation import ByConvolution, register_by
 from microfold.kernels.conv2d.f32_block import (
     Conv2DFloatFpu,
     Conv2DFloatFpuHalf,
@@ -22,6 +21,7 @@ from microfold.kernels.conv2d.f32_block import (
 )
 from microfold.kernels.conv2d.portable import conv_types
 from microfold.kernels.conv2d.residual import find_sum
+from microfold.kernels.conv2d.shared_conv_kernel import ByConvolution, register_by
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.layer import LayerContext
@@ -62,7 +62,7 @@ class _FloatResidualConvolution(ByConvolution):
         out = conv_types(layer)[2]
         return Terms(added=out.size // out.shape[3] * -(-out.shape[3] // CHANNELS))
 
-    def guess(self, term: str) -> float:
+    def default_coefficient(self, term: str) -> float:
         # The loads and additions of 4 elements.
         return 2.0 if "mve_fp" in self.features else 8.0
 

@@ -20,7 +20,7 @@ from microfold.kernels.conv2d.portable import (
 from microfold.kernels.conv2d.s16_dsp import Conv2DInt16Dsp
 from microfold.kernels.conv2d.s16_mve import Conv2DInt16Mve, nibble_rows, sum_terms
 from microfold.kernels.cost.terms import Terms
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize.dynamic_scale import (
     SUMS,
@@ -30,7 +30,7 @@ from microfold.kernels.requantize.dynamic_scale import (
     unsupported_int4,
     with_scale_fields,
 )
-from microfold.kernels.requantize.finish import Finish
+from microfold.kernels.requantize.finish import OutputStage
 from microfold.ops.convolution.hybrid_conv2d import HybridConv2D
 from microfold.support.frozen import frozen
 
@@ -49,17 +49,17 @@ class _HybridConv(Kernel):
     def cost(self, layer: LayerContext) -> float:
         return super().cost(layer) + scale_cost(layer)
 
-    def guess(self, term: str) -> float:
-        return _STORES.get(term, super().guess(term))
+    def default_coefficient(self, term: str) -> float:
+        return _STORES.get(term, super().default_coefficient(term))
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         return super().overlap(layer, index) if index == 0 else None
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return False
 
 
-def conv_finish(layer: LayerContext, multiple: int = 1) -> Finish:
+def conv_finish(layer: LayerContext, multiple: int = 1) -> OutputStage:
     """Return `dynamic_finish`, with the number of images if the fields of the traversal do not have it."""
     finish = dynamic_finish(layer, multiple)
     x, _, _, window = conv_types(layer)
@@ -94,7 +94,7 @@ class HybridConv2DDsp(_HybridConv, Conv2DInt16Dsp):
     def terms(self, layer: LayerContext) -> Terms:
         return self.product_terms(layer, 1, SUMS)
 
-    def finish(self, layer: LayerContext) -> Finish:
+    def finish(self, layer: LayerContext) -> OutputStage:
         finish = conv_finish(layer, self.multiple)
         return replace(finish, spec=(("requantize", SUMS), ("long", False), *finish.spec))
 
@@ -109,7 +109,7 @@ class HybridConv2DDspInt4(HybridConv2DDsp):
 
     name = "s16_s4w_hybrid_conv2d__dsp_4x2"
     superseded_by = frozenset({"mve"})
-    trades: frozenset[Trade] = frozenset({Trade.FOUR_BITS})
+    trades: frozenset[ResourceTradeoff] = frozenset({ResourceTradeoff.FOUR_BITS})
     multiple: ClassVar[int] = 16
 
     def supports(self, layer: LayerContext) -> str | None:
@@ -131,7 +131,7 @@ class HybridConv2DMve(_HybridConv, Conv2DInt16Mve):
         depth = weights.size // weights.shape[0]
         return self.product_terms(layer, sum_terms(SUMS, depth, out.shape[3]))
 
-    def finish(self, layer: LayerContext) -> Finish:
+    def finish(self, layer: LayerContext) -> OutputStage:
         finish = conv_finish(layer)
         return replace(finish, spec=(("requantize", SUMS), *finish.spec))
 
@@ -141,7 +141,7 @@ class HybridConv2DMveInt4(HybridConv2DMve):
     """`HybridConv2DMve` with 4-bit weights, two in a byte, see `nibble_rows`."""
 
     name = "s16_s4w_hybrid_conv2d__mve_1x4"
-    trades = frozenset({Trade.FOUR_BITS})
+    trades = frozenset({ResourceTradeoff.FOUR_BITS})
 
     def supports(self, layer: LayerContext) -> str | None:
         return super().supports(layer) or unsupported_int4(layer)
@@ -153,6 +153,6 @@ class HybridConv2DMveInt4(HybridConv2DMve):
     def pack(self, matrix: Array) -> Constant:
         return nibble_rows(matrix)
 
-    def finish(self, layer: LayerContext) -> Finish:
+    def finish(self, layer: LayerContext) -> OutputStage:
         finish = super().finish(layer)
         return replace(finish, spec=(*finish.spec, ("int4", True)))

@@ -13,7 +13,7 @@ from microfold.kernels.conv2d.portable import (
 )
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import declare
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import int4, product_sum
@@ -36,7 +36,7 @@ class Conv2DInt4(Kernel):
     """
 
     op = Conv2D
-    trades = frozenset({Trade.FOUR_BITS})
+    trades = frozenset({ResourceTradeoff.FOUR_BITS})
     PIXELS = 1
     reads_first = False
     """Whether even pointwise patches are completely read before any of their outputs is written."""
@@ -49,10 +49,10 @@ class Conv2DInt4(Kernel):
         reads_first = self.reads_first or not is_pointwise(window)
         return window_overlap(x, out, window, self.PIXELS, reads_first=reads_first, across_rows=True)
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return not is_pointwise(conv_types(layer)[3])
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return 1
 
     def gathering(self, layer: LayerContext) -> Terms:

@@ -11,7 +11,7 @@ from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4, int4_dsp, product_sum, smlad
 from microfold.kernels.requantize import output_range
-from microfold.kernels.requantize.multiply_high import RequantizeForm
+from microfold.kernels.requantize.mul_hi import RequantizeForm
 
 
 @register

@@ -1,11 +1,13 @@
-"""int8 convolution with 4-bit weights for cores without SIMD: the kernels of `conv2d.pairs` with nibbles."""
+"""int8 convolution with 4-bit weights for cores without SIMD: the kernels of `conv2d.packed_two_per_word`
+with nibbles.
+"""
 
 from __future__ import annotations
 
 from microfold.ir.types import Array
-from microfold.kernels.conv2d.pairs import Conv2DThumb1, Conv2DThumb2
+from microfold.kernels.conv2d.packed_two_per_word import Conv2DThumb1, Conv2DThumb2
 from microfold.kernels.conv2d.portable import filter_matrix
-from microfold.kernels.kernel import Trade, register
+from microfold.kernels.kernel import ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4, two_pixels_per_word
 
@@ -19,7 +21,7 @@ class Conv2DThumb2Int4(Conv2DThumb2):
     """
 
     name = "s8_s4w_conv2d__thumb2"
-    trades = frozenset({Trade.FOUR_BITS, Trade.INPUT_SCRATCH})
+    trades = frozenset({ResourceTradeoff.FOUR_BITS, ResourceTradeoff.INPUT_SCRATCH})
     nibbles = True
     lengths = range(1, 17)
     longest = 16
@@ -39,7 +41,7 @@ class Conv2DThumb1Int4(Conv2DThumb1):
     """
 
     name = "s8_s4w_conv2d__thumb1"
-    trades = frozenset({Trade.FOUR_BITS, Trade.INPUT_SCRATCH})
+    trades = frozenset({ResourceTradeoff.FOUR_BITS, ResourceTradeoff.INPUT_SCRATCH})
     nibbles = True
     lengths = range(1, 13)
     longest = 12

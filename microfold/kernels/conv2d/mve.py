@@ -16,7 +16,7 @@ from microfold.kernels.conv2d.portable import (
 )
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare, describe
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import int4_mve, mve, product_sum
@@ -220,10 +220,10 @@ class Conv2DMve(Kernel):
         pointwise = is_pointwise(window)
         return window_overlap(x, out, window, self.PIXELS, reads_first=not pointwise, across_rows=True)
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return not is_pointwise(conv_types(layer)[3])
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return 1
 
     def in_eights(self, form: mve.MveForm, records: Array) -> bool:
@@ -309,7 +309,7 @@ class Conv2DMveInt4(Conv2DMve):
     """
 
     name = "s8_s4w_conv2d__mve"
-    trades = frozenset({Trade.FOUR_BITS})
+    trades = frozenset({ResourceTradeoff.FOUR_BITS})
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_int4(layer) or int4_mve.unsupported_sums(layer, filter_matrix(layer))

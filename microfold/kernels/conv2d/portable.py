@@ -20,8 +20,8 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import float16_weights, product_sum
-from microfold.kernels.requantize import multiply_high, output_range, output_table
-from microfold.kernels.requantize.finish import Finish, clamped_finish
+from microfold.kernels.requantize import mul_hi, output_range, output_table
+from microfold.kernels.requantize.finish import OutputStage, clamped_finish
 from microfold.kernels.requantize.int16_sums import Int16Requantization, plan_portable
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS, image_parameters, window_parameters
 from microfold.ops.convolution.conv2d import Conv2D
@@ -98,7 +98,7 @@ def patch_parameters(layer: LayerContext, patches: int) -> tuple[dict[str, Param
 
 def channel_records(
     layer: LayerContext, matrix: Array
-) -> tuple[multiply_high.Requantization, Mapping[str, Parameter]]:
+) -> tuple[mul_hi.Requantization, Mapping[str, Parameter]]:
     """Return the requantisation of an int8 convolution, and the limits of the output as layer fields.
 
     Args:
@@ -146,13 +146,13 @@ class PatchConv(Kernel):
             x, out, window, self.PIXELS, reads_first=not is_pointwise(window), across_rows=True
         )
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return not is_pointwise(conv_types(layer)[3])
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return 1
 
-    def call(self, layer: LayerContext, template: str, finish: Finish) -> KernelCall:
+    def call(self, layer: LayerContext, template: str, finish: OutputStage) -> KernelCall:
         """Return the call, in which `finish` computes outputs from sums."""
         x, _, out, window = conv_types(layer)
         pointwise = is_pointwise(window)

@@ -17,9 +17,9 @@ from functools import lru_cache
 from microfold.ir.node import Node, Value, make_node
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall, Parameter
-from microfold.kernels.conv2d import dsp, dsp_tile, mve, pairs, portable
-from microfold.kernels.conv2d.delegation import ByConvolution, register_by
+from microfold.kernels.conv2d import dsp, dsp_tile, mve, packed_two_per_word, portable
 from microfold.kernels.conv2d.portable import conv_types, is_pointwise
+from microfold.kernels.conv2d.shared_conv_kernel import ByConvolution, register_by
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.add import AddInt8
 from microfold.kernels.elementwise.add_linear import AddLinear
@@ -41,8 +41,8 @@ _BLOCK_PIXELS: Mapping[type[Kernel], int] = {
     dsp.Conv2DDsp: dsp.PIXELS,
     dsp_tile.Conv2DTileDsp: dsp.PIXELS,
     mve.Conv2DMve: mve.Conv2DMve.PIXELS,
-    pairs.Conv2DThumb1: pairs.PIXELS,
-    pairs.Conv2DThumb2: pairs.PIXELS,
+    packed_two_per_word.Conv2DThumb1: packed_two_per_word.PIXELS,
+    packed_two_per_word.Conv2DThumb2: packed_two_per_word.PIXELS,
 }
 
 
@@ -199,7 +199,7 @@ register_by(
         "s8_conv2d__dsp_4x2_residual": dsp.Conv2DDsp,
         "s8_conv2d__dsp_tile_residual": dsp_tile.Conv2DTileDsp,
         "s8_conv2d__mve_2x4_residual": mve.Conv2DMve,
-        "s8_conv2d__thumb1_4x1_residual": pairs.Conv2DThumb1,
-        "s8_conv2d__thumb2_4x1_residual": pairs.Conv2DThumb2,
+        "s8_conv2d__thumb1_4x1_residual": packed_two_per_word.Conv2DThumb1,
+        "s8_conv2d__thumb2_4x1_residual": packed_two_per_word.Conv2DThumb2,
     },
 )

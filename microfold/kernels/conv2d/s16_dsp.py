@@ -18,12 +18,12 @@ from microfold.kernels.conv2d.portable import (
 )
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
-from microfold.kernels.requantize.finish import Finish
+from microfold.kernels.requantize.finish import OutputStage
 from microfold.kernels.requantize.int16_sums import (
     CHUNK,
     Int16Requantization,
@@ -49,10 +49,10 @@ class Int16DspKernel(Kernel):
     """
 
     packing: str = ""
-    trades: frozenset[Trade] = frozenset()
+    trades: frozenset[ResourceTradeoff] = frozenset()
 
     def variants(self, layer: LayerContext) -> Sequence[Kernel]:
-        wide = self.trades | {Trade.WIDE_WEIGHTS}
+        wide = self.trades | {ResourceTradeoff.WIDE_WEIGHTS}
         return [replace(self, packing="int8"), replace(self, packing="int16", trades=wide)]
 
 
@@ -126,20 +126,20 @@ class Conv2DInt16Dsp(Int16DspKernel):
         x, _, out, window = conv_types(layer)
         return window_overlap(x, out, window, PIXELS, across_rows=True)
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return not is_pointwise(conv_types(layer)[3])
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return 1
 
-    def finish(self, layer: LayerContext) -> Finish:
+    def finish(self, layer: LayerContext) -> OutputStage:
         """Return the finish, which computes outputs from sums."""
         plan = int16_plan(layer)
         assert plan is not None
         clamp_kind, limits = int16_clamping(layer)
         spec = (("requantize", plan.form), ("long", plan.long), ("clamp_kind", clamp_kind))
         records = Constant("channels", product_sum.pad_records(plan.records, 2), record="mf_channel")
-        return Finish(spec, {"channels": records, **limits})
+        return OutputStage(spec, {"channels": records, **limits})
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(layer)

@@ -23,7 +23,7 @@ from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import mve, product_sum
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.dynamic_scale import SUMS, with_scale_fields
-from microfold.kernels.requantize.finish import Finish
+from microfold.kernels.requantize.finish import OutputStage
 from microfold.kernels.requantize.int16_sums import CHUNK, Int16Requantization
 from microfold.ops.convolution.conv2d import Conv2D
 
@@ -73,13 +73,13 @@ class Conv2DInt16Mve(Kernel):
         x, _, out, window = conv_types(layer)
         return window_overlap(x, out, window, 1, reads_first=not is_pointwise(window))
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return not is_pointwise(conv_types(layer)[3])
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return 1
 
-    def finish(self, layer: LayerContext) -> Finish:
+    def finish(self, layer: LayerContext) -> OutputStage:
         """Return the finish, which computes outputs from sums."""
         plan = int16_plan(layer)
         assert plan is not None
@@ -112,7 +112,7 @@ class Conv2DInt16Mve(Kernel):
         return KernelCall(CFunction("conv2d/s16_mve.c.j2", self.name, spec, fields), parameters, scratch)
 
 
-def row_fields(finish: Finish, traversal: Fields) -> Fields:
+def row_fields(finish: OutputStage, traversal: Fields) -> Fields:
     """Return the fields of a kernel with `row_weights`, including the fields of its traversal."""
     form = dict(finish.spec)["requantize"]
     weights = Field("weights", "[outputs / 4][inputs / 8, rounded up][4][8]")
@@ -147,7 +147,7 @@ def nibble_rows(matrix: Array) -> Constant:
 
 def row_finish(
     layer: LayerContext, plan: Int16Requantization, matrix: Array, multipliers: tuple[Array, Array]
-) -> Finish:
+) -> OutputStage:
     """Return the finish of rows of outputs, with the records of their channels.
 
     32-bit sums are requantised as in int8 kernels. Vectors wrap them around as the reference does.
@@ -168,7 +168,7 @@ def row_finish(
         padded_records = product_sum.pad_records(plan.records, mve.BLOCK)
         channels = Constant("channels", padded_records, record="mf_channel")
     spec = (("requantize", form), ("long", long), ("clamp", clamp))
-    return Finish(spec, {"channels": channels, **limits})
+    return OutputStage(spec, {"channels": channels, **limits})
 
 
 def row_terms(plan: Int16Requantization, depth: int, channels: int) -> Terms:

@@ -35,7 +35,7 @@ VECTOR_DISTANCE = 3
 
 
 @frozen
-class Row:
+class CostRow:
     """Measured cost of a kernel on one core.
 
     Attributes:
@@ -87,7 +87,7 @@ class Core:
     provenance: str
     cycles_source: str
     cycles_per_instruction: float
-    rows: Mapping[str, Row]
+    rows: Mapping[str, CostRow]
 
 
 @cache
@@ -109,10 +109,10 @@ def read_core(path: Path) -> Core:
     )
 
 
-def _row(core: str, table: Mapping[str, Any]) -> Row:
+def _row(core: str, table: Mapping[str, Any]) -> CostRow:
     pairs: Mapping[str, list[float]] = table.get("terms", {})
     alone: Mapping[str, float | list[float]] = table.get("alone", {})
-    return Row(
+    return CostRow(
         core,
         table["source"],
         table.get("samples", 0),
@@ -147,7 +147,7 @@ def chain(features: frozenset[str], floats: bool) -> tuple[Core, ...]:
 
 
 @cache
-def find_row(kernel: str, features: frozenset[str]) -> Row | None:
+def find_row(kernel: str, features: frozenset[str]) -> CostRow | None:
     """Return the row of the closest core that has one; None if none has one.
 
     Args:

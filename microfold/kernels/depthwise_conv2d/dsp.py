@@ -1,8 +1,8 @@
 """int8 depthwise convolution for cores with the DSP extension.
 
-A layer is split into bands of output rows, see `Tiling`. The inputs of a band are expanded to planes, one for
-each channel. A word of a plane has two adjacent inputs along the inner axis, multiplied by 256. SMLAD
-multiplies them by pairs of taps. `requantize.scaled_sum` has the proof for these scaled sums.
+A layer is split into bands of output rows, see `BandTiling`. The inputs of a band are expanded to planes, one
+for each channel. A word of a plane has two adjacent inputs along the inner axis, multiplied by 256. SMLAD
+multiplies them by pairs of taps. `requantize.scaled_accumulator` has the proof for these scaled sums.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.cost.terms import Terms
-from microfold.kernels.depthwise_conv2d.dsp_tiling import Tiling, tilings, too_tall
+from microfold.kernels.depthwise_conv2d.dsp_tiling import BandTiling, tilings, too_tall
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_multiplier,
     depthwise_matrix,
@@ -28,8 +28,8 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range, output_table
-from microfold.kernels.requantize.multiply_high import RequantizeForm
-from microfold.kernels.requantize.scaled_sum import (
+from microfold.kernels.requantize.mul_hi import RequantizeForm
+from microfold.kernels.requantize.scaled_accumulator import (
     PLANE_LIMIT,
     PlaneRequantization,
     plan_biasless_plane,
@@ -67,7 +67,7 @@ INSTRUCTIONS = {
 }
 
 
-def _fits(tiling: Tiling) -> bool:
+def _fits(tiling: BandTiling) -> bool:
     inner, outer = tiling.inner, tiling.outer
     return inner.taps <= MAX_TAPS and outer.taps * inner.taps <= MAX_WORDS
 
@@ -90,7 +90,7 @@ class DepthwiseConv2DDsp(Kernel):
         assembled: whether the assembly supports this requantisation.
     """
 
-    cut: Tiling | None = None
+    cut: BandTiling | None = None
     form: str = ""
     assembled: bool = False
 
@@ -157,15 +157,15 @@ class DepthwiseConv2DDsp(Kernel):
         return [replace(self, cut=tiling, form=form, assembled=assembled) for tiling in fitting]
 
     @property
-    def _tiling(self) -> Tiling:
+    def _tiling(self) -> BandTiling:
         assert self.cut is not None
         return self.cut
 
     def terms(self, layer: LayerContext) -> Terms:
         return Terms(call=1) + self._tiling.terms(self.form, self.assembled) + output_table.table_terms(layer)
 
-    def guess(self, term: str) -> float:
-        return INSTRUCTIONS.get(term, super().guess(term))
+    def default_coefficient(self, term: str) -> float:
+        return INSTRUCTIONS.get(term, super().default_coefficient(term))
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         return None if self._tiling.in_place else self._tiling.overlap
@@ -173,10 +173,10 @@ class DepthwiseConv2DDsp(Kernel):
     def in_place(self, layer: LayerContext, index: int) -> bool:
         return self._tiling.in_place
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return not self._tiling.vertical
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return self._tiling.band
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -243,7 +243,7 @@ class DepthwiseConv2DDsp(Kernel):
         )
 
 
-def _packed(layer: LayerContext, tiling: Tiling) -> Array:
+def _packed(layer: LayerContext, tiling: BandTiling) -> Array:
     """Return the filters as int8 [output channels, outer taps, inner taps]."""
     filters = layer.array(1)
     assert filters is not None

@@ -20,10 +20,10 @@ from microfold.kernels.depthwise_conv2d.portable import (
     unsupported_integer_depthwise,
 )
 from microfold.kernels.fields import Field, declare
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
-from microfold.kernels.requantize.multiply_high import RequantizeForm
+from microfold.kernels.requantize.mul_hi import RequantizeForm
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.support.frozen import frozen
 
@@ -76,7 +76,7 @@ class _Plane:
 def _plan_plane(layer: LayerContext) -> _Plane:
     """Return the plane with the cheaper inner axis. With an indirection buffer, rows are the outer axis."""
     rows, columns = axes(layer)
-    if layer.row_table:
+    if layer.indirection_buffer:
         return _Plane(rows, columns, False)
     return min((_Plane(rows, columns, False), _Plane(columns, rows, True)), key=lambda p: p.instructions)
 
@@ -93,7 +93,7 @@ class DepthwiseConv2DCompactDsp(Kernel):
     name = "s8_depthwise_conv2d__dsp_compact"
     op = DepthwiseConv2D
     features = frozenset({"dsp"})
-    trades = frozenset({Trade.ONE_FOR_ALL})
+    trades = frozenset({ResourceTradeoff.GENERIC_FUNCTION})
     code = 850
     fields = declare(
         Field("weights", "[channels][outer taps][inner taps]"),
@@ -148,7 +148,7 @@ class DepthwiseConv2DCompactDsp(Kernel):
     def in_place(self, layer: LayerContext, index: int) -> bool:
         return True
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return True
 
     def lower(self, layer: LayerContext) -> KernelCall:

@@ -18,23 +18,23 @@ from microfold.kernels.cost.terms import Terms
 from microfold.kernels.depthwise_conv2d.dsp import plane_requantization
 from microfold.kernels.depthwise_conv2d.dsp_row_schedule import (
     RECORD,
-    Schedule,
+    RowSchedule,
     Taps,
     best_schedule,
     overlapped,
     rest_schedule,
 )
-from microfold.kernels.depthwise_conv2d.dsp_tiling import Tiling, tilings, too_tall
+from microfold.kernels.depthwise_conv2d.dsp_tiling import BandTiling, tilings, too_tall
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_multiplier,
     depthwise_types,
     unsupported_integer_depthwise,
 )
 from microfold.kernels.fields import declare, describe
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range, output_table
-from microfold.kernels.requantize.scaled_sum import PlaneRequantization
+from microfold.kernels.requantize.scaled_accumulator import PlaneRequantization
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.support.frozen import frozen
 
@@ -50,7 +50,7 @@ MAX_LINES = 150
 
 
 @frozen
-class Part:
+class ColumnsPart:
     """Adjacent columns of outputs, which one function computes in all rows of some channels.
 
     Attributes:
@@ -63,8 +63,8 @@ class Part:
     first: int
     iterations: int
     unroll: int
-    block: Schedule
-    rest: Schedule | None
+    block: RowSchedule
+    rest: RowSchedule | None
 
 
 @frozen
@@ -78,7 +78,7 @@ class RowPlan:
         table: whether outputs are looked up in a table.
     """
 
-    tiling: Tiling
+    tiling: BandTiling
     requantization: PlaneRequantization
     clamps: int
     most: int
@@ -107,7 +107,7 @@ class RowPlan:
         return Taps(self.tiling.outer.taps, inner.taps, inner.stride, inner.dilation)
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[ColumnsPart, ...]:
         outputs = self.tiling.band_outputs[1]
         count = min(BLOCK, outputs)
         blocks, rest = divmod(outputs, count)
@@ -116,21 +116,21 @@ class RowPlan:
         unroll = max((u for u in range(1, min(self.most, within) + 1) if blocks % u == 0), default=1)
         behind = self._ordered(rest_schedule(self.taps, rest, block, self.overlapped)) if rest else None
         block = self._ordered(block)
-        main = Part(0, blocks // unroll, unroll, block, behind)
+        main = ColumnsPart(0, blocks // unroll, unroll, block, behind)
         if behind is None or self._lines(block) + self._lines(behind) <= MAX_LINES:
             return (main,)
-        own = Part(blocks * count, 1, 1, self._ordered(self._schedule(rest)), None)
-        return (Part(0, blocks // unroll, unroll, block, None), own)
+        own = ColumnsPart(blocks * count, 1, 1, self._ordered(self._schedule(rest)), None)
+        return (ColumnsPart(0, blocks // unroll, unroll, block, None), own)
 
     @property
     def unrolled(self) -> bool:
         """Whether an iteration of some loop has several blocks."""
         return any(part.unroll > 1 for part in self.parts)
 
-    def _schedule(self, outputs: int) -> Schedule:
+    def _schedule(self, outputs: int) -> RowSchedule:
         return best_schedule(self.taps, outputs, 4 if self.corrected else 2, self.overlapped)
 
-    def _ordered(self, schedule: Schedule) -> Schedule:
+    def _ordered(self, schedule: RowSchedule) -> RowSchedule:
         """Return the schedule in the order for the core."""
         return overlapped(schedule) if self.overlapped else schedule
 
@@ -139,7 +139,7 @@ class RowPlan:
         """Whether other instructions separate loads from uses. Only some forms have registers for it."""
         return self.late_loads and self.requantization.shift > 0 and not self.clamps
 
-    def _lines(self, block: Schedule) -> int:
+    def _lines(self, block: RowSchedule) -> int:
         return block.instructions + self._finish(block.outputs)
 
     def _finish(self, outputs: int) -> int:
@@ -182,8 +182,8 @@ class RowPlan:
         channels = sum(self._channel(part, rows, cycles) for part in self.parts)
         return groups * (inputs * row + 90) + tiling.out.shape[3] * channels + 2 * tiling.plane
 
-    def _channel(self, part: Part, rows: int, cycles: bool) -> float:
-        def spent(block: Schedule) -> int:
+    def _channel(self, part: ColumnsPart, rows: int, cycles: bool) -> float:
+        def spent(block: RowSchedule) -> int:
             return (block.cycles if cycles else block.instructions) + self._finish(block.outputs)
 
         loop = part.iterations * (2 + (5 if cycles else 3)) + 2 if part.iterations > 1 else 2
@@ -231,7 +231,9 @@ class DepthwiseConv2DRowDsp(Kernel):
     """
 
     chosen: RowPlan | None = None
-    trades: frozenset[Trade] = frozenset({Trade.IMAGE_CODE, Trade.WIDE_WEIGHTS})
+    trades: frozenset[ResourceTradeoff] = frozenset(
+        {ResourceTradeoff.IMAGE_CODE, ResourceTradeoff.WIDE_WEIGHTS}
+    )
 
     name = "s8_depthwise_conv2d__dsp_row"
     op = DepthwiseConv2D
@@ -253,7 +255,7 @@ class DepthwiseConv2DRowDsp(Kernel):
     def variants(self, layer: LayerContext) -> Sequence[Kernel]:
         plans = row_plans(layer)
         assert not isinstance(plans, str)
-        unrolled = self.trades | {Trade.LONG_ITERATIONS}
+        unrolled = self.trades | {ResourceTradeoff.LONG_ITERATIONS}
         return [replace(self, chosen=p, trades=unrolled if p.unrolled else self.trades) for p in plans]
 
     @property
@@ -272,10 +274,10 @@ class DepthwiseConv2DRowDsp(Kernel):
     def in_place(self, layer: LayerContext, index: int) -> bool:
         return self._plan.tiling.in_place
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return not self._plan.tiling.vertical
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return self._plan.tiling.band
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -335,7 +337,7 @@ class DepthwiseConv2DRowDsp(Kernel):
         )
 
 
-def _inner_edges(tiling: Tiling) -> tuple[int, int]:
+def _inner_edges(tiling: BandTiling) -> tuple[int, int]:
     """Return the inputs of padding at the start of a plane's row, and the inputs of the image after them."""
     inner = tiling.inner
     reads = inner.reads(tiling.band_outputs[1])
@@ -343,13 +345,13 @@ def _inner_edges(tiling: Tiling) -> tuple[int, int]:
     return before, min(inner.inputs, reads - before)
 
 
-def _flat(schedule: Schedule) -> tuple[int, ...]:
+def _flat(schedule: RowSchedule) -> tuple[int, ...]:
     """Return the outputs, the registers of multiplier and addend, and all steps, as one tuple of integers."""
     records = [step[1] for step in sorted(schedule.steps, key=lambda s: s[2]) if step[0] == RECORD]
     return (schedule.outputs, *(records or (0, 1)), *(value for step in _padded(schedule) for value in step))
 
 
-def _padded(schedule: Schedule) -> Iterator[tuple[int, ...]]:
+def _padded(schedule: RowSchedule) -> Iterator[tuple[int, ...]]:
     for step in schedule.steps:
         yield (*step, *(0,) * (7 - len(step)))
 

@@ -103,7 +103,7 @@ class Taps:
 
 
 @frozen
-class Schedule:
+class RowSchedule:
     """Steps that compute adjacent outputs.
 
     Registers are numbered from 0: first the weights that stay, then other weights, then inputs. Sums are in
@@ -144,7 +144,7 @@ class Schedule:
 
 
 @cache
-def best_schedule(taps: Taps, outputs: int, temporaries: int, backwards: bool = False) -> Schedule:
+def best_schedule(taps: Taps, outputs: int, temporaries: int, backwards: bool = False) -> RowSchedule:
     """Return the schedule with the fewest cycles.
 
     Args:
@@ -162,13 +162,13 @@ def best_schedule(taps: Taps, outputs: int, temporaries: int, backwards: bool = 
 
 
 @cache
-def rest_schedule(taps: Taps, outputs: int, main: Schedule, backwards: bool = False) -> Schedule:
+def rest_schedule(taps: Taps, outputs: int, main: RowSchedule, backwards: bool = False) -> RowSchedule:
     """Return the schedule of fewer outputs, with the registers of the main schedule."""
     weights = REGISTERS - main.outputs - main.inputs
     return _schedule(taps, outputs, main.inputs, main.held, weights, backwards)
 
 
-def _schedule(taps: Taps, outputs: int, inputs: int, held: int, weights: int, backwards: bool) -> Schedule:
+def _schedule(taps: Taps, outputs: int, inputs: int, held: int, weights: int, backwards: bool) -> RowSchedule:
     """Return the schedule of products, word by word of the inputs, and for each word by output.
 
     Args:
@@ -202,7 +202,7 @@ def _schedule(taps: Taps, outputs: int, inputs: int, held: int, weights: int, ba
                 steps.append((MULTIPLY, kind, output, i, holder[index], output not in begun, index))
                 begun.add(output)
                 place += 1
-    return Schedule(outputs, tuple(steps), inputs, held, loads)
+    return RowSchedule(outputs, tuple(steps), inputs, held, loads)
 
 
 def _words(
@@ -218,7 +218,7 @@ def _words(
             begun.update(output for output, _, _ in uses)
 
 
-def overlapped(schedule: Schedule) -> Schedule:
+def overlapped(schedule: RowSchedule) -> RowSchedule:
     """Return the schedule with the same products in the same order, for cores that issue two instructions.
 
     Each product is paired with a load or a move for a later product. The load or move must follow the last

@@ -22,9 +22,9 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum, smlad
-from microfold.kernels.requantize import biasless_sum, output_range, packed_record
-from microfold.kernels.requantize.biasless_sum import plan_biasless
+from microfold.kernels.requantize import folded_bias, output_range, packed_record
 from microfold.kernels.requantize.finish import clamped_finish
+from microfold.kernels.requantize.folded_bias import plan_biasless
 from microfold.kernels.requantize.packed_record import pack_records
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
@@ -98,10 +98,10 @@ class DepthwiseConv2DTapsDsp(Kernel):
         x, _, out, window = depthwise_types(layer)
         return window_overlap(x, out, window, 1, reads_first=False)
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return True
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return 1
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -109,10 +109,10 @@ class DepthwiseConv2DTapsDsp(Kernel):
         plan = requantization(layer)
         finish = clamped_finish(layer, plan.records, (("requantize", plan.form), *plan.choice))
         channels = x.shape[3]
-        row = 1 if layer.row_table else x.shape[2] * channels
+        row = 1 if layer.indirection_buffer else x.shape[2] * channels
         steps = (window.dilations[0] * row, window.dilations[1] * channels)
         # A column of taps is treated as a row, which is a single loop.
-        turned = window.size[1] == 1 and not layer.row_table
+        turned = window.size[1] == 1 and not layer.indirection_buffer
         shape: dict[str, Parameter] = {
             "weights": Constant("weights", np.ascontiguousarray(plan.matrix.T)),
             "batch": x.shape[0],
@@ -128,7 +128,7 @@ class DepthwiseConv2DTapsDsp(Kernel):
             "tap_column_step": steps[0 if turned else 1],
         }
         fields = self.fields
-        if layer.row_table:
+        if layer.indirection_buffer:
             steps_down = "rows of the input, then bytes, from one %s to the next, down and right"
             fields = describe(fields, output_row_step=steps_down % "output", tap_row_step=steps_down % "tap")
         return KernelCall(
@@ -168,13 +168,13 @@ def requantization(layer: LayerContext) -> TapsRequantization:
     limits = output_range.integer_bounds(layer.node)
     slope = np.ldexp(multipliers[0].astype(np.float64), multipliers[1].astype(np.int64) - 31).max()
     # Multipliers have 31 bits.
-    least = max(int(np.frexp(slope)[1]) + biasless_sum.SHIFTS[0] + 1, 0)
+    least = max(int(np.frexp(slope)[1]) + folded_bias.SHIFTS[0] + 1, 0)
     for left in range(least, least + _MORE_SHIFTS):
         plan = plan_biasless(bias, bounds, multipliers, out.quant.zero_point, limits, taken=left, most=0)
         if plan is not None:
             records = Constant("channels", plan.records, record="mf_biasless")
             choice = ("left", left), ("shift", plan.shift)
-            return TapsRequantization(biasless_sum.FORM, matrix, records, choice)
+            return TapsRequantization(folded_bias.FORM, matrix, records, choice)
     # Packed records have half of the bytes, but need two more instructions for each output.
     packed = _packed(layer, matrix, multipliers) if layer.compiled_for_size else None
     if packed is not None:

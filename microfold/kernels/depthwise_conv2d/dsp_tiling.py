@@ -54,7 +54,7 @@ class WindowAxis:
 
 
 @frozen
-class Tiling:
+class BandTiling:
     """Tiling of a layer.
 
     Attributes:
@@ -222,11 +222,11 @@ def too_tall(layer: LayerContext) -> str | None:
     return f"its output may have at most {MAX_ROWS} rows; it has {rows}" if rows > MAX_ROWS else None
 
 
-def tilings(layer: LayerContext) -> Iterator[Tiling]:
+def tilings(layer: LayerContext) -> Iterator[BandTiling]:
     """Yield all tilings into bands of about the same height."""
     x, _, out, _ = depthwise_types(layer)
     rows, columns = axes(layer)
     bands = sorted({-(-rows.outputs // n) for n in range(1, rows.outputs + 1)})
     for vertical in (False, True):
         for band in bands:
-            yield Tiling(x, out, rows, columns, vertical, band)
+            yield BandTiling(x, out, rows, columns, vertical, band)

@@ -7,7 +7,7 @@ import numpy as np
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.cost.terms import Terms
-from microfold.kernels.depthwise_conv2d.f32_ring import Ring, RingDepthwise, vector_piece_terms
+from microfold.kernels.depthwise_conv2d.f32_ring import ColumnRing, RingDepthwise, vector_piece_terms
 from microfold.kernels.depthwise_conv2d.portable import channel_multiplier, depthwise_types
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
@@ -54,10 +54,10 @@ class DepthwiseConv2DHalf(Kernel):
             call=1, output=out.size, row=rows, visited=rows * window.size[1], product=taps * out.shape[3]
         )
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return True
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return 1
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -100,5 +100,5 @@ class DepthwiseConv2DHalfMve(RingDepthwise):
             return f"it sums at most {RUN} products in float16; the window has {size[0]} x {size[1]} taps"
         return super().supports(layer)
 
-    def piece_terms(self, ring: Ring) -> Terms:
+    def piece_terms(self, ring: ColumnRing) -> Terms:
         return vector_piece_terms(ring)

@@ -43,7 +43,7 @@ MOST_COLUMNS = 32
 
 
 @frozen
-class Ring:
+class ColumnRing:
     """Ring buffer of the rows under the window, with the channels of a column next to each other.
 
     Attributes:
@@ -79,7 +79,7 @@ class Ring:
         return -(-self.out.shape[2] // self.block)
 
 
-def vector_piece_terms(ring: Ring) -> Terms:
+def vector_piece_terms(ring: ColumnRing) -> Terms:
     """Count the code parts for a piece of a window row in a block, with vectors."""
     return Terms(piece=1, tap=ring.taps, column=len(ring.columns), product=ring.block * ring.taps)
 
@@ -133,11 +133,11 @@ class RingDepthwise(Kernel):
             return f"adjacent outputs must read at most {MOST_COLUMNS} columns"
         return None
 
-    def piece_terms(self, ring: Ring) -> Terms:
+    def piece_terms(self, ring: ColumnRing) -> Terms:
         """Count the code parts for a piece of a window row in a block."""
         raise NotImplementedError
 
-    def _row_terms(self, layer: LayerContext, ring: Ring) -> Terms:
+    def _row_terms(self, layer: LayerContext, ring: ColumnRing) -> Terms:
         clamp_kind, _ = float_clamping(layer)
         columns = ring.out.shape[2]
         products = ring.window.size[0] * ring.pieces * self.piece_terms(ring)
@@ -154,7 +154,7 @@ class RingDepthwise(Kernel):
         images = batch * -(-channels // self.lanes)
         return Terms(call=1) + images * (Terms(image=1) + load + ring.out.shape[1] * row)
 
-    def ring(self, layer: LayerContext) -> Ring:
+    def ring(self, layer: LayerContext) -> ColumnRing:
         """Return the ring with the cheapest size of blocks."""
         plans = [_plan_ring(layer, block) for block in range(1, BLOCK + 1)]
         return min(plans, key=lambda ring: (self.price(layer, self._row_terms(layer, ring)), ring.block))
@@ -168,7 +168,7 @@ class RingDepthwise(Kernel):
         safe = (rows + 1) * ring.out.shape[2] <= read * ring.x.shape[2]
         return plane_in_place(x, out) and bool(np.all(safe | (read >= ring.x.shape[1])))
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return True
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -229,7 +229,7 @@ class DepthwiseConv2DFloatFpu(RingDepthwise):
     features = frozenset({"fpu", "thumb2"})
     core = "fpu"
 
-    def piece_terms(self, ring: Ring) -> Terms:
+    def piece_terms(self, ring: ColumnRing) -> Terms:
         return Terms(piece=1, column=max(ring.columns), product=ring.block * ring.taps)
 
 
@@ -241,7 +241,7 @@ class DepthwiseConv2DFloatMve(RingDepthwise):
     features = frozenset({"mve_fp"})
     core = "mve"
 
-    def piece_terms(self, ring: Ring) -> Terms:
+    def piece_terms(self, ring: ColumnRing) -> Terms:
         return vector_piece_terms(ring)
 
 
@@ -271,19 +271,19 @@ class DepthwiseConv2DFloatMveHalf(_HalfRingDepthwise, DepthwiseConv2DFloatMve):
     name = "f32_f16w_depthwise_conv2d__mve_4x4"
 
 
-def _plan_ring(layer: LayerContext, block: int) -> Ring:
+def _plan_ring(layer: LayerContext, block: int) -> ColumnRing:
     x, _, out, window = depthwise_types(layer)
-    if not layer.row_table:
+    if not layer.indirection_buffer:
         x, out, window = as_row(x, out, window)
     taps = min(window.size[1], TAPS)
     pieces = -(-window.size[1] // taps)
     outputs = -(-out.shape[2] // block) * block
     width = (outputs - 1) * window.strides[1] + (pieces * taps - 1) * window.dilations[1] + 1
     rows = (window.size[0] - 1) * window.dilations[0] + 1
-    return Ring(x, out, window, block, taps, pieces, rows, width)
+    return ColumnRing(x, out, window, block, taps, pieces, rows, width)
 
 
-def _pack_pieces(matrix: Array, kernel_width: int, ring: Ring, lanes: int) -> Array:
+def _pack_pieces(matrix: Array, kernel_width: int, ring: ColumnRing, lanes: int) -> Array:
     """Reorder weights [channels, taps] to [blocks of channels, pieces of rows, taps of a piece, lanes]."""
     rows = product_sum.pad_channels(matrix, lanes).reshape(-1, lanes, ring.window.size[0], kernel_width)
     rows = np.pad(rows, ((0, 0), (0, 0), (0, 0), (0, ring.pieces * ring.taps - kernel_width)))

@@ -21,7 +21,7 @@ from microfold.kernels.requantize.dynamic_scale import (
     unsupported_hybrid,
     with_scale_fields,
 )
-from microfold.kernels.requantize.finish import Finish
+from microfold.kernels.requantize.finish import OutputStage
 from microfold.ops.convolution.hybrid_depthwise_conv2d import HybridDepthwiseConv2D
 
 
@@ -42,7 +42,7 @@ class _HybridDepthwise(Kernel):
     def in_place(self, layer: LayerContext, index: int) -> bool:
         return False  # Outputs need twice the bytes of inputs.
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return False
 
 
@@ -71,7 +71,7 @@ class HybridDepthwiseConv2DDsp(_HybridDepthwise, DepthwiseConv2DInt16Dsp):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_hybrid(layer) or unsupported_taps(layer)
 
-    def finish(self, layer: LayerContext) -> Finish:
+    def finish(self, layer: LayerContext) -> OutputStage:
         finish = dynamic_finish(layer)
         return replace(finish, spec=(("requantize", SUMS), *finish.spec))
 
@@ -84,7 +84,7 @@ class HybridDepthwiseConv2DMve(_HybridDepthwise, DepthwiseConv2DInt16Mve):
     like = "s16_depthwise_conv2d__mve_8"
     fields = with_scale_fields(DepthwiseConv2DInt16Mve.fields)
 
-    def finish(self, layer: LayerContext, lanes: Array) -> Finish:
+    def finish(self, layer: LayerContext, lanes: Array) -> OutputStage:
         del lanes
         finish = dynamic_finish(layer)
         return replace(finish, spec=(("requantize", SUMS), *finish.spec))

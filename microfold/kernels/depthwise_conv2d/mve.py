@@ -113,10 +113,10 @@ class DepthwiseConv2DMve(Kernel):
     def row_granularity(self, layer: LayerContext) -> int:
         return _rows_of_band(layer)
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return True
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return _rows_of_band(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:

@@ -150,10 +150,10 @@ class DepthwiseConv2DMveTile(Kernel):
         assert tile is not None
         return tile.shape[0]
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return True
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return self.row_granularity(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:

@@ -19,8 +19,8 @@ from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
-from microfold.kernels.requantize import multiply_high, output_range, output_table
-from microfold.kernels.requantize.finish import Finish, clamped_finish
+from microfold.kernels.requantize import mul_hi, output_range, output_table
+from microfold.kernels.requantize.finish import OutputStage, clamped_finish
 from microfold.kernels.requantize.int16_sums import Int16Requantization, plan_portable
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.convolution.hybrid_depthwise_conv2d import HybridDepthwiseConv2D
@@ -64,7 +64,7 @@ def unsupported_integer_depthwise(layer: LayerContext, *, tables: bool = False) 
     return reason or product_sum.unsupported_bounds(layer, depthwise_matrix(layer))
 
 
-def channel_records(layer: LayerContext) -> tuple[multiply_high.Requantization, Mapping[str, Parameter]]:
+def channel_records(layer: LayerContext) -> tuple[mul_hi.Requantization, Mapping[str, Parameter]]:
     """Return the requantisation of an int8 depthwise convolution, and the output limits as layer fields."""
     multipliers = product_sum.channel_multipliers(layer)
     return product_sum.output_records(layer, depthwise_matrix(layer), multipliers)
@@ -119,7 +119,7 @@ def _turn(t: TensorType) -> TensorType:
 
 def _plan_plane(layer: LayerContext) -> _Plane:
     x, _, out, window = depthwise_types(layer)
-    if not layer.row_table:
+    if not layer.indirection_buffer:
         x, out, window = as_row(x, out, window)
     taps, columns = window.size[1], out.shape[2]
 
@@ -233,10 +233,10 @@ class PlaneDepthwise(Kernel):
         x, _, out, _ = depthwise_types(layer)
         return plane_in_place(x, out)
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return True
 
-    def call(self, layer: LayerContext, template: str, finish: Finish) -> KernelCall:
+    def call(self, layer: LayerContext, template: str, finish: OutputStage) -> KernelCall:
         """Return the call, in which `finish` computes outputs from sums."""
         plane = _plan_plane(layer)
         x, out, window = plane.x, plane.out, plane.window

@@ -22,7 +22,7 @@ from microfold.kernels.fields import declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
-from microfold.kernels.requantize.finish import Finish
+from microfold.kernels.requantize.finish import OutputStage
 from microfold.kernels.requantize.int16_sums import int16_clamping
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
@@ -72,16 +72,16 @@ class DepthwiseConv2DInt16Dsp(Kernel):
         x, _, out, _ = depthwise_types(layer)
         return plane_in_place(x, out)
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return True
 
-    def finish(self, layer: LayerContext) -> Finish:
+    def finish(self, layer: LayerContext) -> OutputStage:
         """Return the finish, which computes outputs from sums."""
         plan = int16_depthwise_plan(layer)
         assert plan is not None
         clamp_kind, limits = int16_clamping(layer)
         records = Constant("channels", plan.records, record="mf_channel")
-        return Finish(
+        return OutputStage(
             (("requantize", plan.form), ("clamp_kind", clamp_kind)), {"channels": records, **limits}
         )
 
@@ -150,7 +150,7 @@ def pack_taps(filters: Array, *, both: bool) -> Array:
 def _row_types(layer: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
     """Return the types of input, filter and output, and the window. A single column is read as a row."""
     x, weights, out, window = depthwise_types(layer)
-    if not layer.row_table:
+    if not layer.indirection_buffer:
         x, out, window = as_row(x, out, window)
     return x, weights, out, window
 

@@ -20,7 +20,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
-from microfold.kernels.requantize.finish import Finish
+from microfold.kernels.requantize.finish import OutputStage
 from microfold.kernels.requantize.int16_sums import Int16Requantization, plan_int16_requantization
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS, image_parameters, window_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
@@ -105,13 +105,13 @@ class DepthwiseConv2DInt16Mve(Kernel):
         # Channels are written before the next channels of the same pixel are read.
         return window_overlap(x, out, window, 1, reads_first=False)
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return True
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return 1
 
-    def finish(self, layer: LayerContext, lanes: Array) -> Finish:
+    def finish(self, layer: LayerContext, lanes: Array) -> OutputStage:
         """Return the finish, which computes outputs from sums.
 
         Args:
@@ -121,7 +121,7 @@ class DepthwiseConv2DInt16Mve(Kernel):
         assert plan is not None
         clamp, limits = output_range.proved_clamping(layer)
         records = Constant("channels", pack_even_odd(plan.records, lanes))
-        return Finish((("requantize", plan.form), ("clamp", clamp)), {"channels": records, **limits})
+        return OutputStage((("requantize", plan.form), ("clamp", clamp)), {"channels": records, **limits})
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(layer)

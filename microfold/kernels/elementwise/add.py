@@ -13,8 +13,8 @@ from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
-from microfold.kernels.requantize.multiply_high import Requantization, plan_requantization
-from microfold.kernels.requantize.multiply_low import plan_narrow
+from microfold.kernels.requantize.mul_hi import Requantization, plan_requantization
+from microfold.kernels.requantize.mul_lo import plan_narrow
 from microfold.ops.elementwise.add import Add, AddParameters, add_parameters
 from microfold.ops.elementwise.squared_difference import SquaredDifference, squared_difference_parameters
 from microfold.ops.elementwise.sub import Sub

@@ -11,7 +11,7 @@ from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.broadcast import BinaryKernel
 from microfold.kernels.fields import Field, declare
-from microfold.kernels.kernel import Trade, register
+from microfold.kernels.kernel import ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.linear_form import all_results
@@ -25,7 +25,7 @@ _FAR = np.int64(1) << 40  # larger than any sum
 
 
 @frozen(eq=False)
-class Split:
+class TableSplit:
     """Constants with ``op(a, b) == clamp((table[a + 128] + b * factor) >> shift)`` for all a and b.
 
     Attributes:
@@ -39,7 +39,9 @@ class Split:
 
 
 @lru_cache(maxsize=256)
-def find_split(op: Add | Sub, first: TensorType, second: TensorType, limits: tuple[int, int]) -> Split | None:
+def find_split(
+    op: Add | Sub, first: TensorType, second: TensorType, limits: tuple[int, int]
+) -> TableSplit | None:
     """Find constants that reproduce the reference for all 65,536 pairs of operands; None if none are found.
 
     Args:
@@ -57,7 +59,7 @@ def find_split(op: Add | Sub, first: TensorType, second: TensorType, limits: tup
             slope = scales[0] if swapped else sign * scales[1]
             table = _fit(exact.T if swapped else exact, slope, shift, limits)
             if table is not None:
-                return Split(*table, shift, swapped)
+                return TableSplit(*table, shift, swapped)
     return None
 
 
@@ -106,7 +108,7 @@ class _SumDsp(BinaryKernel):
     """
 
     features = frozenset({"dsp"})
-    trades = frozenset({Trade.TABLE})
+    trades = frozenset({ResourceTradeoff.TABLE})
     dtype = DType.INT8
     fields = declare(
         Field("table", "entries for the operand a, from -128 on"),
@@ -145,7 +147,7 @@ class _SumDsp(BinaryKernel):
             CFunction("elementwise/add_table_dsp.c.j2", self.name, spec, self.fields), parameters
         )
 
-    def _split(self, layer: LayerContext) -> Split | None:
+    def _split(self, layer: LayerContext) -> TableSplit | None:
         op = layer.node.op
         assert isinstance(op, Add | Sub)
         first, second = (v.type.with_shape(()) for v in layer.node.operands[:2])

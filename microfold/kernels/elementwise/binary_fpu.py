@@ -10,7 +10,7 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
 from microfold.kernels.fields import declare
-from microfold.kernels.kernel import Trade, register
+from microfold.kernels.kernel import ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.float32_block import float_clamping
 from microfold.kernels.requantize import output_range
@@ -39,7 +39,7 @@ class _ArithmeticFpu(BinaryKernel):
         *output_range.LIMIT_FIELDS,
     )
     features = frozenset({"fpu", "thumb2"})
-    trades = frozenset({Trade.UNROLLED})
+    trades = frozenset({ResourceTradeoff.UNROLLED})
     dtype = DType.FLOAT32
     operator: ClassVar[str]
     expression: ClassVar[str]

@@ -73,7 +73,7 @@ _NAMES = re.compile(r"\b[abxpqz]\b")
 
 
 @frozen
-class Part:
+class ExpressionPart:
     """One function of an expression, in the form in which kernels compute it.
 
     Attributes:
@@ -99,12 +99,12 @@ class Part:
         return _NAMES.sub(lambda found: names[found[0]], expressions[self.function])
 
 
-def parts(node: Node) -> tuple[list[Part], list[float], list[int]]:
+def parts(node: Node) -> tuple[list[ExpressionPart], list[float], list[int]]:
     """Return the functions of an expression, and the numbers and zero points that they use, each once."""
     assert isinstance(node.op, Expression)
     numbers: dict[float, int] = {}
     zero_points: dict[int, int] = {}
-    found: list[Part] = []
+    found: list[ExpressionPart] = []
     for function, taken, given in node.op.steps:
         zero_point: int | None = None
         if function == "clip":
@@ -115,7 +115,7 @@ def parts(node: Node) -> tuple[list[Part], list[float], list[int]]:
             zero_point = zero_points.setdefault(quant.zero_point, len(zero_points))
             given = (float(quant.scale),)
         own = tuple(numbers.setdefault(number, len(numbers)) for number in given)
-        found.append(Part(function, taken, own, zero_point))
+        found.append(ExpressionPart(function, taken, own, zero_point))
     return found, [*numbers], [*zero_points]
 
 
@@ -171,7 +171,7 @@ class ExpressionKernel(Kernel):
             return "its operands broadcast along too many alternating axes"
         return "it does not support an epilogue" if layer.node.epilogue else None
 
-    def parts(self, layer: LayerContext) -> list[Part]:
+    def parts(self, layer: LayerContext) -> list[ExpressionPart]:
         return parts(layer.node)[0]
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
@@ -218,7 +218,7 @@ class ExpressionKernel(Kernel):
             parameters |= quantization(out)
         return KernelCall(CFunction(self.template, self.name, spec, self.fields), parameters)
 
-    def statements(self, found: Sequence[Part], operands: int) -> Iterator[str]:
+    def statements(self, found: Sequence[ExpressionPart], operands: int) -> Iterator[str]:
         """Yield the C statements that compute the values after the operands."""
         for index, part in enumerate(found, operands):
             text = part.text(self.expressions)
@@ -254,11 +254,11 @@ class ExpressionPortable(ExpressionKernel):
             each += Terms({part.function: size})
         return each + Terms(quantize=0 if layer.node.output.type.dtype is DType.FLOAT32 else size)
 
-    def guess(self, term: str) -> float:
+    def default_coefficient(self, term: str) -> float:
         # Most functions are calls of the C library.
         text = _SCALAR.get(term)
         if text is None:
-            return 30.0 if term == "quantize" else super().guess(term)
+            return 30.0 if term == "quantize" else super().default_coefficient(term)
         return 80.0 if float_expressions.calls_math(text) else 3.0
 
 
@@ -271,7 +271,7 @@ class ExpressionMve(ExpressionKernel):
     features = frozenset({"mve_fp"})
     expressions = _VECTOR
 
-    def statements(self, found: Sequence[Part], operands: int) -> Iterator[str]:
+    def statements(self, found: Sequence[ExpressionPart], operands: int) -> Iterator[str]:
         for index, part in enumerate(found, operands):
             yield f"v{index} = {part.text(self.expressions)}"
 
@@ -288,5 +288,5 @@ class ExpressionMve(ExpressionKernel):
             each += Terms({part.function: vectors})
         return each + vector_terms(runs, length, 4)
 
-    def guess(self, term: str) -> float:
-        return 2.0 if term in _VECTOR else super().guess(term)
+    def default_coefficient(self, term: str) -> float:
+        return 2.0 if term in _VECTOR else super().default_coefficient(term)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from microfold.ir.types import DType
 from microfold.kernels.call import SpecValue
 from microfold.kernels.cost.terms import Terms
-from microfold.kernels.elementwise.expression import NARROW, ExpressionPortable, Part, parts
-from microfold.kernels.kernel import Trade, register
+from microfold.kernels.elementwise.expression import NARROW, ExpressionPart, ExpressionPortable, parts
+from microfold.kernels.kernel import ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 
 # Number of values of four elements that are in registers at a time: s0 to s15, which calls do not preserve.
@@ -87,7 +87,7 @@ _IN_INTEGERS = _BY_BITS | {"dequantize"}
 _LOADS = {DType.INT8: "ldrsb", DType.UINT8: "ldrb", DType.INT16: "ldrsh"}
 
 
-def _dequantized(part: Part, type: DType, first: int) -> list[str]:
+def _dequantized(part: ExpressionPart, type: DType, first: int) -> list[str]:
     """Return the instructions that dequantise four elements into the registers from `first` on."""
     (value,), (scale,) = part.taken, part.numbers
     loads = [f"{_LOADS[type]} r{k}, [%[in{value}]], #{type.itemsize}" for k in range(2, 6)]
@@ -109,7 +109,7 @@ class ExpressionFpu(ExpressionPortable):
     name = "f32_expression__fpu"
     template = "elementwise/expression_fpu.c.j2"
     features = frozenset({"fpu", "thumb2"})
-    trades = frozenset({Trade.UNROLLED})
+    trades = frozenset({ResourceTradeoff.UNROLLED})
     code = 300
     integers = NARROW
 
@@ -158,13 +158,15 @@ class ExpressionFpu(ExpressionPortable):
         # The last 0 to 3 elements of a run are computed one by one.
         return each + Terms(rest=last, rest_step=last * (len(found) + read))
 
-    def guess(self, term: str) -> float:
+    def default_coefficient(self, term: str) -> float:
         if term not in _LINES:
             return 4.5 if term == "dequantize" else 2.0
         return len(_LINES[term](["y"] * 4, [["a", "b"]] * 4, ["p", "q"])) / 4
 
 
-def assembly(found: Sequence[Part], steps: Sequence[int], types: Sequence[DType]) -> list[str] | None:
+def assembly(
+    found: Sequence[ExpressionPart], steps: Sequence[int], types: Sequence[DType]
+) -> list[str] | None:
     """Return instructions for four elements of each operand that has a step; None if registers are too few.
 
     Operands are loaded when they are first read. The registers of a value are free after the last function

@@ -7,7 +7,7 @@ import numpy as np
 from microfold.ir.op import Op
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.kernels.elementwise.table import TableKernel, TableMve
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.elementwise.activations.prelu import Prelu
 from microfold.ops.elementwise.add import Add
@@ -26,7 +26,7 @@ class _ConstantOperand(Kernel):
     table contains the reference's results.
     """
 
-    trades = frozenset({Trade.TABLE})
+    trades = frozenset({ResourceTradeoff.TABLE})
 
     def supports(self, layer: LayerContext) -> str | None:
         index = _constant_scalar(layer)

@@ -51,9 +51,9 @@ class _Float(UnaryKernel):
         """Return the name of the computed function, for kernels that have several."""
         return "element"
 
-    def guess(self, term: str) -> float:
+    def default_coefficient(self, term: str) -> float:
         # Most functions are calls of the C library.
-        return super().guess(term) if term in ("call", "clamped") else 80.0
+        return super().default_coefficient(term) if term in ("call", "clamped") else 80.0
 
     def expression(self, layer: LayerContext) -> str:
         raise NotImplementedError

@@ -18,11 +18,11 @@ from microfold.kernels.fully_connected.portable import (
     unit_multipliers,
     unsupported_integer_fully_connected,
 )
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import smlad
-from microfold.kernels.requantize.multiply_high import RequantizeForm
-from microfold.kernels.requantize.shifted_sum import SmladRequantization
+from microfold.kernels.requantize.mul_hi import RequantizeForm
+from microfold.kernels.requantize.pre_shifted_accumulator import SmladRequantization
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
@@ -37,7 +37,7 @@ class FullyConnectedCompactDsp(Kernel):
     name = "s8_fully_connected__dsp_compact"
     op = FullyConnected
     features = frozenset({"dsp"})
-    trades = frozenset({Trade.ONE_FOR_ALL})
+    trades = frozenset({ResourceTradeoff.GENERIC_FUNCTION})
     code = 950
     # Whether all units must have the same right shift.
     COMMON: ClassVar[bool] = False

@@ -16,7 +16,7 @@ from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fully_connected.portable import UnitGroups, fully_connected_types
 from microfold.kernels.fully_connected.s16_dsp import FullyConnectedInt16Dsp
 from microfold.kernels.fully_connected.s16_mve import FullyConnectedInt16Mve
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize.dynamic_scale import (
     SUMS,
@@ -26,7 +26,7 @@ from microfold.kernels.requantize.dynamic_scale import (
     unsupported_int4,
     with_scale_fields,
 )
-from microfold.kernels.requantize.finish import Finish
+from microfold.kernels.requantize.finish import OutputStage
 from microfold.ops.fully_connected.hybrid_fully_connected import HybridFullyConnected
 from microfold.support.frozen import frozen
 
@@ -45,8 +45,8 @@ class _HybridFullyConnected(Kernel):
     def cost(self, layer: LayerContext) -> float:
         return super().cost(layer) + scale_cost(layer)
 
-    def guess(self, term: str) -> float:
-        return _STORES.get(term, super().guess(term))
+    def default_coefficient(self, term: str) -> float:
+        return _STORES.get(term, super().default_coefficient(term))
 
 
 @register
@@ -75,7 +75,7 @@ class HybridFullyConnectedDsp(_HybridFullyConnected, FullyConnectedInt16Dsp):
     def terms(self, layer: LayerContext) -> Terms:
         return self.product_terms(layer, 1, SUMS)
 
-    def finish(self, layer: LayerContext) -> Finish:
+    def finish(self, layer: LayerContext) -> OutputStage:
         finish = dynamic_finish(layer, self.multiple)
         return replace(finish, spec=(("requantize", SUMS), ("long", False), *finish.spec))
 
@@ -90,7 +90,7 @@ class HybridFullyConnectedDspInt4(HybridFullyConnectedDsp):
 
     name = "s16_s4w_hybrid_fully_connected__dsp_4"
     superseded_by = frozenset({"mve"})
-    trades: frozenset[Trade] = frozenset({Trade.FOUR_BITS})
+    trades: frozenset[ResourceTradeoff] = frozenset({ResourceTradeoff.FOUR_BITS})
     multiple: ClassVar[int] = 16
 
     def supports(self, layer: LayerContext) -> str | None:
@@ -111,7 +111,7 @@ class HybridFullyConnectedMve(_HybridFullyConnected, FullyConnectedInt16Mve):
         x, _, out = fully_connected_types(layer)
         return Terms(call=1) + x.shape[0] * sum_terms(SUMS, x.shape[1], out.shape[1])
 
-    def finish(self, layer: LayerContext) -> Finish:
+    def finish(self, layer: LayerContext) -> OutputStage:
         finish = dynamic_finish(layer)
         return replace(finish, spec=(("requantize", SUMS), *finish.spec))
 
@@ -121,7 +121,7 @@ class HybridFullyConnectedMveInt4(HybridFullyConnectedMve):
     """`HybridFullyConnectedMve` with 4-bit weights, two in a byte, see `nibble_rows`."""
 
     name = "s16_s4w_hybrid_fully_connected__mve_4"
-    trades = frozenset({Trade.FOUR_BITS})
+    trades = frozenset({ResourceTradeoff.FOUR_BITS})
 
     def supports(self, layer: LayerContext) -> str | None:
         return super().supports(layer) or unsupported_int4(layer)
@@ -133,6 +133,6 @@ class HybridFullyConnectedMveInt4(HybridFullyConnectedMve):
     def pack(self, matrix: Array) -> Constant:
         return nibble_rows(matrix)
 
-    def finish(self, layer: LayerContext) -> Finish:
+    def finish(self, layer: LayerContext) -> OutputStage:
         finish = super().finish(layer)
         return replace(finish, spec=(*finish.spec, ("int4", True)))

@@ -11,7 +11,7 @@ from microfold.kernels.fully_connected.portable import (
     unit_multipliers,
     unsupported_integer_fully_connected,
 )
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4
 from microfold.kernels.requantize import output_range
@@ -31,7 +31,7 @@ class FullyConnectedInt4(Kernel):
     """
 
     op = FullyConnected
-    trades = frozenset({Trade.FOUR_BITS})
+    trades = frozenset({ResourceTradeoff.FOUR_BITS})
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_int4(layer)

@@ -16,7 +16,7 @@ from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.finish import clamped_finish
-from microfold.kernels.requantize.multiply_high import Requantization
+from microfold.kernels.requantize.mul_hi import Requantization
 from microfold.kernels.requantize.single_rounding import plan_single_rounding
 from microfold.ops.fully_connected.legacy_fully_connected import LegacyFullyConnected
 

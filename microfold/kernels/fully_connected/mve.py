@@ -16,7 +16,7 @@ from microfold.kernels.fully_connected.portable import (
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4_mve, mve
 from microfold.kernels.requantize import output_range
@@ -110,7 +110,7 @@ class FullyConnectedMveInt4(FullyConnectedMve):
     """
 
     name = "s8_s4w_fully_connected__mve"
-    trades = frozenset({Trade.FOUR_BITS})
+    trades = frozenset({ResourceTradeoff.FOUR_BITS})
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_int4(layer) or int4_mve.unsupported_sums(layer, centred_weights(layer))

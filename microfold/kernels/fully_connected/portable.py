@@ -15,8 +15,8 @@ from microfold.kernels.fields import declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
-from microfold.kernels.requantize import multiply_high, output_range, output_table
-from microfold.kernels.requantize.finish import Finish, clamped_finish
+from microfold.kernels.requantize import mul_hi, output_range, output_table
+from microfold.kernels.requantize.finish import OutputStage, clamped_finish
 from microfold.kernels.requantize.int16_sums import Int16Requantization, plan_portable
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.accumulate import output_multipliers
@@ -64,7 +64,7 @@ def unit_multipliers(layer: LayerContext) -> tuple[Array, Array]:
     return output_multipliers(x.quant, weights.quant, layer.node.op.out.quant, weights.shape[0])
 
 
-def unit_records(layer: LayerContext) -> tuple[multiply_high.Requantization, Mapping[str, Parameter]]:
+def unit_records(layer: LayerContext) -> tuple[mul_hi.Requantization, Mapping[str, Parameter]]:
     """Return the requantisation of an int8 fully connected layer, and the output limits as layer fields.
 
     With a weight zero point z, the sums are ``bias + sum((w - z) * x)``.
@@ -106,7 +106,7 @@ class UnitGroups(Kernel):
         x, _, out = fully_connected_types(layer)
         return x.size * -(-out.shape[1] // self.group(layer)) * self.group(layer)
 
-    def call(self, layer: LayerContext, template: str, finish: Finish) -> KernelCall:
+    def call(self, layer: LayerContext, template: str, finish: OutputStage) -> KernelCall:
         """Return the call, in which `finish` computes outputs from sums."""
         x, _, out = fully_connected_types(layer)
         weights = layer.array(1)

@@ -19,7 +19,7 @@ from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
-from microfold.kernels.requantize.finish import Finish
+from microfold.kernels.requantize.finish import OutputStage
 from microfold.kernels.requantize.int16_sums import (
     CHUNK,
     Int16Requantization,
@@ -82,14 +82,14 @@ class FullyConnectedInt16Dsp(Int16DspKernel):
         )
         return Terms(call=1) + x.shape[0] * (Terms(row=1) + -(-out.shape[1] // UNITS) * block)
 
-    def finish(self, layer: LayerContext) -> Finish:
+    def finish(self, layer: LayerContext) -> OutputStage:
         """Return the finish, which computes outputs from sums."""
         plan = int16_plan(layer)
         assert plan is not None
         clamp_kind, limits = int16_clamping(layer)
         spec = (("requantize", plan.form), ("long", plan.long), ("clamp_kind", clamp_kind))
         records = Constant("channels", product_sum.pad_records(plan.records, UNITS), record="mf_channel")
-        return Finish(spec, {"channels": records, **limits})
+        return OutputStage(spec, {"channels": records, **limits})
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(layer)

@@ -15,7 +15,7 @@ from microfold.kernels.fully_connected.s16_dsp import int16_plan, unsupported_in
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import mve
-from microfold.kernels.requantize.finish import Finish
+from microfold.kernels.requantize.finish import OutputStage
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
@@ -41,7 +41,7 @@ class FullyConnectedInt16Mve(Kernel):
         assert plan is not None
         return Terms(call=1) + x.shape[0] * row_terms(plan, x.shape[1], out.shape[1])
 
-    def finish(self, layer: LayerContext) -> Finish:
+    def finish(self, layer: LayerContext) -> OutputStage:
         """Return the finish, which computes outputs from sums."""
         plan = int16_plan(layer)
         assert plan is not None

@@ -311,10 +311,10 @@ class ResizeNearestNeighborPortable(Kernel):
         pixels = out.size // out.shape[3]
         return Terms(call=1, pixel=pixels) + copy_terms(pixels, out.nbytes // max(pixels, 1))
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return True
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return 1
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -322,7 +322,7 @@ class ResizeNearestNeighborPortable(Kernel):
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         rows, columns = layer.node.op.sources(x)
         pixel = x.shape[3] * x.dtype.itemsize
-        pitch = 1 if layer.row_table else x.shape[2] * pixel
+        pitch = 1 if layer.indirection_buffer else x.shape[2] * pixel
         parameters: dict[str, Parameter] = {
             "rows": Constant("rows", np.array(rows, np.int32) * pitch),
             "columns": Constant("columns", np.array(columns, np.int32) * pixel),
@@ -332,7 +332,7 @@ class ResizeNearestNeighborPortable(Kernel):
             "output_width": out.shape[2],
             "pixel": pixel,
         }
-        fields = describe(self.fields, rows="source of each row") if layer.row_table else self.fields
+        fields = describe(self.fields, rows="source of each row") if layer.indirection_buffer else self.fields
         function = CFunction("movement/resize_nearest_neighbor.c.j2", self.name, (), fields)
         return KernelCall(function, parameters)
 

@@ -8,7 +8,7 @@ from microfold.ir.types import DType, Quant
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
-from microfold.kernels.kernel import Trade, register
+from microfold.kernels.kernel import ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.normalize.row import RowKernel
 from microfold.kernels.requantize import output_range
@@ -36,7 +36,7 @@ class _SoftmaxInt8(RowKernel):
     keeps the sum in 32 bits.
     """
 
-    trades = frozenset({Trade.STEP_TABLE})
+    trades = frozenset({ResourceTradeoff.STEP_TABLE})
     computed = False
     # In longer rows, the 32-bit sum of exponentials, each at most 2^19, might overflow.
     maximum_depth = 8191
@@ -99,7 +99,7 @@ class _ComputedSoftmaxInt8(_SoftmaxInt8):
     The steps are as in `fixed_point.exp_on_negative_values`, which also computes `exp_table`.
     """
 
-    trades = frozenset[Trade]()
+    trades = frozenset[ResourceTradeoff]()
     code = 900
     computed = True
 

@@ -15,10 +15,10 @@ import numpy as np
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall
 from microfold.kernels.fields import describe
-from microfold.kernels.kernel import Kernel, Trade
+from microfold.kernels.kernel import Kernel, ResourceTradeoff
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
-from microfold.kernels.requantize.finish import Finish, clamped_finish
+from microfold.kernels.requantize.finish import OutputStage, clamped_finish
 
 # Largest relative difference of a weight and its multiple of the scale: at least 2 units in the last place.
 _TOLERANCE = 2.0**-22
@@ -67,7 +67,7 @@ class ByteWeights(Kernel):
     kernel. `channels` has records (scale, bias).
     """
 
-    trades = frozenset({Trade.BYTE_WEIGHTS})
+    trades = frozenset({ResourceTradeoff.BYTE_WEIGHTS})
 
     def rows(self, layer: LayerContext) -> Array:
         """Return the constant weights as [channels, K]."""
@@ -84,7 +84,7 @@ class ByteWeights(Kernel):
         conversion = 3.0 if layer.target.has("fpu") else 60.0
         return super().cost(layer) + conversion * layer.node.macs()
 
-    def byte_finish(self, layer: LayerContext, multiple: int) -> Finish:
+    def byte_finish(self, layer: LayerContext, multiple: int) -> OutputStage:
         """Return the finish with scale and bias of each channel, padded to a multiple of channels."""
         split = split_steps(self.rows(layer))
         assert split is not None

@@ -15,7 +15,7 @@ import numpy as np
 from microfold.ir.types import Array
 from microfold.kernels.call import Constant, KernelCall
 from microfold.kernels.cost.terms import Terms
-from microfold.kernels.kernel import Kernel, Trade
+from microfold.kernels.kernel import Kernel, ResourceTradeoff
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 
@@ -27,7 +27,7 @@ class HalfWeights(Kernel):
     of the float32 kernel, with 2 bytes for each.
     """
 
-    trades = frozenset({Trade.HALF_FLOATS})
+    trades = frozenset({ResourceTradeoff.HALF_FLOATS})
     half: ClassVar[bool] = True
 
     def conversions(self, layer: LayerContext) -> float:

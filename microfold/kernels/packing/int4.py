@@ -14,7 +14,7 @@ from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
-from microfold.kernels.requantize.multiply_low import channel_records
+from microfold.kernels.requantize.mul_lo import channel_records
 
 # Range of 4-bit weights.
 LOW, HIGH = -8, 7

@@ -22,7 +22,7 @@ from microfold.kernels.fields import Field, declare
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4, smlad
 from microfold.kernels.requantize import output_range
-from microfold.kernels.requantize.multiply_high import RequantizeForm
+from microfold.kernels.requantize.mul_hi import RequantizeForm
 
 # Maximum number of inputs for which any sum of nibbles (up to 15) times bytes fits 24 bits.
 _LARGEST_DEPTH = (1 << 23) // (15 * 128)

@@ -12,8 +12,8 @@ import numpy as np
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import Parameter
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.requantize import multiply_high, output_range, output_table
-from microfold.kernels.requantize.multiply_high import Requantization
+from microfold.kernels.requantize import mul_hi, output_range, output_table
+from microfold.kernels.requantize.mul_hi import Requantization
 from microfold.ops import accumulate
 
 
@@ -52,9 +52,9 @@ def unsupported_bounds(layer: LayerContext, matrix: Array) -> str | None:
     if sums is not None and int(sums.partial.max()) < 1 << 31:
         return None
     assert x is not None and x.type.quant is not None
-    bias = multiply_high.fold_zero_point(matrix, layer.array(2), x.type.quant.zero_point)
+    bias = mul_hi.fold_zero_point(matrix, layer.array(2), x.type.quant.zero_point)
     # The bounds of the complete sum allow any element to be 0, so that they also hold for partial sums.
-    low, high = multiply_high.accumulator_bounds(matrix, bias, *x.type.dtype.range)
+    low, high = mul_hi.accumulator_bounds(matrix, bias, *x.type.dtype.range)
     if low.min() < -(1 << 31) or high.max() >= 1 << 31:
         return f"accumulators might overflow: they reach [{low.min()}, {high.max()}]"
     return None
@@ -67,11 +67,11 @@ def bias_and_bounds(layer: LayerContext, matrix: Array) -> tuple[Array, tuple[Ar
     """
     x = layer.node.inputs[0]
     assert x is not None and x.type.quant is not None
-    bias = multiply_high.fold_zero_point(matrix, layer.array(2), x.type.quant.zero_point)
+    bias = mul_hi.fold_zero_point(matrix, layer.array(2), x.type.quant.zero_point)
     sums = layer.sums()
     if sums is not None:
         return bias, (sums.low, sums.high)
-    return bias, multiply_high.accumulator_bounds(matrix, bias, *x.type.dtype.range)
+    return bias, mul_hi.accumulator_bounds(matrix, bias, *x.type.dtype.range)
 
 
 def channel_multipliers(layer: LayerContext) -> tuple[Array, Array]:
@@ -97,9 +97,9 @@ def output_records(
     low, high = output_range.output_limits(layer)
     limits = {"output_minimum": low, "output_maximum": high}
     if unsupported_bounds(layer, matrix) is not None:
-        return multiply_high.wrapped_requantization(bias, *multipliers, out.quant.zero_point), limits
+        return mul_hi.wrapped_requantization(bias, *multipliers, out.quant.zero_point), limits
     clip, _ = output_range.integer_bounds(layer.node)
-    return multiply_high.plan_requantization(bias, bounds, *multipliers, out.quant.zero_point, clip), limits
+    return mul_hi.plan_requantization(bias, bounds, *multipliers, out.quant.zero_point, clip), limits
 
 
 def pad_channels(array: Array, multiple: int) -> Array:
@@ -155,7 +155,7 @@ def wide_records(
     reduced = np.where(mantissas < 0x7FFF0000, (mantissas + (1 << 15)) >> 16, 0x7FFF)
     if np.abs(biases).max() >= 1 << 31 or shifts.max() > 14 or shifts.min() < -47:
         return None
-    low, high = multiply_high.accumulator_bounds(matrix, biases, *DType.INT16.range)
+    low, high = mul_hi.accumulator_bounds(matrix, biases, *DType.INT16.range)
     sums = layer.sums()
     proved = sums is not None and int(sums.partial.max()) < 1 << 31
     narrow = proved or (low.min() >= -(1 << 31) and high.max() < 1 << 31)
@@ -190,6 +190,6 @@ def plan_without_folding(
         bounds = sums.low, sums.high
     else:
         low, high = (bound - x.type.quant.zero_point for bound in x.type.dtype.range)
-        bounds = multiply_high.accumulator_bounds(matrix, bias, low, high)
+        bounds = mul_hi.accumulator_bounds(matrix, bias, low, high)
     limit, _ = output_range.integer_bounds(layer.node)
-    return multiply_high.plan_requantization(bias, bounds, *multipliers, out.quant.zero_point, limit)
+    return mul_hi.plan_requantization(bias, bounds, *multipliers, out.quant.zero_point, limit)

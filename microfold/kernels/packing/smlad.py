@@ -18,8 +18,11 @@ from microfold.ir.types import Array
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range, output_table
-from microfold.kernels.requantize.multiply_high import RequantizeForm
-from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
+from microfold.kernels.requantize.mul_hi import RequantizeForm
+from microfold.kernels.requantize.pre_shifted_accumulator import (
+    SmladRequantization,
+    plan_smlad_requantization,
+)
 
 # Exclusive limit of the magnitude of the sums of second channels.
 PAIRED_LIMIT = 1 << 23

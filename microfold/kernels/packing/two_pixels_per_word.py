@@ -170,7 +170,7 @@ def word_indices(segment: int, length: int, runs: int, header: int) -> Array:
     return (starts[:, None] + places).reshape(-1)
 
 
-def pack_rests(rests: Array, places: Array) -> Array:
+def pack_remainders(rests: Array, places: Array) -> Array:
     """Pack remainders as int16: for each channel their number, then word index and weight of each.
 
     Args:

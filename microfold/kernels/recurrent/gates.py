@@ -9,13 +9,16 @@ import numpy as np
 
 from microfold.ir.types import Array, DType, Quant
 from microfold.kernels.packing import product_sum
-from microfold.kernels.requantize import multiply_high
+from microfold.kernels.requantize import mul_hi
 from microfold.kernels.requantize.int16_sums import (
     LARGEST_SHIFT,
     SMALLEST_SHIFT,
     once_records,
 )
-from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
+from microfold.kernels.requantize.pre_shifted_accumulator import (
+    SmladRequantization,
+    plan_smlad_requantization,
+)
 from microfold.ops.recurrent.lstm_integer import gate_multipliers
 from microfold.support.frozen import frozen
 
@@ -54,8 +57,8 @@ class GateMatrix:
             array: the weights [4 * units, inputs].
             bias: integers [4 * units].
         """
-        biases = multiply_high.fold_zero_point(array, bias, x.zero_point)
-        low, high = multiply_high.accumulator_bounds(array, biases, *dtype.range)
+        biases = mul_hi.fold_zero_point(array, bias, x.zero_point)
+        low, high = mul_hi.accumulator_bounds(array, biases, *dtype.range)
         mantissas, shifts = (by_unit(m).astype(np.int64) for m in gate_multipliers(x, weights, len(array)))
         alike = bool((mantissas == mantissas[0]).all() and (shifts == shifts[0]).all())
         return GateMatrix(
@@ -91,10 +94,10 @@ def plan_int8(matrices: Sequence[GateMatrix]) -> tuple[str, list[Array]]:
     mantissas, shifts = _multipliers(matrices)
     none = np.zeros(len(mantissas), np.int64)
     if any(matrix.overflows for matrix in matrices):
-        plan = multiply_high.wrapped_requantization(none, mantissas, shifts, 0)
+        plan = mul_hi.wrapped_requantization(none, mantissas, shifts, 0)
     else:
         lowest = DType.INT16.range[0]
-        plan = multiply_high.plan_requantization(none, _extremes(matrices), mantissas, shifts, 0, lowest)
+        plan = mul_hi.plan_requantization(none, _extremes(matrices), mantissas, shifts, 0, lowest)
     return plan.form.value, np.split(plan.records, len(matrices))
 
 

@@ -19,7 +19,7 @@ from microfold.kernels.packing import product_sum
 from microfold.kernels.recurrent.gates import GateMatrix, plan_int8
 from microfold.kernels.recurrent.lstm import step_count, unit_count
 from microfold.kernels.recurrent.sequence import SEQUENCE_FIELDS, sequence_parameters
-from microfold.kernels.requantize import multiply_high
+from microfold.kernels.requantize import mul_hi
 from microfold.ops.recurrent.cell_8x8_16 import GATE_BITS, NORM_SHIFT, CellParameters, GateParameters
 from microfold.ops.recurrent.lstm_8x8_16 import Lstm8x8To16
 
@@ -118,7 +118,7 @@ class Lstm8x8To16Kernel(Kernel):
         """Return the form of requantisation for a projection, and its record."""
         assert matrix.multipliers is not None
         extremes = np.array([matrix.low.min()]), np.array([matrix.high.max()])
-        plan = multiply_high.plan_requantization(
+        plan = mul_hi.plan_requantization(
             np.zeros(1, np.int64), extremes, *matrix.multipliers, zero_point, low
         )
         return plan.form.value, plan.records
@@ -183,7 +183,7 @@ class Lstm8x8To16Kernel(Kernel):
             product=layer.node.macs(),
         )
 
-    def guess(self, term: str) -> float:
+    def default_coefficient(self, term: str) -> float:
         return {"unit": 300.0, "gate": 120.0, "norm": 70.0, "peephole": 30.0, "product": 4.0}.get(term, 40.0)
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -300,8 +300,8 @@ def _matrix(
 ) -> GateMatrix:
     """Return the matrix for rows of gates with one multiplier per gate, ordered by unit."""
     count = len(multipliers)
-    biases = multiply_high.fold_zero_point(array, bias, zero_point)
-    low, high = multiply_high.accumulator_bounds(array, biases, *DType.INT8.range)
+    biases = mul_hi.fold_zero_point(array, bias, zero_point)
+    low, high = mul_hi.accumulator_bounds(array, biases, *DType.INT8.range)
     mantissas, shifts = (np.array(part, np.int64) for part in zip(*multipliers, strict=True))
 
     def by_unit(rows: Array) -> Array:

@@ -24,8 +24,8 @@ class Lstm8x8To16Dsp(Lstm8x8To16Kernel):
     products = "dsp"
     features = frozenset({"dsp"})
 
-    def guess(self, term: str) -> float:
-        return 1.2 if term == "product" else super().guess(term)
+    def default_coefficient(self, term: str) -> float:
+        return 1.2 if term == "product" else super().default_coefficient(term)
 
     def together(self, count: int) -> int:
         return 1 + count % 2

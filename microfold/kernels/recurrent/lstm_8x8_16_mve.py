@@ -56,7 +56,7 @@ class Lstm8x8To16Mve(Lstm8x8To16Kernel):
             vector=gates * blocks * vectors + own,
         )
 
-    def guess(self, term: str) -> float:
+    def default_coefficient(self, term: str) -> float:
         return {"block": 200.0, "gate": 130.0, "peephole": 20.0, "vector": 10.0}.get(term, 40.0)
 
     def together(self, count: int) -> int:

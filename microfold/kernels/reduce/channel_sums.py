@@ -13,7 +13,7 @@ from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.reduce.portable import QuantizedSum
 from microfold.kernels.requantize import output_range
-from microfold.kernels.requantize.multiply_high import RequantizeForm
+from microfold.kernels.requantize.mul_hi import RequantizeForm
 from microfold.ops.reduce.mean import Mean, Sum
 
 # Channels per block.

@@ -54,8 +54,8 @@ class PixelSumsInt8(_Half):
         x = layer.node.operands[0].type
         return Terms(call=1, channel=x.shape[3], element=x.size)
 
-    def guess(self, term: str) -> float:
-        return 4.0 if term == "element" else super().guess(term)
+    def default_coefficient(self, term: str) -> float:
+        return 4.0 if term == "element" else super().default_coefficient(term)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         _, height, width, channels = layer.node.operands[0].type.shape

@@ -16,7 +16,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4, product_sum
 from microfold.kernels.packing.float32_block import float_clamping
 from microfold.kernels.requantize import output_range
-from microfold.kernels.requantize.finish import Finish
+from microfold.kernels.requantize.finish import OutputStage
 from microfold.ops import hybrid
 from microfold.ops.convolution.hybrid_conv2d import HybridConv2D, scales_first
 from microfold.ops.convolution.hybrid_depthwise_conv2d import HybridDepthwiseConv2D
@@ -46,7 +46,7 @@ def unsupported_int4(layer: LayerContext) -> str | None:
     return int4.unsupported(weights)
 
 
-def dynamic_finish(layer: LayerContext, multiple: int = 1) -> Finish:
+def dynamic_finish(layer: LayerContext, multiple: int = 1) -> OutputStage:
     """Return the scaling of sums by the step of their row and by the scales of the weights.
 
     Args:
@@ -68,7 +68,7 @@ def dynamic_finish(layer: LayerContext, multiple: int = 1) -> Finish:
     else:
         parameters["scales"] = Constant("scales", np.ascontiguousarray(scales))
     core = "mve_" if layer.target.has("mve_fp") else "pairs_" if layer.target.has("late_loads") else ""
-    return Finish((("order", order), ("clamp_kind", clamp_kind), ("core", core)), parameters)
+    return OutputStage((("order", order), ("clamp_kind", clamp_kind), ("core", core)), parameters)
 
 
 def scale_cost(layer: LayerContext) -> float:
@@ -83,7 +83,7 @@ def scale_cost(layer: LayerContext) -> float:
 
 
 def with_scale_fields(fields: Fields) -> Fields:
-    """Return the fields of an integer kernel, with the fields of `Finish` for the channels' records."""
+    """Return the fields of an integer kernel, with the fields of `OutputStage` for the channels' records."""
     names = {field.name for field in (*SCALE_FIELDS, *output_range.LIMIT_FIELDS)} | {"channels"}
     kept = tuple(field for field in fields if field.name not in names)
     return (*kept, *SCALE_FIELDS, *output_range.LIMIT_FIELDS)

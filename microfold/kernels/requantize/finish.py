@@ -11,7 +11,7 @@ from microfold.support.frozen import frozen
 
 
 @frozen(eq=False)
-class Finish:
+class OutputStage:
     """Parts of a call that depend on how sums become outputs.
 
     Attributes:
@@ -25,7 +25,7 @@ class Finish:
 
 def clamped_finish(
     layer: LayerContext, channels: Constant, choice: tuple[tuple[str, SpecValue], ...]
-) -> Finish:
+) -> OutputStage:
     """Return the conversion by the channels' records, with clamping to the output's bounds or a table lookup.
 
     Args:
@@ -33,4 +33,4 @@ def clamped_finish(
     """
     clamp, limits = output_range.proved_clamping(layer)
     spec = (*choice, ("clamp", clamp), *output_table.table_spec(layer.node))
-    return Finish(spec, {"channels": channels, **limits, **output_table.table_parameters(layer.node)})
+    return OutputStage(spec, {"channels": channels, **limits, **output_table.table_parameters(layer.node)})

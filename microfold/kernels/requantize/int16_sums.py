@@ -8,7 +8,7 @@
 because ``2^(s-1) * 2^16`` is a multiple of 2^32. The code needs the upper half of a product of 32-bit
 factors, an addend and a shift. Sums must be proved to fit 32 bits.
 
-32-bit sums wrap around. They are requantised like int8 layers, see `multiply_high`.
+32-bit sums wrap around. They are requantised like int8 layers, see `mul_hi`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from microfold.kernels.call import Parameter, SpecValue
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
-from microfold.kernels.requantize.multiply_high import RequantizeForm
+from microfold.kernels.requantize.mul_hi import RequantizeForm
 from microfold.support.frozen import frozen
 
 # Bits by which M is larger than m.
@@ -41,7 +41,7 @@ class Int16Requantization:
 
     Attributes:
         form: suffix of the helper's C name. ``once``: `records` are (bias, M, 2^(s-17), s-16); ``wide``:
-            `product_sum.wide_records`; others: `multiply_high.RequantizeForm`.
+            `product_sum.wide_records`; others: `mul_hi.RequantizeForm`.
         records: int32 [channels, 4].
         long: whether sums need 64 bits; sums of up to `CHUNK` products never do.
     """

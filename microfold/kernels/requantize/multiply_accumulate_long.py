@@ -1,6 +1,6 @@
 """Requantisation by one long multiply-accumulate: the upper half of the sum is the output.
 
-The output is a monotone step function of the accumulator, see `multiply_low`. An affine function in 64 bits,
+The output is a monotone step function of the accumulator, see `mul_lo`. An affine function in 64 bits,
 
     y(x) = floor((x * m + C) / 2^32)
 
@@ -18,7 +18,7 @@ from microfold.kernels.call import Constant, Parameter
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range, output_table
-from microfold.kernels.requantize.multiply_low import NEIGHBOURS, channel_records, find_steps
+from microfold.kernels.requantize.mul_lo import NEIGHBOURS, channel_records, find_breakpoints
 from microfold.support.frozen import frozen
 
 FORM = "affine"
@@ -43,7 +43,7 @@ def plan_affine(
     Returns:
         int32 [channels, 3]: m, lower and upper half of C.
     """
-    stairs = find_steps(bounds, multipliers, zero_point, limits)
+    stairs = find_breakpoints(bounds, multipliers, zero_point, limits)
     if stairs is None or np.abs(bias).max() >= 1 << 30:
         return None
     mantissas, shifts = (np.broadcast_to(part, bias.shape) for part in multipliers)

@@ -1,4 +1,5 @@
-"""Two words for each channel with shifted sums, see `shifted_sum`, if all channels have the same E.
+"""Two words for each channel with shifted sums, see `pre_shifted_accumulator`, if all channels have the same
+E.
 
 The addend follows from the left shift L of the sums, and from a number that all channels share:
 
@@ -14,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array
-from microfold.kernels.requantize.multiply_high import RequantizeForm
-from microfold.kernels.requantize.shifted_sum import LARGEST_LEFT, SmladRequantization
+from microfold.kernels.requantize.mul_hi import RequantizeForm
+from microfold.kernels.requantize.pre_shifted_accumulator import LARGEST_LEFT, SmladRequantization
 from microfold.support.frozen import frozen
 
 # Name of this form, in addition to the names of `RequantizeForm`.

@@ -1,6 +1,6 @@
 """Requantisation for operators whose reference multiplies by a double and rounds once, halves away from zero.
 
-The form SHORT_RELU of `multiply_high` is ``(floor(x*m / 2^30) + c) >> E``. Nested floors merge, so that with
+The form SHORT_RELU of `mul_hi` is ``(floor(x*m / 2^30) + c) >> E``. Nested floors merge, so that with
 ``c = 2^(E-1) + zero_point * 2^E`` it equals ``floor(x * m * 2^-(30+E) + 1/2) + zero_point``. It also rounds
 once, but halves up. A mantissa slightly above the exact one moves products away from zero, and all ties with
 them.
@@ -12,15 +12,15 @@ import math
 
 import numpy as np
 
-from microfold.arithmetic import staircase
+from microfold.arithmetic import step_function
 from microfold.ir.types import Array, DType
-from microfold.kernels.requantize.multiply_high import Requantization, RequantizeForm
+from microfold.kernels.requantize.mul_hi import Requantization, RequantizeForm
 
 _TRIED = 32  # mantissas that are tried on each side of the nearest one
 
 
 def plan_single_rounding(
-    bias: Array, bounds: tuple[int, int], reference: staircase.Function, scale: float, zero_point: int
+    bias: Array, bounds: tuple[int, int], reference: step_function.Function, scale: float, zero_point: int
 ) -> Requantization | None:
     """Return records of the form that are proved to equal the reference; None if no candidate does.
 
@@ -47,7 +47,7 @@ def plan_single_rounding(
         fits = 0 < mantissa < 1 << 31 and ((max(-bounds[0], bounds[1]) * mantissa) >> 30) < (1 << 31) - abs(
             addend
         )
-        if fits and staircase.first_difference(form, reference, (form, reference), low, high) is None:
+        if fits and step_function.first_difference(form, reference, (form, reference), low, high) is None:
             constants = np.tile(np.array([mantissa, addend, shift], np.int64), (bias.size, 1))
             records = np.concatenate([bias[:, None], constants], axis=1)
             return Requantization(RequantizeForm.SHORT_RELU, records.astype(np.int32))

@@ -15,7 +15,7 @@ from microfold.ir.kind import kind_of
 from microfold.kernels.band import lowered
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.distinguish import choices_of, distinguishing_names
+from microfold.kernels.selection.variant_labels import choices_of, distinguishing_names
 from microfold.support.digest import digest_of
 from microfold.support.frozen import frozen
 
@@ -24,7 +24,7 @@ LONGEST_WORD = 20
 
 
 @frozen
-class Figure:
+class CallCost:
     """Measured and estimated cost of a call.
 
     Attributes:
@@ -47,7 +47,7 @@ class MeasuredCosts:
 
     def __init__(
         self,
-        figures: Mapping[tuple[str, str], Figure],
+        figures: Mapping[tuple[str, str], CallCost],
         source: str,
         failed: Mapping[tuple[str, str], str] | None = None,
     ):
@@ -55,7 +55,7 @@ class MeasuredCosts:
 
         self.source = source
         self._failed = failed or {}
-        self._layers: dict[str, dict[str, Figure]] = defaultdict(dict)
+        self._layers: dict[str, dict[str, CallCost]] = defaultdict(dict)
         for (layer, variant), figure in figures.items():
             self._layers[layer][variant] = figure
         # Measured cycles per estimated cycle: median of all records, and medians of each layer's records.
@@ -90,7 +90,7 @@ class MeasuredCosts:
         return kernel.cycles(layer) * self._scales.get(self._keys.layer(layer), self._scale)
 
 
-def _ratio(figure: Figure) -> float:
+def _ratio(figure: CallCost) -> float:
     return figure.cycles / max(figure.estimate, 1.0)
 
 

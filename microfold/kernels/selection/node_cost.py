@@ -6,8 +6,8 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.kernels.band import lowered
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import Offer, candidates
-from microfold.kernels.selection.objective import Figures, Objective
+from microfold.kernels.selection.candidates import Implementation, candidates
+from microfold.kernels.selection.objective import Objective, SelectionFigures
 from microfold.kernels.selection.variant import constant_arrays
 from microfold.support.memo import Remembered
 from microfold.target import Target
@@ -42,24 +42,24 @@ class NodeCosts:
         best = self._best(node, graph)
         return None if best is None else lowered(best.kernel, best.layer).scratch
 
-    def _best(self, node: Node, graph: Graph) -> Offer | None:
+    def _best(self, node: Node, graph: Graph) -> Implementation | None:
         if self._graph is not graph:
             self._graph, self._remembered = graph, Remembered()
         return self._remembered(node, lambda: self._find_best(node, graph))
 
-    def _find_best(self, node: Node, graph: Graph) -> Offer | None:
+    def _find_best(self, node: Node, graph: Graph) -> Implementation | None:
         layer = LayerContext(node, graph.constants, self.target, compiled_for_size=self.small)
         offers = [offer for candidate in candidates(layer) for offer in candidate.offers]
         if len(offers) < 2:
             return offers[0] if offers else None
         figures = [_figures(offer) for offer in offers]
-        least = Figures(min(f.cycles for f in figures), min(f.flash for f in figures), 0)
+        least = SelectionFigures(min(f.cycles for f in figures), min(f.flash for f in figures), 0)
         found = [(self.objective.value(f, least), offer) for f, offer in zip(figures, offers, strict=True)]
         return min(found, key=lambda each: each[0])[1]
 
 
-def _figures(offer: Offer) -> Figures:
+def _figures(offer: Implementation) -> SelectionFigures:
     """Return the figures of a layer without its code, which other layers may share."""
     call = lowered(offer.kernel, offer.layer)
     arrays = constant_arrays(offer.kernel, offer.layer, call)
-    return Figures(offer.cost, sum(array.nbytes for _, array in arrays), 0)
+    return SelectionFigures(offer.cost, sum(array.nbytes for _, array in arrays), 0)

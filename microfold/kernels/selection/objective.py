@@ -14,7 +14,7 @@ from microfold.support.frozen import frozen
 
 
 @frozen
-class Figures:
+class SelectionFigures:
     """Time and memory of a choice of kernels, for one inference.
 
     Attributes:
@@ -36,7 +36,7 @@ class Objective:
     flash: float = 0.0
     arena: float = 0.0
 
-    def value(self, figures: Figures, reference: Figures) -> tuple[float, float]:
+    def value(self, figures: SelectionFigures, reference: SelectionFigures) -> tuple[float, float]:
         """Return the cost of figures; less is better, and the first number decides before the second one.
 
         Args:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from microfold.kernels.selection.objective import Figures
+from microfold.kernels.selection.objective import SelectionFigures
 from microfold.kernels.selection.solver import IntegerProgram, Terms
 from microfold.kernels.selection.variant import ArenaRequest, Variant
 from microfold.support.frozen import frozen
@@ -37,7 +37,7 @@ RANKS = Prices(ranks=1)
 
 
 @frozen(eq=False)
-class Choice:
+class VariantChoice:
     """A variant of a layer; `own_copy`: whether no other layer calls its function."""
 
     variant: Variant
@@ -45,11 +45,11 @@ class Choice:
 
     @property
     def cycles(self) -> float:
-        return self.variant.cycles_alone if self.own_copy else self.variant.cycles
+        return self.variant.single_caller_cycles if self.own_copy else self.variant.cycles
 
 
 @frozen
-class Window:
+class ArenaWindow:
     """Consecutive calls that together need a larger arena than each of them alone.
 
     Attributes:
@@ -63,16 +63,16 @@ class Window:
     def covers(self, variant: Variant) -> bool:
         """Return whether a variant requests at least as much as the window's request of its layer."""
         known = self.requests.get(variant.layer)
-        return known is not None and variant.request.asks_no_less(known)
+        return known is not None and variant.request.demands_at_least(known)
 
-    def implies(self, other: Window) -> bool:
+    def implies(self, other: ArenaWindow) -> bool:
         """Return whether this window requires at least the other one's size whenever the other one holds."""
         return self.size >= other.size and all(
-            layer in other.requests and other.requests[layer].asks_no_less(request)
+            layer in other.requests and other.requests[layer].demands_at_least(request)
             for layer, request in self.requests.items()
         )
 
-    def holds_for(self, chosen: Sequence[Choice]) -> bool:
+    def holds_for(self, chosen: Sequence[VariantChoice]) -> bool:
         """Return whether choices for all layers require the window's size."""
         return all(self.covers(chosen[layer].variant) for layer in self.requests)
 
@@ -90,7 +90,7 @@ class ChoiceProgram:
 
     def __init__(self, layers: Sequence[Sequence[Variant]]):
         self.program = IntegerProgram()
-        self.choices: dict[int, Choice] = {}
+        self.choices: dict[int, VariantChoice] = {}
         self.least_arena = max((min(v.need for v in variants) for variants in layers), default=0)
         self._layers = layers
         self._users = _Users(layers)
@@ -104,7 +104,7 @@ class ChoiceProgram:
         self._without_arena = self.program
         self.know(())
 
-    def know(self, windows: Sequence[Window]) -> None:
+    def know(self, windows: Sequence[ArenaWindow]) -> None:
         """Rebuild the constraints of the arena from the needs of single calls and from windows."""
         self.program = self._without_arena.copy()
         self._steps.clear()
@@ -113,7 +113,7 @@ class ChoiceProgram:
             if window.size in steps:
                 self._add_window(window, steps[window.size])
 
-    def chosen(self, taken: Sequence[bool]) -> list[Choice]:
+    def chosen(self, taken: Sequence[bool]) -> list[VariantChoice]:
         """Return the choice of each layer in a solution."""
         return [next(self.choices[c] for c in columns if taken[c]) for columns in self._columns]
 
@@ -141,7 +141,7 @@ class ChoiceProgram:
             for place, column in enumerate(columns)
         }
 
-    def _add(self, choice: Choice) -> int:
+    def _add(self, choice: VariantChoice) -> int:
         variant = choice.variant
         how = "_own" if choice.own_copy and self._users.of_function(variant) > 1 else ""
         column = self.program.column(f"layer{variant.layer}_{variant.kernel.name}{how}")
@@ -149,10 +149,10 @@ class ChoiceProgram:
         self._flash[column] = self._own_bytes(choice)
         return column
 
-    def _undominated(self, variants: Sequence[Variant]) -> list[Choice]:
+    def _undominated(self, variants: Sequence[Variant]) -> list[VariantChoice]:
         """Return the choices that no other choice of the layer with the same function dominates."""
-        found: list[Choice] = []
-        by_function: dict[Hashable, list[tuple[Choice, Mapping[Hashable, int]]]] = {}
+        found: list[VariantChoice] = []
+        by_function: dict[Hashable, list[tuple[VariantChoice, Mapping[Hashable, int]]]] = {}
         for choice in sorted(self._choices_of(variants), key=lambda c: (c.cycles, self._own_bytes(c))):
             pieces = dict(self._pieces(choice))
             function = None if choice.own_copy else choice.variant.function
@@ -163,7 +163,11 @@ class ChoiceProgram:
         return found
 
     def _replaces(
-        self, one: Choice, used: Mapping[Hashable, int], other: Choice, pieces: Mapping[Hashable, int]
+        self,
+        one: VariantChoice,
+        used: Mapping[Hashable, int],
+        other: VariantChoice,
+        pieces: Mapping[Hashable, int],
     ) -> bool:
         """Return whether another choice, which is no slower, needs no more flash and no more of the arena.
 
@@ -174,24 +178,24 @@ class ChoiceProgram:
         paid = sum(size for key, size in pieces.items() if key not in used)
         if self._own_bytes(other) + paid > self._own_bytes(one):
             return False
-        return _asks_no_less(one.variant, other.variant)
+        return _is_at_least_as_demanding(one.variant, other.variant)
 
-    def _choices_of(self, variants: Sequence[Variant]) -> Iterator[Choice]:
+    def _choices_of(self, variants: Sequence[Variant]) -> Iterator[VariantChoice]:
         for variant in variants:
             alone = self._users.of_function(variant) == 1
             if not alone:
-                yield Choice(variant, own_copy=False)
+                yield VariantChoice(variant, own_copy=False)
             if alone or variant.function.library is None:
-                yield Choice(variant, own_copy=True)
+                yield VariantChoice(variant, own_copy=True)
 
-    def _pieces(self, choice: Choice) -> Iterator[tuple[Hashable, int]]:
+    def _pieces(self, choice: VariantChoice) -> Iterator[tuple[Hashable, int]]:
         """Yield the pieces that count once and that other layers may also use, with their bytes."""
         variant, users = choice.variant, self._users
         yield from ((key, size) for key, size in _shareable(variant) if users[key] > 1)
         if not choice.own_copy:
             yield ("function", variant.function), variant.code.shared
 
-    def _own_bytes(self, choice: Choice) -> int:
+    def _own_bytes(self, choice: VariantChoice) -> int:
         """Return the bytes of flash that no other layer can share."""
         variant, users = choice.variant, self._users
         own = sum(size for key, size in _shareable(variant) if users[key] == 1)
@@ -221,7 +225,7 @@ class ChoiceProgram:
                 # A function with a single calling layer must be that layer's own copy.
                 self.program.at_most(0, {piece: 2, **dict.fromkeys(columns, -1)})
 
-    def _add_staircase(self, windows: Sequence[Window]) -> Mapping[int, int]:
+    def _add_staircase(self, windows: Sequence[ArenaWindow]) -> Mapping[int, int]:
         """Add the steps of the arena; return their columns by the sizes to which they lead."""
         sizes = {variant.need for variants in self._layers for variant in variants} | {
             w.size for w in windows
@@ -243,24 +247,24 @@ class ChoiceProgram:
     def _need(self, column: int) -> int:
         return self.choices[column].variant.need
 
-    def _add_window(self, window: Window, step: int) -> None:
+    def _add_window(self, window: ArenaWindow, step: int) -> None:
         """Require the window's size if each of its calls requests at least as much as in the window."""
         columns = (column for layer in window.requests for column in self._columns[layer])
         alike = {column: 1 for column in columns if window.covers(self.choices[column].variant)}
         self.program.at_most(len(window.requests) - 1, {**alike, step: -1})
 
 
-def _asks_no_less(one: Variant, other: Variant) -> bool:
+def _is_at_least_as_demanding(one: Variant, other: Variant) -> bool:
     """Return whether every plan for variant `one` of a layer is also valid for variant `other`."""
-    return one.need >= other.need and one.request.asks_no_less(other.request)
+    return one.need >= other.need and one.request.demands_at_least(other.request)
 
 
-def figures_of(chosen: Sequence[Choice], arena: int) -> Figures:
+def figures_of(chosen: Sequence[VariantChoice], arena: int) -> SelectionFigures:
     """Return the figures of a choice; functions, helpers and equal constants count once."""
     once = {key: size for choice in chosen for key, size in _shareable(choice.variant)}
     once |= {("function", c.variant.function): c.variant.code.shared for c in chosen if not c.own_copy}
     own = sum(c.variant.code.alone if c.own_copy else c.variant.description for c in chosen)
-    return Figures(sum(choice.cycles for choice in chosen), own + sum(once.values()), arena)
+    return SelectionFigures(sum(choice.cycles for choice in chosen), own + sum(once.values()), arena)
 
 
 def _shareable(variant: Variant) -> Iterator[tuple[Hashable, int]]:

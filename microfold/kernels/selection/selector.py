@@ -20,9 +20,23 @@ from typing import Protocol, runtime_checkable
 
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
-from microfold.kernels.selection.objective import Figures, Limits, Objective
-from microfold.kernels.selection.program import RANKS, Choice, ChoiceProgram, Prices, Window, figures_of
-from microfold.kernels.selection.solver import Row, Terms, at_most, least_with, solve, write_model
+from microfold.kernels.selection.objective import Limits, Objective, SelectionFigures
+from microfold.kernels.selection.program import (
+    RANKS,
+    ArenaWindow,
+    ChoiceProgram,
+    Prices,
+    VariantChoice,
+    figures_of,
+)
+from microfold.kernels.selection.solver import (
+    LinearConstraint,
+    Terms,
+    at_most,
+    least_with,
+    solve,
+    write_model,
+)
 from microfold.kernels.selection.variant import PeakMemory, Variant
 from microfold.support.frozen import frozen
 
@@ -79,8 +93,8 @@ class Selection:
         proved: whether no choice is better, in this order of the calls.
     """
 
-    chosen: Sequence[Choice]
-    figures: Figures
+    chosen: Sequence[VariantChoice]
+    figures: SelectionFigures
     values: tuple[int, ...]
     proved: bool
 
@@ -104,7 +118,7 @@ class Selector:
         self,
         layers: Sequence[Sequence[Variant]],
         plans: ArenaPlans | None = None,
-        reference: Figures | None = None,
+        reference: SelectionFigures | None = None,
         fixed_flash: int = 0,
         fixed_ram: int = 0,
     ):
@@ -112,7 +126,7 @@ class Selector:
         self.fixed_flash, self.fixed_ram = fixed_flash, fixed_ram
         self.plans = plans
         self._runs = plans if isinstance(plans, RunBounds) else None
-        self._windows: list[Window] = []
+        self._windows: list[ArenaWindow] = []
         self._program = ChoiceProgram(layers)
         self._reference = reference
         self.proved = True
@@ -131,24 +145,26 @@ class Selector:
         return found
 
     @property
-    def reference(self) -> Figures:
+    def reference(self) -> SelectionFigures:
         """Figures that count as a hundred percent."""
         return self._reference or self.least
 
     @cached_property
-    def least(self) -> Figures:
+    def least(self) -> SelectionFigures:
         """Least cycles, flash and RAM of any choice, each minimised separately."""
-        fastest = sum(min(min(v.cycles, v.cycles_alone) for v in variants) for variants in self.layers)
+        fastest = sum(
+            min(min(v.cycles, v.single_caller_cycles) for v in variants) for variants in self.layers
+        )
         smallest = solve(self._program.program, self._program.sum_of(Prices(flash=1.0)))
         assert smallest is not None  # every layer has a variant
         flash, ram = smallest.value + self.fixed_flash, self._program.least_arena + self.fixed_ram
-        return Figures(fastest, flash, ram)
+        return SelectionFigures(fastest, flash, ram)
 
     def best(
         self,
         objective: Objective,
         limits: Limits | None = None,
-        better_than: Figures | None = None,
+        better_than: SelectionFigures | None = None,
         *,
         thorough: bool = True,
         unique: bool = True,
@@ -184,17 +200,17 @@ class Selector:
         values = (*(value + round(p.arena * floor) for p, value in minima if p is not RANKS),)
         return Selection(best.chosen, self._figures(best.chosen, best.arena), values, self.proved)
 
-    def figures(self, chosen: Sequence[Choice]) -> Figures:
+    def figures(self, chosen: Sequence[VariantChoice]) -> SelectionFigures:
         """Return the figures of a choice, which need not be the best."""
         arena = self._planned_arena(chosen) if self.plans is not None else self._known_arena(chosen)
         return self._figures(chosen, arena)
 
-    def _figures(self, chosen: Sequence[Choice], arena: int) -> Figures:
+    def _figures(self, chosen: Sequence[VariantChoice], arena: int) -> SelectionFigures:
         """Return the figures of a choice, including the flash that every choice needs."""
         figures = figures_of(chosen, arena)
         return replace(figures, flash=figures.flash + self.fixed_flash)
 
-    def bound(self, objective: Objective, limits: Limits | None = None) -> Figures | None:
+    def bound(self, objective: Objective, limits: Limits | None = None) -> SelectionFigures | None:
         """Return figures that no choice within the limits can beat; None if no choice keeps the limits.
 
         No arena is planned: the figures contain the arena that the program knows.
@@ -212,10 +228,10 @@ class Selector:
         """Return the bytes of flash of some variants, which need not be the best."""
         return self._figures(self.choices_of(kernels, own_copy), 0).flash
 
-    def choices_of(self, kernels: Sequence[Kernel], own_copy: Sequence[bool]) -> list[Choice]:
+    def choices_of(self, kernels: Sequence[Kernel], own_copy: Sequence[bool]) -> list[VariantChoice]:
         """Return the choice of each layer whose variant has the given kernel."""
         return [
-            Choice(next(variant for variant in variants if variant.kernel is kernel), own)
+            VariantChoice(next(variant for variant in variants if variant.kernel is kernel), own)
             for variants, kernel, own in zip(self.layers, kernels, own_copy, strict=True)
         ]
 
@@ -299,7 +315,7 @@ class Selector:
         self.proved = False
         return best
 
-    def _excluded(self, sums: Sequence[tuple[Terms, int]], rows: Sequence[Row]) -> set[int]:
+    def _excluded(self, sums: Sequence[tuple[Terms, int]], rows: Sequence[LinearConstraint]) -> set[int]:
         """Return the columns that are 0 in all solutions whose sums are at most these values."""
         return {
             column
@@ -308,9 +324,9 @@ class Selector:
             if least > value + 1  # a unit more than rounding errors
         }
 
-    def _limit_rows(self, limits: Limits) -> list[Row]:
+    def _limit_rows(self, limits: Limits) -> list[LinearConstraint]:
         program = self._program
-        rows: list[Row] = []
+        rows: list[LinearConstraint] = []
         if math.isfinite(limits.flash):
             left = math.floor(limits.flash) - self.fixed_flash
             rows.append(at_most(left, program.sum_of(Prices(flash=1.0))))
@@ -319,28 +335,28 @@ class Selector:
             rows.append(at_most(left, program.sum_of(Prices(arena=1.0))))
         return rows
 
-    def _known_arena(self, chosen: Sequence[Choice]) -> int:
+    def _known_arena(self, chosen: Sequence[VariantChoice]) -> int:
         """Return the bytes of arena that the program counts for a choice."""
         windows = [window.size for window in self._windows if window.holds_for(chosen)]
         return max([self._program.least_arena, *(choice.variant.need for choice in chosen), *windows])
 
-    def _planned_arena(self, chosen: Sequence[Choice]) -> int:
+    def _planned_arena(self, chosen: Sequence[VariantChoice]) -> int:
         assert self.plans is not None
         return self.plans.plan(*_calls(chosen)).size
 
-    def _windows_above(self, chosen: Sequence[Choice], known: int) -> list[Window]:
+    def _windows_above(self, chosen: Sequence[VariantChoice], known: int) -> list[ArenaWindow]:
         """Return runs of calls that need more than the program knows; empty if none is found."""
         runs = self._runs.runs_above(*_calls(chosen), known) if self._runs is not None else ()
         return [w for run in runs for w in self._windows_of([chosen[layer].variant for layer in run], run)]
 
-    def _know(self, windows: Sequence[Window]) -> None:
+    def _know(self, windows: Sequence[ArenaWindow]) -> None:
         """Add windows to the program unless other windows imply them."""
         for window in windows:
             if not any(other.implies(window) for other in self._windows):
                 self._windows = [w for w in self._windows if not window.implies(w)] + [window]
         self._program.know(self._windows)
 
-    def _deciding(self, chosen: Sequence[Choice], planned: int, most: float) -> Window:
+    def _deciding(self, chosen: Sequence[VariantChoice], planned: int, most: float) -> ArenaWindow:
         """Return layers whose requests make plans need more than `most` bytes, for any others."""
         leanest = [min(each, key=lambda v: (v.need, v.request.scratch)) for each in self.layers]
         asking = [layer for layer, v in enumerate(leanest) if v.request != chosen[layer].variant.request]
@@ -350,37 +366,39 @@ class Selector:
         waiting = [sorted(asking, key=lambda layer: -chosen[layer].variant.need)]
         while waiting:
             some = waiting.pop()
-            leaner = [Choice(leanest[i], own_copy=False) if i in some else each for i, each in enumerate(now)]
+            leaner = [
+                VariantChoice(leanest[i], own_copy=False) if i in some else each for i, each in enumerate(now)
+            ]
             if (other := self._planned_arena(leaner)) > most:
                 now, size = leaner, other
             elif len(some) == 1:
                 deciding += some
             else:
                 waiting += [some[: len(some) // 2], some[len(some) // 2 :]]
-        return Window({layer: chosen[layer].variant.request for layer in deciding}, size)
+        return ArenaWindow({layer: chosen[layer].variant.request for layer in deciding}, size)
 
-    def _windows_of(self, chosen: Sequence[Variant], run: Sequence[int]) -> list[Window]:
+    def _windows_of(self, chosen: Sequence[Variant], run: Sequence[int]) -> list[ArenaWindow]:
         """Return the window of a run of calls, and smaller windows in which one request differs.
 
         A window with a larger request is implied, except for its size. A window that needs no more than its
         single calls is already known.
         """
-        found: list[Window] = []
+        found: list[ArenaWindow] = []
         own = self._window(run, chosen)
         for place, layer in enumerate(run):
             now = chosen[place]
             for other in {variant.request: variant for variant in self.layers[layer]}.values():
-                if other.request != now.request and not other.request.asks_no_less(now.request):
+                if other.request != now.request and not other.request.demands_at_least(now.request):
                     variants = [*chosen[:place], other, *chosen[place + 1 :]]
                     window = self._window(run, variants)
                     if max(variant.need for variant in variants) < window.size <= own.size:
                         found.append(window)
         return [own, *found]
 
-    def _window(self, run: Sequence[int], variants: Sequence[Variant]) -> Window:
+    def _window(self, run: Sequence[int], variants: Sequence[Variant]) -> ArenaWindow:
         assert self._runs is not None
         size = self._runs.run_bound(run, [v.kernel for v in variants], [v.call for v in variants])
-        return Window({variant.layer: variant.request for variant in variants}, size)
+        return ArenaWindow({variant.layer: variant.request for variant in variants}, size)
 
     def _stages(self, objective: Objective, limits: Limits) -> list[Prices]:
         """Return the sums to be minimised one after the other, in units of value.
@@ -413,10 +431,10 @@ class Selector:
 class _Minimum:
     """Choice with the least sum so far; `arena`: bytes of its plan."""
 
-    chosen: Sequence[Choice]
+    chosen: Sequence[VariantChoice]
     arena: int
     value: int
 
 
-def _calls(chosen: Sequence[Choice]) -> tuple[list[Kernel], list[KernelCall]]:
+def _calls(chosen: Sequence[VariantChoice]) -> tuple[list[Kernel], list[KernelCall]]:
     return [choice.variant.kernel for choice in chosen], [choice.variant.call for choice in chosen]

@@ -25,7 +25,7 @@ Terms = Mapping[int, int]
 
 
 @frozen
-class Row:
+class LinearConstraint:
     """Constraint: the sum of some columns is between two integers, or below one."""
 
     least: float
@@ -42,7 +42,7 @@ class IntegerProgram:
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        self.rows: list[Row] = []
+        self.rows: list[LinearConstraint] = []
 
     def copy(self) -> IntegerProgram:
         """Return an independent copy of the program."""
@@ -57,20 +57,20 @@ class IntegerProgram:
 
     def exactly(self, value: int, terms: Terms) -> None:
         """Add a row with equality."""
-        self.rows.append(Row(value, value, terms))
+        self.rows.append(LinearConstraint(value, value, terms))
 
     def at_most(self, value: int, terms: Terms) -> None:
         """Add a row with an upper limit."""
         self.rows.append(at_most(value, terms))
 
 
-def at_most(value: int, terms: Terms) -> Row:
+def at_most(value: int, terms: Terms) -> LinearConstraint:
     """Return a row with an upper limit plus one half, because both sides are integers."""
-    return Row(-math.inf, value + 0.5, terms)
+    return LinearConstraint(-math.inf, value + 0.5, terms)
 
 
 @frozen
-class Solution:
+class ProgramSolution:
     """Optimal solution.
 
     Attributes:
@@ -83,8 +83,11 @@ class Solution:
 
 
 def solve(
-    program: IntegerProgram, objective: Terms, rows: Sequence[Row] = (), excluded: Collection[int] = ()
-) -> Solution | None:
+    program: IntegerProgram,
+    objective: Terms,
+    rows: Sequence[LinearConstraint] = (),
+    excluded: Collection[int] = (),
+) -> ProgramSolution | None:
     """Minimise an objective; None if it is proved that no solution satisfies all rows.
 
     Args:
@@ -107,10 +110,12 @@ def solve(
     if status not in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kModelEmpty):
         raise RuntimeError(f"HiGHS must solve a program or prove it infeasible; it ended with {status}")
     taken = [value > 0.5 for value in solver.getSolution().col_value]
-    return Solution(taken, sum(price for column, price in objective.items() if taken[column]))
+    return ProgramSolution(taken, sum(price for column, price in objective.items() if taken[column]))
 
 
-def least_with(program: IntegerProgram, objective: Terms, rows: Sequence[Row] = ()) -> list[float]:
+def least_with(
+    program: IntegerProgram, objective: Terms, rows: Sequence[LinearConstraint] = ()
+) -> list[float]:
     """Return for each column a lower bound of all solutions in which it is 1; infinite if there are none.
 
     It is the optimum of the linear relaxation plus the reduced cost of the column.
@@ -130,7 +135,9 @@ def least_with(program: IntegerProgram, objective: Terms, rows: Sequence[Row] = 
     return [optimum + max(cost, 0.0) for cost in solver.getSolution().col_dual]
 
 
-def write_model(path: Path, program: IntegerProgram, objective: Terms, rows: Sequence[Row] = ()) -> None:
+def write_model(
+    path: Path, program: IntegerProgram, objective: Terms, rows: Sequence[LinearConstraint] = ()
+) -> None:
     """Write a program for another solver, in the format of the file's suffix: ``.lp`` or ``.mps``.
 
     Raises:
@@ -151,7 +158,7 @@ def write_model(path: Path, program: IntegerProgram, objective: Terms, rows: Seq
 def _model(
     program: IntegerProgram,
     objective: Terms,
-    extra: Sequence[Row],
+    extra: Sequence[LinearConstraint],
     excluded: Collection[int] = (),
     *,
     integers: bool = True,

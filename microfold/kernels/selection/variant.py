@@ -14,11 +14,11 @@ from microfold.kernels.cost.code_rows import description_bytes
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import overlap_of
-from microfold.kernels.selection.cheapest import Ranking
+from microfold.kernels.selection.candidates import LayerCandidates
 from microfold.support.frozen import frozen
 
 # Permission to overlap an input: the smallest distance, and whether the output may be exactly in place.
-_Leave = tuple[int | None, bool]
+_OverlapPermission = tuple[int | None, bool]
 
 
 @frozen
@@ -27,24 +27,26 @@ class ArenaRequest:
 
     Attributes:
         scratch: bytes of scratch.
-        leave: permission of the output to overlap each data input.
+        allowed_overlaps: permission of the output to overlap each data input.
         replaces: pairs of inputs and outputs that may be the same bytes.
     """
 
     scratch: int
-    leave: tuple[_Leave, ...]
+    allowed_overlaps: tuple[_OverlapPermission, ...]
     replaces: tuple[tuple[int, int], ...]
 
-    def asks_no_less(self, other: ArenaRequest) -> bool:
+    def demands_at_least(self, other: ArenaRequest) -> bool:
         """Return whether every plan for this request is also valid for another one of the same layer."""
         if self.scratch < other.scratch or self.replaces != other.replaces:
             return False
-        if len(self.leave) != len(other.leave):
+        if len(self.allowed_overlaps) != len(other.allowed_overlaps):
             return False
-        return all(_permits_no_more(a, b) for a, b in zip(self.leave, other.leave, strict=True))
+        return all(
+            _permits_no_more(a, b) for a, b in zip(self.allowed_overlaps, other.allowed_overlaps, strict=True)
+        )
 
 
-def _permits_no_more(one: _Leave, other: _Leave) -> bool:
+def _permits_no_more(one: _OverlapPermission, other: _OverlapPermission) -> bool:
     if one in (other, (None, False)):
         return True
     return one[0] is not None and other[0] is not None and one[0] >= other[0]
@@ -65,7 +67,7 @@ class Variant:
     Attributes:
         layer: index of the layer.
         cycles: cycles of all its calls in an inference, if several layers call the function.
-        cycles_alone: cycles if the function is compiled for this layer alone.
+        single_caller_cycles: cycles if the function is compiled for this layer alone.
         description: bytes of the layer's struct; a function that is compiled for this layer alone needs none.
         constants: bytes by contents; equal constants are in flash once.
         code: bytes of its function, and of the helpers that it calls.
@@ -76,7 +78,7 @@ class Variant:
     kernel: Kernel
     call: KernelCall
     cycles: float
-    cycles_alone: float
+    single_caller_cycles: float
     description: int
     constants: Mapping[Hashable, int]
     code: CodeBytes
@@ -88,7 +90,7 @@ class Variant:
         return self.call.function
 
 
-def variants_of(index: int, ranking: Ranking, memory: PeakMemory | None = None) -> list[Variant]:
+def variants_of(index: int, ranking: LayerCandidates, memory: PeakMemory | None = None) -> list[Variant]:
     """Return all variants that may compute a layer, in an order that is the same on every machine.
 
     Args:
@@ -97,7 +99,7 @@ def variants_of(index: int, ranking: Ranking, memory: PeakMemory | None = None) 
     layer = ranking.layer
     needs: dict[ArenaRequest, int] = {}
 
-    def of(kernel: Kernel, cycles: float, cycles_alone: float) -> Variant:
+    def of(kernel: Kernel, cycles: float, single_caller_cycles: float) -> Variant:
         call, constants, code, request = layer.remembered((_facts, kernel), lambda: _facts(kernel, layer))
         if request not in needs:
             needs[request] = memory.need(index, kernel, call) if memory is not None else 0
@@ -106,7 +108,7 @@ def variants_of(index: int, ranking: Ranking, memory: PeakMemory | None = None) 
             kernel,
             call,
             cycles * ranking.runs,
-            cycles_alone * ranking.runs,
+            single_caller_cycles * ranking.runs,
             description_bytes(call),
             constants,
             code,
@@ -118,7 +120,9 @@ def variants_of(index: int, ranking: Ranking, memory: PeakMemory | None = None) 
         only = ranking.candidates[0]
         return [of(only.kernel, only.cost or 0.0, only.cost or 0.0)]
     offers = [offer for candidate in ranking.candidates for offer in candidate.offers]
-    return [of(offer.kernel, offer.cost, offer.cost_alone) for offer in offers if offer.failure is None]
+    return [
+        of(offer.kernel, offer.cost, offer.single_caller_cost) for offer in offers if offer.failure is None
+    ]
 
 
 def _facts(
@@ -132,8 +136,8 @@ def _facts(
 
 def _request(kernel: Kernel, layer: LayerContext, call: KernelCall) -> ArenaRequest:
     inputs = kernel.data_inputs(layer)
-    leave = tuple((overlap_of(kernel, layer, i), kernel.in_place(layer, i)) for i in inputs)
-    return ArenaRequest(call.scratch, leave, tuple(kernel.replaces(layer)))
+    allowed_overlaps = tuple((overlap_of(kernel, layer, i), kernel.in_place(layer, i)) for i in inputs)
+    return ArenaRequest(call.scratch, allowed_overlaps, tuple(kernel.replaces(layer)))
 
 
 def constants_of(kernel: Kernel, layer: LayerContext, call: KernelCall) -> Mapping[Hashable, int]:

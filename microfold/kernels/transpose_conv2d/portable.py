@@ -52,10 +52,10 @@ class _TransposeConv2D(Kernel):
         x, out, macs = layer.node.operands[0].type, layer.node.outputs[0].type, layer.node.macs()
         return Terms(call=1, output=out.size, tap=macs / x.shape[3], product=macs)
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return True
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return 1
 
     def matrix(self, layer: LayerContext) -> Array:

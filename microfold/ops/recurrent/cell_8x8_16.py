@@ -239,7 +239,7 @@ class Gate:
 
 
 @frozen(eq=False)
-class Cell:
+class Cell8x8To16:
     """Cell with its weights.
 
     Attributes:

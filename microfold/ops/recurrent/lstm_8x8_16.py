@@ -11,7 +11,7 @@ from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import require_per_tensor
 from microfold.ops.recurrent import sequence
 from microfold.ops.recurrent.cell_8x8_16 import (
-    Cell,
+    Cell8x8To16,
     CellParameters,
     Gate,
     GateParameters,
@@ -231,7 +231,7 @@ class Lstm8x8To16(Op):
         known = self.cell_parameters(
             hidden.type, cell.type, projection.type if projection is not None else None
         )
-        step = Cell(gates, x.type, hidden.type, self.units, projected, known).step
+        step = Cell8x8To16(gates, x.type, hidden.type, self.units, projected, known).step
         steps = sequence.steps_first(x.data, self.time_major)
         return sequence.run(step, steps, (hidden.data, cell.data), self.time_major)
 

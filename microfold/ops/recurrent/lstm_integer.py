@@ -21,7 +21,7 @@ GATE_SCALING = Int16Scaling(3, 0)  # for logistic and tanh at this scale
 _INT16 = DType.INT16.range
 
 
-class CellParameters(NamedTuple):
+class IntegerCellParameters(NamedTuple):
     """Constants of the arithmetic after the gates.
 
     Attributes:
@@ -39,7 +39,7 @@ class CellParameters(NamedTuple):
     limit: int | None
 
 
-def cell_parameters(hidden: Quant, cell: Quant, cell_clip: float) -> CellParameters:
+def cell_parameters(hidden: Quant, cell: Quant, cell_clip: float) -> IntegerCellParameters:
     """Return the constants for these scales.
 
     Raises:
@@ -48,7 +48,7 @@ def cell_parameters(hidden: Quant, cell: Quant, cell_clip: float) -> CellParamet
     scale = cell.scale
     left = 15 + nearest_power_of_two(scale)[1] - 3
     limit = int(min(float(np.float32(cell_clip)) / scale, 32767.0)) if cell_clip > 0 else None
-    return CellParameters(
+    return IntegerCellParameters(
         numerics.quantize_multiplier(2.0**-15),
         numerics.effective_multiplier([2.0**-30], scale, numerics.SMALL_MULTIPLIER),
         numerics.effective_multiplier([2.0**-30], hidden.scale, numerics.SMALL_MULTIPLIER),
@@ -112,7 +112,7 @@ class IntegerCell:
 
     input_products: Callable[[Array], Array]
     hidden_products: Callable[[Array], Array]
-    parameters: CellParameters
+    parameters: IntegerCellParameters
     hidden: TensorType
 
     @staticmethod

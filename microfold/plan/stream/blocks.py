@@ -14,12 +14,12 @@ from microfold.plan.bound import CALL_LIMIT
 from microfold.plan.exact import solve
 from microfold.plan.liveness import Storage
 from microfold.plan.overlap import Overlap
-from microfold.plan.problem import Distance, Pair, Problem, problem_of, units
+from microfold.plan.problem import Distance, Pair, PlacementProblem, problem_of, units
 from microfold.support.frozen import frozen
 
 
 @frozen(eq=False)
-class Block(Storage):
+class StreamBlock(Storage):
     """Storage that is not alive all the time between its first and last moment.
 
     Attributes:
@@ -35,7 +35,7 @@ class Block(Storage):
         return moments_of(self.times)
 
     def lives_with(self, other: Storage) -> bool:
-        return bool(self.times & other.times) if isinstance(other, Block) else super().lives_with(other)
+        return bool(self.times & other.times) if isinstance(other, StreamBlock) else super().lives_with(other)
 
     def dies_for(self, other: Storage) -> bool:
         """Return True: an allowed overlap already implies it, see `planner`."""
@@ -44,12 +44,12 @@ class Block(Storage):
 
 
 # Bytes in use of blocks that are partly unused at times: at each moment the range [first, last).
-Occupied = Mapping[Block, NDArray[np.int64]]
+Occupied = Mapping[StreamBlock, NDArray[np.int64]]
 
 
-def block(label: str, size: int, times: int) -> Block:
+def block(label: str, size: int, times: int) -> StreamBlock:
     """Return a block with this nonempty set of moments."""
-    return Block(label, size, (times & -times).bit_length() - 1, times.bit_length() - 1, times)
+    return StreamBlock(label, size, (times & -times).bit_length() - 1, times.bit_length() - 1, times)
 
 
 def moments_of(times: int) -> NDArray[np.intp]:
@@ -73,18 +73,18 @@ def shared_in_call(overlaps: Sequence[Overlap]) -> int:
         return 0
     group = dict.fromkeys(block for o in overlaps for block in (o.source, o.target))
     problem = problem_of([*group], overlaps)
-    return _shared((*problem.sizes,), (*problem.pairs,), (*problem.leave.items(),))
+    return _shared((*problem.sizes,), (*problem.pairs,), (*problem.allowed_overlaps.items(),))
 
 
 @functools.lru_cache(maxsize=4096)
 def _shared(sizes: tuple[int, ...], pairs: tuple[Pair, ...], leave: tuple[tuple[Pair, Distance], ...]) -> int:
     """Solve the problem of `shared_in_call`, with a cache: calls of a layer mostly pose equal problems."""
     total = sum(sizes)
-    problem = Problem(sizes, pairs, dict(leave))
+    problem = PlacementProblem(sizes, pairs, dict(leave))
     return total - solve(problem, total + 1, max(sizes), CALL_LIMIT).bound
 
 
-def held_at(blocks: Sequence[Block], occupied: Occupied, end: int) -> NDArray[np.int64]:
+def held_at(blocks: Sequence[StreamBlock], occupied: Occupied, end: int) -> NDArray[np.int64]:
     """Return the number of units in use at each moment before `end`."""
     whole, exact = np.zeros(end, np.int64), np.zeros(end, np.int64)
     parted = np.zeros(end, np.bool_)
@@ -101,7 +101,7 @@ def held_at(blocks: Sequence[Block], occupied: Occupied, end: int) -> NDArray[np
     return np.where(parted, -(-exact // ALIGNMENT), whole)
 
 
-def busiest(blocks: Sequence[Block], occupied: Occupied, overlaps: Sequence[Overlap], end: int) -> int:
+def busiest(blocks: Sequence[StreamBlock], occupied: Occupied, overlaps: Sequence[Overlap], end: int) -> int:
     """Return a lower bound of the arena in bytes: the largest need of one moment, with overlaps."""
     by_target: dict[Storage, list[Overlap]] = {}
     for overlap in overlaps:
@@ -110,10 +110,10 @@ def busiest(blocks: Sequence[Block], occupied: Occupied, overlaps: Sequence[Over
     held = held_at(blocks, occupied, end)
     # The overlap of a result with its operands counts in all moments in which the result becomes alive.
     for target, units_saved in saved.items():
-        assert isinstance(target, Block)
+        assert isinstance(target, StreamBlock)
         read = 0
         for overlap in by_target[target]:
-            assert isinstance(overlap.source, Block)
+            assert isinstance(overlap.source, StreamBlock)
             read |= overlap.source.times
         held[moments_of(target.times & read)] -= units_saved
     return int(held.max(initial=0)) * ALIGNMENT

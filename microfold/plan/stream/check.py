@@ -16,7 +16,15 @@ from microfold.ir.types import TensorType
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.ops.rows import ROWS, Band, Rows, band, row_pitch
-from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
+from microfold.plan.stream.operations import (
+    Fill,
+    IndirectionBuffer,
+    MoveRows,
+    Operation,
+    ReceiveRow,
+    RowsCall,
+    WindowAddress,
+)
 from microfold.support.frozen import frozen
 
 # Owner of bytes with undefined content.
@@ -73,11 +81,11 @@ def check_stream(
         replay.keep(-1 - number, name, address, length)
     for operation in operations:
         match operation:
-            case Arrive(value, row, spot):
+            case ReceiveRow(value, row, spot):
                 replay.arrive(value, row, replay.at(spot))
             case Fill(value, first, last, spot):
                 replay.fill(value, first, last, replay.at(spot))
-            case Slide(source, target, count):
+            case MoveRows(source, target, count):
                 replay.move(replay.at(source), replay.at(target), count)
             case RowsCall():
                 replay.compute(operation, computing(operation))
@@ -100,7 +108,7 @@ class _Replay:
         self.there: dict[Value, int] = {}
         self.added: dict[Value, int] = {}
 
-    def at(self, spot: Spot) -> int:
+    def at(self, spot: WindowAddress) -> int:
         """Return the address of a spot."""
         return (self.newest if spot.newest else self.bases)[spot.value] + spot.offset
 
@@ -135,11 +143,11 @@ class _Replay:
             raise _fault(f"row {first} of %{out.name} needs {len(reads)} inputs, not {len(call.inputs)}")
         for (index, rows), spot in zip(reads.items(), call.inputs, strict=True):
             count = rows[1] - rows[0]
-            if isinstance(spot, Table) and len(spot.spots) != count:
+            if isinstance(spot, IndirectionBuffer) and len(spot.spots) != count:
                 raise _fault(f"row {first} of %{out.name} needs {count} rows, not {len(spot.spots)}")
             value = node.inputs[index]
             assert value is not None
-            single = isinstance(spot, Table)
+            single = isinstance(spot, IndirectionBuffer)
             pieces = (
                 [(rows, spot)]
                 if not single

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 from microfold.ir.node import Value
 from microfold.ops.rows import ROWS
-from microfold.plan.stream.region import Region
+from microfold.plan.stream.region import StreamRegion
 from microfold.plan.stream.row_node import RowNode
 from microfold.support.frozen import frozen
 
 
 @frozen
-class Arrival:
+class RowArrival:
     """Event: a row of an input arrives from the caller."""
 
     value: Value
@@ -40,10 +40,10 @@ class Compute:
     part: int
 
 
-Event = Arrival | Padding | Compute
+Event = RowArrival | Padding | Compute
 
 
-def events_of(region: Region) -> list[Event]:
+def events_of(region: StreamRegion) -> list[Event]:
     """Return all events, in order. The rows of each value are in order, with its padding around them."""
     return [*_Demand(region).events()]
 
@@ -57,7 +57,7 @@ class _Demand:
         done: number of computed parts of each node's result.
     """
 
-    def __init__(self, region: Region):
+    def __init__(self, region: StreamRegion):
         self.region = region
         self.begun: set[Value] = set()
         self.there: dict[Value, int] = dict.fromkeys((*region.inputs, *region.producers), 0)
@@ -106,7 +106,7 @@ class _Demand:
                 waiting.append(self.region.producers[missing])
             else:
                 yield from self._begin(missing)
-                yield Arrival(missing, there)
+                yield RowArrival(missing, there)
                 self.there[missing] += 1
 
     def _begin(self, value: Value) -> Iterator[Event]:

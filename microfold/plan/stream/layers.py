@@ -9,7 +9,7 @@ from microfold.kernels.band import LayerBand
 from microfold.kernels.layer import LayerContext
 from microfold.ops.rows import Rows
 from microfold.plan.stream.row_node import Form, RowNode
-from microfold.plan.stream.windows import Windows
+from microfold.plan.stream.windows import RegionSchedule
 from microfold.support.frozen import frozen
 
 
@@ -63,7 +63,7 @@ class ComputedRows:
     size: int
 
 
-def band_layers(windows: Windows) -> list[BandLayer]:
+def band_layers(windows: RegionSchedule) -> list[BandLayer]:
     """Return a layer for each form of each node's bands, in the order in which they first run."""
     found: dict[tuple[RowNode, Form], list[int]] = {}
     for node, events in windows.events.items():

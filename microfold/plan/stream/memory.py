@@ -11,13 +11,13 @@ from microfold.plan.arena import ArenaPlan
 from microfold.plan.liveness import Storage
 from microfold.plan.problem import units
 from microfold.plan.stream.blocks import (
-    Block,
+    StreamBlock,
 )
 from microfold.plan.stream.layers import ComputedRows
-from microfold.plan.stream.operations import RowsCall, Slide, Spot
+from microfold.plan.stream.operations import MoveRows, RowsCall, WindowAddress
 from microfold.plan.stream.row_node import pitch
 from microfold.plan.stream.timeline import Timeline
-from microfold.plan.stream.windows import Windows
+from microfold.plan.stream.windows import RegionSchedule
 from microfold.support.frozen import frozen
 
 
@@ -30,7 +30,7 @@ class StreamMemory:
     """
 
     timeline: Timeline
-    scratch: Mapping[int, Block]
+    scratch: Mapping[int, StreamBlock]
     arena: ArenaPlan
 
     @property
@@ -62,15 +62,15 @@ class StreamMemory:
         return sum(slide.size for slide in self._slides if self.way_of(slide) is not None)
 
     @property
-    def _slides(self) -> Iterator[Slide]:
-        return (op for part in self.timeline.parts if isinstance(part, Windows) for op in part.slides)
+    def _slides(self) -> Iterator[MoveRows]:
+        return (op for part in self.timeline.parts if isinstance(part, RegionSchedule) for op in part.slides)
 
     @property
     def copies_within(self) -> bool:
         """Whether rows are copied to lower addresses that may overlap the source."""
         return any(self.way_of(slide) == "up" for slide in self._slides)
 
-    def way_of(self, slide: Slide) -> str | None:
+    def way_of(self, slide: MoveRows) -> str | None:
         """Return the kind of a copy: `apart` (disjoint), `up` or `down` (overlapping); None: no copy."""
         distance = self.at(slide.source) - self.at(slide.target)
         if not distance:
@@ -79,7 +79,7 @@ class StreamMemory:
             return "apart"
         return "up" if distance > 0 else "down"
 
-    def at(self, spot: Spot) -> int:
+    def at(self, spot: WindowAddress) -> int:
         """Return the address of a spot."""
         return (self.newest if spot.newest else self.windows)[spot.value] + spot.offset
 
@@ -91,7 +91,7 @@ class StreamMemory:
     def computed(self) -> Iterator[ComputedRows | int]:
         """All results in the order of computation: rows, or indices of layers on whole tensors."""
         for part in self.timeline.parts:
-            if not isinstance(part, Windows):
+            if not isinstance(part, RegionSchedule):
                 yield from part
                 continue
             for call in part.all_operations:
@@ -103,7 +103,7 @@ class StreamMemory:
 
     def layers_of(self, storage: Storage) -> tuple[int, int]:
         """Return the first and the last layer that run while a storage is in use."""
-        assert isinstance(storage, Block)
+        assert isinstance(storage, StreamBlock)
         running = [self.timeline.running[moment] for moment in storage.moments]
         return min(running), max(running)
 

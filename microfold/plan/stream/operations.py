@@ -10,7 +10,7 @@ from microfold.plan.stream.row_node import RowNode
 from microfold.support.frozen import frozen
 
 
-class Spot(NamedTuple):
+class WindowAddress(NamedTuple):
     """Address within a window, in bytes from its start.
 
     Attributes:
@@ -23,10 +23,10 @@ class Spot(NamedTuple):
 
 
 @frozen
-class Table:
+class IndirectionBuffer:
     """Indirection buffer: addresses of rows of a value, one by one."""
 
-    spots: tuple[Spot, ...]
+    spots: tuple[WindowAddress, ...]
 
     @property
     def value(self) -> Value:
@@ -34,12 +34,12 @@ class Table:
 
 
 @frozen
-class Arrive:
+class ReceiveRow:
     """Operation: the next row of an input is copied from the caller's memory."""
 
     value: Value
     row: int
-    spot: Spot
+    spot: WindowAddress
 
 
 @frozen
@@ -49,15 +49,15 @@ class Fill:
     value: Value
     first: int
     last: int
-    spot: Spot
+    spot: WindowAddress
 
 
 @frozen
-class Slide:
+class MoveRows:
     """Operation: rows are copied to the start of their window, into a ring, to a home buffer or a stage."""
 
-    source: Spot
-    target: Spot
+    source: WindowAddress
+    target: WindowAddress
     size: int
 
     @property
@@ -77,8 +77,8 @@ class RowsCall:
 
     node: RowNode
     part: int
-    inputs: tuple[Spot | Table, ...]
-    output: Spot
+    inputs: tuple[WindowAddress | IndirectionBuffer, ...]
+    output: WindowAddress
 
     @property
     def rows(self) -> Rows:
@@ -86,4 +86,4 @@ class RowsCall:
         return self.node.parts[self.part]
 
 
-Operation = Arrive | Fill | Slide | RowsCall
+Operation = ReceiveRow | Fill | MoveRows | RowsCall

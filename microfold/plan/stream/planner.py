@@ -10,16 +10,16 @@ from microfold.ir.views import ALIGNMENT
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.overlap import overlap_of
-from microfold.plan.arena import ArenaPlan, plan_within
+from microfold.plan.arena import ArenaPlan, plan_from_bound
 from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage
 from microfold.plan.memory import overlaps_of
 from microfold.plan.overlap import Overlap, align
 from microfold.plan.problem import units
-from microfold.plan.stream.blocks import Block, block, busiest, moments_of, shared_in_call
+from microfold.plan.stream.blocks import StreamBlock, block, busiest, moments_of, shared_in_call
 from microfold.plan.stream.layers import BandLayer
 from microfold.plan.stream.memory import StreamMemory
-from microfold.plan.stream.occupied import overlaps_in_time
+from microfold.plan.stream.partial_liveness import overlaps_in_time
 from microfold.plan.stream.timeline import Timeline
 from microfold.support.memo import Remembered
 
@@ -79,15 +79,15 @@ class StreamPlanner(Timeline):
             source = self.window_blocks[value]
             common = source.times & target.times
             events = (start + event for event in windows.events[node])
-            reaches = dict(zip(events, windows.reaches[node], strict=True))
+            operand_reads = dict(zip(events, windows.operand_reads[node], strict=True))
             met = moments_of(common).tolist()
             # Storage that is read twice is not overlapped.
             if read.count(source) > 1 or any(
-                moment not in reaches or not reaches[moment][index].free for moment in met
+                moment not in operand_reads or not operand_reads[moment][index].free for moment in met
             ):
                 continue
             # Windows of resident values do not always begin where their blocks begin.
-            places = {self.window_offset(value) + reaches[moment][index].offset for moment in met}
+            places = {self.window_offset(value) + operand_reads[moment][index].offset for moment in met}
             if not places or index not in kernel.data_inputs(layer.band.layer):
                 continue
             distance = overlap_of(kernel, layer.band.layer, index)
@@ -130,7 +130,7 @@ class StreamPlanner(Timeline):
 
         Args:
             kernels, calls: kernels and calls of all layers.
-            thorough: whether to search longer, see `plan_within`.
+            thorough: whether to search longer, see `plan_from_bound`.
         """
         scratch = {i: self._scratch_of(i, call.scratch) for i, call in enumerate(calls) if call.scratch}
         overlaps = [*self._all_overlaps(kernels), *self._homes_and_stages]
@@ -139,23 +139,25 @@ class StreamPlanner(Timeline):
             self._placed[problem] = self._place([*scratch.values()], overlaps, thorough=thorough)
         return StreamMemory(self, scratch, self._placed[problem])
 
-    def _scratch_of(self, index: int, size: int) -> Block:
+    def _scratch_of(self, index: int, size: int) -> StreamBlock:
         """Return the scratch memory of a layer's calls."""
 
-        def find() -> Block:
+        def find() -> StreamBlock:
             times = sum(1 << moment for moment in self.moments_of(index))
             return block(f"scratch of layer {index}", size, times)
 
         return self._remembered(("scratch", index, size), find)
 
-    def _place(self, scratch: Sequence[Block], overlaps: Sequence[Overlap], *, thorough: bool) -> ArenaPlan:
+    def _place(
+        self, scratch: Sequence[StreamBlock], overlaps: Sequence[Overlap], *, thorough: bool
+    ) -> ArenaPlan:
         blocks = [*self._tensors, *scratch]
         allowed = [*overlaps, *overlaps_in_time(blocks, self._occupied, overlaps)]
         least = busiest(blocks, self._occupied, overlaps, self.end + 1)
         bound = align(least, self.alignment) // self.alignment * ALIGNMENT
 
         def place(coarse: Sequence[Storage], leave: Sequence[Overlap], enough: int | None) -> ArenaPlan:
-            return plan_within(coarse, leave, bound, enough, thorough=thorough)
+            return plan_from_bound(coarse, leave, bound, enough, thorough=thorough)
 
         return plan_coarsely(blocks, allowed, self.alignment, None, place)
 

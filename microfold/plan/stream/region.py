@@ -15,7 +15,7 @@ from microfold.support.frozen import frozen
 
 
 @frozen(eq=False)
-class Region:
+class StreamRegion:
     """Nodes that are computed row by row.
 
     Attributes:
@@ -55,7 +55,7 @@ class Region:
         """Index of the first node after the region."""
         return self.start + len(self.nodes)
 
-    def with_rings(self, values: Collection[Value], carried: Collection[Value] = ()) -> Region:
+    def with_rings(self, values: Collection[Value], carried: Collection[Value] = ()) -> StreamRegion:
         """Return the region with ring buffers for some values, and staged line buffers for some others.
 
         Only values that may have them get them.
@@ -119,7 +119,7 @@ class Region:
 
 def region_of(
     graph: Graph, nodes: Sequence[RowNode], start: int = 0, pushed: Collection[Value] | None = None
-) -> Region | str:
+) -> StreamRegion | str:
     """Return consecutive nodes of a graph as a region, or the reason why they are none.
 
     Args:
@@ -151,13 +151,14 @@ def region_of(
     first = (node for node in graph.nodes[:start] if not needs_no_code(node))
     before = {views[v].root for node in first for v in node.operands}
     if len(inputs) > 1:
-        return f"only one image can be streamed; the region needs %{inputs[0].brief} and %{inputs[1].brief}"
+        first, second = (value.short_name for value in inputs[:2])
+        return f"only one image can be streamed; the region needs %{first} and %{second}"
     for value in inputs:
         if not taken[value].columns and views[value].root in behind | before:
-            return f"the input %{value.brief} is also read outside of the region, which needs all of it"
+            return f"the input %{value.short_name} is also read outside of the region, which needs all of it"
     fronts = tuple(each.output for each in nodes if each.output in behind)
     outlives = frozenset(value for value in sources if views[value].root in behind)
-    return Region(
+    return StreamRegion(
         graph,
         tuple(nodes),
         start,
@@ -183,18 +184,18 @@ def _why_none(
     for value, found in readers.items():
         fills = {node.readings[index].fill for node, index in found} - {None}
         if len(fills) > 1:
-            return f"%{value.brief} is padded with {len(fills)} different fills"
+            return f"%{value.short_name} is padded with {len(fills)} different fills"
         if views[value].root in state:
-            return f"%{value.brief} is kept between runs as a complete tensor"
+            return f"%{value.short_name} is kept between runs as a complete tensor"
     for value in sources:
         padded = any(node.readings[index].fill is not None for node, index in readers[value])
         if padded and not _is_all(value, views):
             whole = views[value].root
-            return f"%{value.brief} is a part of %{whole.brief}, which has no room for padding"
+            return f"%{value.short_name} is a part of %{whole.short_name}, which has no room for padding"
     for each in nodes:
         whole = views[each.output].root
         if whole is not each.output:
-            return f"%{each.output.brief} is computed into %{whole.brief}, a complete tensor"
+            return f"%{each.output.short_name} is computed into %{whole.short_name}, a complete tensor"
     return None
 
 

@@ -133,7 +133,7 @@ class RowNode:
         rows = OperandRows(row, row + 1)
         value = self.node.operands[0]
         node = Node(op, (Value(value.name, rows.type(value.type)),), self.node.outputs)
-        return LayerBand(replace(self.layer, node=node, band_of=self.node), (row, row + 1), (rows,))
+        return LayerBand(replace(self.layer, node=node, parent_node=self.node), (row, row + 1), (rows,))
 
     def reads(self, part: int) -> Sequence[tuple[Value, Rows]]:
         """Return the operands and rows that the band of a part reads."""
@@ -146,7 +146,7 @@ class RowNode:
         return [[(value, spans[part]) for value, spans in known] for part in range(len(self.parts))]
 
 
-def by_rows(layer: LayerContext, width: int = 1, parts: Sequence[Rows] | None = None) -> RowNode | str:
+def as_row_node(layer: LayerContext, width: int = 1, parts: Sequence[Rows] | None = None) -> RowNode | str:
     """Return a layer as row node, or the reason why it cannot be computed row by row.
 
     Args:
@@ -184,20 +184,20 @@ def _in_parts(layer: LayerContext, parts: Sequence[Rows]) -> RowNode | str:
             continue
         if value in layer.constants:
             if len(bands) > 1 and bands[0].operands[index] is not None:
-                return f"it reads different rows of the constant %{value.brief} for each row"
+                return f"it reads different rows of the constant %{value.short_name} for each row"
             continue
         rows = [part for found in bands if (part := found.operands[index]) is not None]
         if len(rows) != len(bands):
-            return f"it reads all of the computed value %{value.brief} for every row"
+            return f"it reads all of the computed value %{value.short_name} for every row"
         height = value.type.shape[value.type.rank - 3]
         fills = {part.fill for part in rows if part.padded}
         if value.type.rank != 4 or len(fills) > 1:
-            return f"only images [1, H, W, C] have rows; it reads %{value.brief} as {value.type}"
+            return f"only images [1, H, W, C] have rows; it reads %{value.short_name} as {value.type}"
         spans = tuple((p.start - p.above, p.stop + p.below) for p in rows)
         # Rows between padding rows and the first or last row would be missing, so that rows would not be
         # contiguous.
         if any((p.above and p.start) or (p.below and p.stop != height) for p in rows):
-            return f"it reads padding that is not adjacent to the rows of %{value.brief}"
+            return f"it reads padding that is not adjacent to the rows of %{value.short_name}"
         readings[index] = Reading(spans, height, fills.pop() if fills else None)
     if not readings:
         return "none of its operands is computed or streamed"
@@ -232,10 +232,10 @@ def following(node: RowNode, read: RowNode, width: int) -> RowNode | str:
                 last -= 1
             parts.append((done, last))
             done = last
-    return by_rows(node.layer, parts=parts)
+    return as_row_node(node.layer, parts=parts)
 
 
-def sums_by_rows(layer: LayerContext) -> RowNode:
+def sums_as_row_node(layer: LayerContext) -> RowNode:
     """Return a layer of `PixelSums` as row node."""
     value = layer.node.operands[0]
     height = value.type.shape[ROWS]

@@ -16,18 +16,18 @@ from microfold.kernels.layer import LayerContext
 from microfold.plan.liveness import Storage, storages
 from microfold.plan.overlap import align
 from microfold.plan.stream.blocks import (
-    Block,
     Occupied,
+    StreamBlock,
     block,
     held_at,
     span,
 )
 from microfold.plan.stream.layers import PlannedLayer, band_layers
-from microfold.plan.stream.occupied import occupied_bytes
-from microfold.plan.stream.region import Region
+from microfold.plan.stream.partial_liveness import occupied_bytes
+from microfold.plan.stream.region import StreamRegion
 from microfold.plan.stream.row_node import Form, RowNode, pitch
-from microfold.plan.stream.window import Held
-from microfold.plan.stream.windows import Windows, windows_of
+from microfold.plan.stream.window import UsedBytes
+from microfold.plan.stream.windows import RegionSchedule, schedule_region
 
 
 class Timeline:
@@ -41,17 +41,17 @@ class Timeline:
         layers: layers of the nodes that compute whole tensors.
         elsewhere: values that own storage outside of the arena.
         alignment: alignment of all blocks in the arena, in bytes.
-        windows: returns the schedule of a region, as `windows_of` does; may be cached across other
+        windows: returns the schedule of a region, as `schedule_region` does; may be cached across other
             partitions.
     """
 
     def __init__(
         self,
-        regions: Sequence[Region],
+        regions: Sequence[StreamRegion],
         layers: Mapping[Node, LayerContext],
         elsewhere: Collection[Value] = (),
         alignment: int = ALIGNMENT,
-        windows: Callable[[Region, Mapping[Value, tuple[int, int]]], Windows] = windows_of,
+        windows: Callable[[StreamRegion, Mapping[Value, tuple[int, int]]], RegionSchedule] = schedule_region,
     ):
         self.regions = regions
         self.alignment = alignment
@@ -72,9 +72,9 @@ class Timeline:
         )
         self._views = Views(self.graph)
         self._margins = _margins(regions)
-        self.streams: list[tuple[Windows, int, int]] = []
+        self.streams: list[tuple[RegionSchedule, int, int]] = []
         self.planned: list[PlannedLayer] = []
-        self.parts: list[Windows | Sequence[int]] = []
+        self.parts: list[RegionSchedule | Sequence[int]] = []
         self._moments_of_calls: list[int] = []
         self.end = 0
         place = 0
@@ -96,7 +96,7 @@ class Timeline:
                 self.end += 1
         self.parts.append(range(first, len(self.planned)))
 
-    def _add_stream(self, windows: Windows, region: int) -> None:
+    def _add_stream(self, windows: RegionSchedule, region: int) -> None:
         start = self.end
         self.end += len(windows.operations)
         self.streams.append((windows, start, self.end))
@@ -141,21 +141,21 @@ class Timeline:
             return 0
         return self.place(value).offset - self._margins[value][0] * pitch(value)
 
-    def block_of(self, root: Value) -> Block | None:
+    def block_of(self, root: Value) -> StreamBlock | None:
         """Return the block of a value that owns storage in the arena and is resident, or None."""
         storage = self._storages.get(root)
         return self.blocks[storage] if storage is not None else None
 
     @cached_property
-    def blocks(self) -> Mapping[Storage, Block]:
+    def blocks(self) -> Mapping[Storage, StreamBlock]:
         """Blocks of resident storages."""
-        held: dict[Value, list[tuple[Value, Block, int]]] = {}
+        held: dict[Value, list[tuple[Value, StreamBlock, int]]] = {}
         for windows, start, _ in self.streams:
             for value in windows.region.held:
                 held.setdefault(self._views[value].root, []).append((value, windows.blocks[value], start))
         fronts = {value for region in self.regions for value in region.fronts}
         calls = [*self._moments_of_calls, self.end]
-        made: dict[Storage, Block] = {}
+        made: dict[Storage, StreamBlock] = {}
         for root, storage in self._storages.items():
             if storage in made:
                 continue
@@ -168,9 +168,9 @@ class Timeline:
         return made
 
     @cached_property
-    def window_blocks(self) -> Mapping[Value, Block]:
+    def window_blocks(self) -> Mapping[Value, StreamBlock]:
         """Blocks of all windows; blocks of resident values with their complete lifetime."""
-        found: dict[Value, Block] = {}
+        found: dict[Value, StreamBlock] = {}
         for windows, start, _ in self.streams:
             for value, window in windows.blocks.items():
                 if value in self._margins:
@@ -180,7 +180,7 @@ class Timeline:
         return found
 
     @cached_property
-    def newest_blocks(self) -> Mapping[Value, Block]:
+    def newest_blocks(self) -> Mapping[Value, StreamBlock]:
         """Blocks for the newest rows: of rings, and stages."""
         return {
             value: block(each.label, each.size, each.times << start)
@@ -189,7 +189,7 @@ class Timeline:
         }
 
     @cached_property
-    def _tensors(self) -> list[Block]:
+    def _tensors(self) -> list[StreamBlock]:
         """All blocks except scratch memory."""
         found = (*self.window_blocks.values(), *self.newest_blocks.values(), *self.blocks.values())
         return [*dict.fromkeys(found)]
@@ -197,13 +197,13 @@ class Timeline:
     @cached_property
     def _occupied(self) -> Occupied:
         """Bytes in use of blocks that are not always in use completely."""
-        found: dict[Block, list[Held]] = {}
+        found: dict[StreamBlock, list[UsedBytes]] = {}
         for windows, start, _ in self.streams:
             for value, held in windows.occupied.items():
                 if value in self._margins and not self._is_alone(value):
                     continue  # other values in its storage may be in use
                 own = found.setdefault(self.window_blocks[value], [])
-                own.append(Held(held.moments + start, held.bytes + self.window_offset(value)))
+                own.append(UsedBytes(held.moments + start, held.bytes + self.window_offset(value)))
         return {each: occupied_bytes(each, own, self.end + 1) for each, own in found.items()}
 
     def _is_alone(self, value: Value) -> bool:
@@ -261,7 +261,7 @@ class Timeline:
         return any(each.call is not None and each.region == len(self.regions) - 1 for each in planned)
 
 
-def _margins(regions: Sequence[Region]) -> dict[Value, tuple[int, int]]:
+def _margins(regions: Sequence[StreamRegion]) -> dict[Value, tuple[int, int]]:
     """Return the rows above and below each resident value: the maximum over the regions."""
     found: dict[Value, tuple[int, int]] = {}
     for region in regions:

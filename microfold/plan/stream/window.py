@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from microfold.plan.stream.blocks import span
 
 
-class Held(NamedTuple):
+class UsedBytes(NamedTuple):
     """Bytes of a window that are in use.
 
     Attributes:
@@ -24,7 +24,7 @@ class Held(NamedTuple):
 
 
 @dataclass
-class Window:
+class RowWindow:
     """Line buffer of a value during the simulation of a region.
 
     Attributes:
@@ -76,13 +76,13 @@ class Window:
         """Return the moments before `end` at which it is in use, as a bit mask."""
         return sum(span(first, behind - 1) for first, behind, _ in self._spans(end))
 
-    def held(self, end: int) -> Held:
+    def held(self, end: int) -> UsedBytes:
         """Return the bytes in use before `end`."""
         spans = self._spans(end)
         lengths = [behind - first for first, behind, _ in spans]
         moments = np.concatenate([np.arange(first, behind) for first, behind, _ in spans])
         found = np.array([held for _, _, held in spans], np.int64)
-        return Held(moments, np.repeat(found, lengths, axis=0).T)
+        return UsedBytes(moments, np.repeat(found, lengths, axis=0).T)
 
     def _spans(self, end: int) -> list[tuple[int, int, tuple[int, int]]]:
         """Return the periods of use as (first moment, end, used bytes)."""

@@ -8,14 +8,14 @@ window::
     3x3 convolution, stride 1, reads rows r-1 .. r+1 of its operand
 
     before row 4 is written    | row 1 | row 2 | row 3 |
-    Slide: older rows move     | row 2 | row 3 |   .   |
+    MoveRows: older rows move     | row 2 | row 3 |   .   |
     row 4 is written           | row 2 | row 3 | row 4 |  -> the convolution computes output row 3
 
 The rows of a window are therefore contiguous, rows of padding included. That makes every band of a layer the
 same call of the same kernel, only with other addresses.
 
 A value that is also produced or read outside of the region is *resident*: its window has room for the whole
-tensor, and its rows never move. `microfold.plan.stream.keepers` has two other kinds of buffers.
+tensor, and its rows never move. `microfold.plan.stream.row_buffers` has two other kinds of buffers.
 
 The schedule does not fix addresses. It lists for every *moment* the operations and the bytes in use, from
 which `timeline` derives lifetimes, and the arena planner offsets. A moment is the execution of one event (an
@@ -31,20 +31,28 @@ from dataclasses import dataclass, field
 
 from microfold.ir.node import Value
 from microfold.ops.rows import ROWS
-from microfold.plan.stream.blocks import Block, block
-from microfold.plan.stream.carried import Carried
-from microfold.plan.stream.events import Arrival, Compute, Event, Padding, events_of
-from microfold.plan.stream.keepers import Keeper
-from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
-from microfold.plan.stream.region import Region
-from microfold.plan.stream.rings import Ring, in_slots
+from microfold.plan.stream.blocks import StreamBlock, block
+from microfold.plan.stream.events import Compute, Event, Padding, RowArrival, events_of
+from microfold.plan.stream.operations import (
+    Fill,
+    IndirectionBuffer,
+    MoveRows,
+    Operation,
+    ReceiveRow,
+    RowsCall,
+    WindowAddress,
+)
+from microfold.plan.stream.region import StreamRegion
+from microfold.plan.stream.ring_buffers import RingBuffer, in_slots
+from microfold.plan.stream.row_buffers import RowBuffer
 from microfold.plan.stream.row_node import NEVER, RowNode, pitch
-from microfold.plan.stream.window import Held, Window
+from microfold.plan.stream.staged_line_buffers import StagedLineBuffer
+from microfold.plan.stream.window import RowWindow, UsedBytes
 from microfold.support.frozen import frozen
 
 
 @frozen
-class Reach:
+class OperandRead:
     """Read of an operand by one call, to decide whether its result may overlap the operand's window.
 
     Attributes:
@@ -58,7 +66,7 @@ class Reach:
 
 
 @frozen(eq=False)
-class Windows:
+class RegionSchedule:
     """Operations and buffers of a region, without addresses.
 
     Attributes:
@@ -66,25 +74,25 @@ class Windows:
         operations: operations of each moment, in order.
         blocks: window of each value; of rings and staged line buffers, the part that keeps older rows.
         events: moments at which each node computes.
-        reaches: for each call of a node, how it reads its operands, by operand index.
+        operand_reads: for each call of a node, how it reads its operands, by operand index.
         occupied: bytes of each window that are in use, moment by moment.
         margins: rows of padding above row 0 of each resident value.
         newest: buffer for the newest rows of each ring and each staged line buffer.
     """
 
-    region: Region
+    region: StreamRegion
     operations: Sequence[Sequence[Operation]]
-    blocks: Mapping[Value, Block]
+    blocks: Mapping[Value, StreamBlock]
     events: Mapping[RowNode, Sequence[int]]
-    reaches: Mapping[RowNode, Sequence[Mapping[int, Reach]]]
-    occupied: Mapping[Value, Held]
+    operand_reads: Mapping[RowNode, Sequence[Mapping[int, OperandRead]]]
+    occupied: Mapping[Value, UsedBytes]
     margins: Mapping[Value, int]
-    newest: Mapping[Value, Block]
+    newest: Mapping[Value, StreamBlock]
 
     @property
-    def slides(self) -> Iterator[Slide]:
+    def slides(self) -> Iterator[MoveRows]:
         """All moves of rows."""
-        return (op for op in self.all_operations if isinstance(op, Slide))
+        return (op for op in self.all_operations if isinstance(op, MoveRows))
 
     @property
     def all_operations(self) -> Iterator[Operation]:
@@ -96,7 +104,9 @@ class Windows:
         return self.margins[value] * pitch(value)
 
 
-def windows_of(region: Region, margins: Mapping[Value, tuple[int, int]] | None = None) -> Windows:
+def schedule_region(
+    region: StreamRegion, margins: Mapping[Value, tuple[int, int]] | None = None
+) -> RegionSchedule:
     """Simulate the events of a region, and record the operations and the bytes in use.
 
     Args:
@@ -111,8 +121,8 @@ class _Recorder:
     """Simulation of a region, event by event.
 
     Attributes:
-        given: rows of padding above and below resident values, see `windows_of`.
-        touches: events that read or write rings and staged line buffers, see `_touches`.
+        given: rows of padding above and below resident values, see `schedule_region`.
+        touches: events that read or write rings and staged line buffers, see `_accesses`.
         keepers: rings and staged line buffers, by value.
         windows: windows of all other values.
         done: number of parts that each node has computed.
@@ -122,19 +132,19 @@ class _Recorder:
         changed: values whose windows were used in the last moment, and may hold fewer rows now.
     """
 
-    region: Region
+    region: StreamRegion
     given: Mapping[Value, tuple[int, int]]
     all_events: Sequence[Event]
     touches: Mapping[Value, Sequence[tuple[int, bool]]] = field(
         default_factory=dict[Value, Sequence[tuple[int, bool]]]
     )
-    keepers: dict[Value, Keeper] = field(default_factory=dict[Value, Keeper])
+    keepers: dict[Value, RowBuffer] = field(default_factory=dict[Value, RowBuffer])
     operations: list[list[Operation]] = field(default_factory=list[list[Operation]])
-    windows: dict[Value, Window] = field(default_factory=dict[Value, Window])
+    windows: dict[Value, RowWindow] = field(default_factory=dict[Value, RowWindow])
     done: dict[RowNode, int] = field(default_factory=dict[RowNode, int])
     events: dict[RowNode, list[int]] = field(default_factory=dict[RowNode, list[int]])
-    reaches: dict[RowNode, list[Mapping[int, Reach]]] = field(
-        default_factory=dict[RowNode, list[Mapping[int, Reach]]]
+    operand_reads: dict[RowNode, list[Mapping[int, OperandRead]]] = field(
+        default_factory=dict[RowNode, list[Mapping[int, OperandRead]]]
     )
     held: dict[Value, Sequence[tuple[RowNode, Sequence[int]]]] = field(
         default_factory=dict[Value, Sequence[tuple[RowNode, Sequence[int]]]]
@@ -143,21 +153,21 @@ class _Recorder:
     used: dict[Value, None] = field(default_factory=dict[Value, None])
     changed: dict[Value, None] = field(default_factory=dict[Value, None])
 
-    def record(self) -> Windows:
+    def record(self) -> RegionSchedule:
         region = self.region
         margins = {
             value: self.given.get(value, (region.above(value), region.below(value))) for value in region.held
         }
         for value in region.rings:
-            self.keepers[value] = Ring(value, pitch(value), -region.above(value))
+            self.keepers[value] = RingBuffer(value, pitch(value), -region.above(value))
         for value in region.carried:
-            self.keepers[value] = Carried(value, pitch(value), -region.above(value))
+            self.keepers[value] = StagedLineBuffer(value, pitch(value), -region.above(value))
         for value in (*region.inputs, *region.sources, *region.producers):
             if value in self.keepers:
                 continue
             above, below = margins.get(value, (region.above(value), 0))
             low = -region.above(value)
-            window = Window(pitch(value), -above, low, low, value in margins)
+            window = RowWindow(pitch(value), -above, low, low, value in margins)
             if value in margins:
                 window.capacity = above + value.type.shape[ROWS] + below
             if value in region.sources:
@@ -168,7 +178,7 @@ class _Recorder:
             readers = region.readers.get(value, ())
             self.held[value] = [(node, node.readings[index].held) for node, index in readers]
             self._find_needed(value)
-        self.touches = _touches(region, self.all_events)
+        self.touches = _accesses(region, self.all_events)
         for number, event in enumerate(self.all_events):
             self._event(number, event)
         end = len(self.operations)
@@ -184,21 +194,21 @@ class _Recorder:
             value: block(value.name, window.capacity * window.pitch, window.times(end))
             for value, window in used.items()
         }
-        newest: dict[Value, Block] = {}
+        newest: dict[Value, StreamBlock] = {}
         for value, keeper in self.keepers.items():
             times = keeper.newest_times or keeper.times
             blocks[value] = block(value.name, keeper.size, keeper.times or times)
             newest[value] = block(f"{value.name}, newest", max(keeper.width, 1) * keeper.pitch, times)
         # Only now the number of slots of each ring is known: reduce the slot numbers modulo that number.
         rings = {value: self.keepers[value].size for value in region.rings}
-        return Windows(
+        return RegionSchedule(
             region,
             [[in_slots(operation, rings) for operation in moment] for moment in self.operations]
             if rings
             else self.operations,
             blocks,
             self.events,
-            self.reaches,
+            self.operand_reads,
             {value: window.held(end) for value, window in used.items()},
             {value: above for value, (above, _) in margins.items()},
             newest,
@@ -209,13 +219,13 @@ class _Recorder:
         # Taken before the event: rows that it reads for the last time are in use until it has ended.
         begun = self._begun()
         match event:
-            case Arrival(value, row):
-                moves, spot = self._room(value, row, row + 1, number)
-                made += [*moves, Arrive(value, row, spot)]
+            case RowArrival(value, row):
+                moves, spot = self._make_room(value, row, row + 1, number)
+                made += [*moves, ReceiveRow(value, row, spot)]
             case Padding(value, first, last):
                 keeper = self.keepers.get(value)
                 for part in keeper.padding(first, last) if keeper is not None else [(first, last)]:
-                    moves, spot = self._room(value, *part, number)
+                    moves, spot = self._make_room(value, *part, number)
                     made += [*moves, Fill(value, *part, spot)]
             case Compute(node, part):
                 made += self._compute(node, part, number)
@@ -277,7 +287,7 @@ class _Recorder:
         window = self.windows[value]
         if value not in self.region.sources:
             return 0, window.offset(window.top)
-        first = max(window.offset(needed), 0) if self._dies(value) else 0
+        first = max(window.offset(needed), 0) if self._is_released_by_row(value) else 0
         return first, window.capacity * window.pitch
 
     def _compute(self, node: RowNode, part: int, number: int) -> list[Operation]:
@@ -286,10 +296,10 @@ class _Recorder:
         moves: Sequence[Operation] = ()
         output = self._spot(value, written[0]) if node.accumulates and part else None
         if output is None:
-            moves, output = self._room(value, *written, number)
+            moves, output = self._make_room(value, *written, number)
         time = len(self.operations)
-        spots: list[Spot | Table] = []
-        reaches: dict[int, Reach] = {}
+        spots: list[WindowAddress | IndirectionBuffer] = []
+        operand_reads: dict[int, OperandRead] = {}
         reads = node.reads(part)
         for operand, (first, last) in reads:
             if operand in self.keepers:
@@ -308,13 +318,15 @@ class _Recorder:
         alone = output.offset == 0 and not (value in self.windows and self.windows[value].whole)
         # The result's window held nothing before the call.
         for index, spot in zip(node.readings, spots, strict=True):
-            if isinstance(spot, Spot) and spot.value not in self.keepers:
-                reaches[index] = Reach(spot.offset, alone and self._is_done(spot.value))
+            if isinstance(spot, WindowAddress) and spot.value not in self.keepers:
+                operand_reads[index] = OperandRead(spot.offset, alone and self._is_done(spot.value))
         self.events.setdefault(node, []).append(time)
-        self.reaches.setdefault(node, []).append(reaches)
+        self.operand_reads.setdefault(node, []).append(operand_reads)
         return [*moves, RowsCall(node, part, tuple(spots), output)]
 
-    def _room(self, value: Value, first: int, last: int, number: int) -> tuple[Sequence[Operation], Spot]:
+    def _make_room(
+        self, value: Value, first: int, last: int, number: int
+    ) -> tuple[Sequence[Operation], WindowAddress]:
         """Make room for new rows of a value.
 
         Args:
@@ -341,8 +353,8 @@ class _Recorder:
         start = window.start if window.whole else min(self.needed[value], window.top)
         if start > window.start:
             if window.top > start:
-                source, target = self._spot(value, start), Spot(value, 0)
-                made.append(Slide(source, target, (window.top - start) * window.pitch))
+                source, target = self._spot(value, start), WindowAddress(value, 0)
+                made.append(MoveRows(source, target, (window.top - start) * window.pitch))
             window.start = start
         window.top = last
         window.capacity = max(window.capacity, last - window.start)
@@ -350,13 +362,13 @@ class _Recorder:
 
     def _find_needed(self, value: Value) -> None:
         """Update the first row of a value that is still needed. It changes only when a reader computes."""
-        if value in self.windows and self.windows[value].whole and not self._dies(value):
+        if value in self.windows and self.windows[value].whole and not self._is_released_by_row(value):
             self.needed[value] = self.windows[value].low
             return
         rows = [held[self.done.get(node, 0)] for node, held in self.held[value]]
         self.needed[value] = min(rows, default=NEVER)
 
-    def _dies(self, value: Value) -> bool:
+    def _is_released_by_row(self, value: Value) -> bool:
         """Return whether a value is a source whose rows are released one after the other."""
         return value in self.region.sources and value not in self.region.outlives
 
@@ -364,11 +376,11 @@ class _Recorder:
         """Return whether no row of a window is needed any more."""
         return self.needed[value] >= self.windows[value].top
 
-    def _spot(self, value: Value, row: int) -> Spot:
-        return Spot(value, self.windows[value].offset(row))
+    def _spot(self, value: Value, row: int) -> WindowAddress:
+        return WindowAddress(value, self.windows[value].offset(row))
 
 
-def _touches(region: Region, events: Sequence[Event]) -> dict[Value, list[tuple[int, bool]]]:
+def _accesses(region: StreamRegion, events: Sequence[Event]) -> dict[Value, list[tuple[int, bool]]]:
     """List for each ring and each staged line buffer the events that access it, in order.
 
     Returns:

@@ -13,7 +13,7 @@ BAR = 200.0
 
 
 @frozen
-class Change:
+class FigureChange:
     """Difference of a figure from that of another build.
 
     Attributes:
@@ -25,12 +25,12 @@ class Change:
 
 
 @frozen
-class Row:
+class CardRow:
     """Figure of a card."""
 
     name: str
     value: str
-    change: Change | None = None
+    change: FigureChange | None = None
 
     @property
     def is_figure(self) -> bool:
@@ -39,7 +39,7 @@ class Row:
 
 
 @frozen
-class Part:
+class BarPart:
     """Part of a card's bar."""
 
     x: float
@@ -60,20 +60,20 @@ class Card:
     title: str
     total: str
     unit: str
-    change: Change | None
-    rows: list[Row]
-    parts: list[Part]
+    change: FigureChange | None
+    rows: list[CardRow]
+    parts: list[BarPart]
     note: str
 
 
-def change(ours: int | None, theirs: int | None) -> Change | None:
+def change(ours: int | None, theirs: int | None) -> FigureChange | None:
     """Return the difference in percent of the other figure, or None if one of them is unknown."""
     if ours is None or theirs is None:
         return None
     if ours == theirs:
-        return Change("same", "=")
+        return FigureChange("same", "=")
     text = f"{100 * (ours - theirs) / theirs:+.1f} %" if theirs else f"+{number(ours)}"
-    return Change("less" if ours < theirs else "more", signed(text))
+    return FigureChange("less" if ours < theirs else "more", signed(text))
 
 
 def cards(report: BuildReport, other: BuildReport | None) -> list[Card]:
@@ -118,7 +118,7 @@ def _flash(report: BuildReport, other: BuildReport | None) -> Card:
 def memory_card(
     title: str,
     total: int,
-    changed: Change | None,
+    changed: FigureChange | None,
     figures: Sequence[tuple[str, int | None, int | None]],
     note: str,
 ) -> Card:
@@ -127,13 +127,13 @@ def memory_card(
     Args:
         figures: name of each part, its bytes, and its bytes in another build.
     """
-    rows = [Row(name, number(ours), change(ours, theirs)) for name, ours, theirs in figures]
-    parts: list[Part] = []
+    rows = [CardRow(name, number(ours), change(ours, theirs)) for name, ours, theirs in figures]
+    parts: list[BarPart] = []
     x = 0.0
     for i, (name, ours, _) in enumerate(figures):
         if ours:
             width = round(BAR * ours / total, 2)
-            parts.append(Part(round(x, 2), width, f"part{i}", f"{name}: {number(ours)} bytes"))
+            parts.append(BarPart(round(x, 2), width, f"part{i}", f"{name}: {number(ours)} bytes"))
             x += width
     return Card(title, number(total), "bytes", changed, rows, parts, note)
 
@@ -143,20 +143,20 @@ def _run(report: BuildReport, other: BuildReport | None) -> Card:
         return getattr(other, name) if other is not None else None
 
     counted = report.instructions is not None
-    rows = [Row("MACs", number(report.macs), change(report.macs, theirs("macs")))]
+    rows = [CardRow("MACs", number(report.macs), change(report.macs, theirs("macs")))]
     if (sliding := report.sliding) is not None:
-        rows.append(Row("new frames", f"{sliding.step} of {sliding.frames}"))
-        rows.append(Row("MACs over the whole window", number(sliding.window_macs)))
+        rows.append(CardRow("new frames", f"{sliding.step} of {sliding.frames}"))
+        rows.append(CardRow("MACs over the whole window", number(sliding.window_macs)))
     if counted:
         estimate = report.estimated_instructions
-        rows.append(Row("instructions, estimated", number(estimate)))
+        rows.append(CardRow("instructions, estimated", number(estimate)))
     if report.time is not None and report.macs:
-        rows.append(Row("instructions per MAC", f"{report.time / report.macs:.2f}"))
+        rows.append(CardRow("instructions per MAC", f"{report.time / report.macs:.2f}"))
     cycles = report.estimated_cycles
     if cycles is not None:
-        rows.append(Row("cycles, estimated", number(cycles), change(cycles, theirs("estimated_cycles"))))
+        rows.append(CardRow("cycles, estimated", number(cycles), change(cycles, theirs("estimated_cycles"))))
         if report.cycles_error is not None:
-            rows.append(Row("error of the cycles", f"±{report.cycles_error} %"))
+            rows.append(CardRow("error of the cycles", f"±{report.cycles_error} %"))
     note = "Counted on a simulated core." if counted else "Estimated by the cost model."
     if report.time is None:
         note = "Unknown, because external code computes a part."
@@ -166,9 +166,11 @@ def _run(report: BuildReport, other: BuildReport | None) -> Card:
 
 def _model(report: BuildReport, other: BuildReport | None) -> Card:
     kernels = {layer.kernel for layer in report.layers}
-    rows = [Row(f"input {i}" if i else "input", str(port)) for i, port in enumerate(report.inputs[:2])]
-    rows += [Row(f"output {i}" if i else "output", str(port)) for i, port in enumerate(report.outputs[:2])]
-    rows.append(Row("kernels", number(len(kernels))))
+    rows = [CardRow(f"input {i}" if i else "input", str(port)) for i, port in enumerate(report.inputs[:2])]
+    rows += [
+        CardRow(f"output {i}" if i else "output", str(port)) for i, port in enumerate(report.outputs[:2])
+    ]
+    rows.append(CardRow("kernels", number(len(kernels))))
     count = len(report.layers)
     compared = change(count, len(other.layers)) if other is not None else None
     left_out = sum(pruned.macs_before - pruned.macs_after for pruned in report.pruned)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from microfold.reporting.page.cards import Change, change
+from microfold.reporting.page.cards import FigureChange, change
 from microfold.reporting.page.scale import number, signed
-from microfold.reporting.schema import BuildReport, Layer
+from microfold.reporting.schema import BuildReport, ReportedLayer
 from microfold.support.frozen import frozen
 
 # Maximum length of a bar to either side, in units of its drawing.
@@ -20,7 +20,7 @@ class ComparedFigure:
     name: str
     ours: str
     theirs: str
-    change: Change | None
+    change: FigureChange | None
 
 
 @frozen
@@ -39,16 +39,16 @@ class ComparedLayer:
     kernels: tuple[str, str] | None
     ours: int | None
     theirs: int | None
-    change: Change | None
+    change: FigureChange | None
     difference: int | None
     difference_text: str
-    weights: Change | None
+    weights: FigureChange | None
     x: float
     width: float
 
 
 @frozen
-class Comparison:
+class ReportComparison:
     """Data of the section."""
 
     title: str
@@ -58,7 +58,7 @@ class Comparison:
     alike: int
 
 
-def compare(report: BuildReport, other: BuildReport, file: str) -> Comparison:
+def compare(report: BuildReport, other: BuildReport, file: str) -> ReportComparison:
     """Return the differences from another report; layers without differences are only counted.
 
     Args:
@@ -68,7 +68,7 @@ def compare(report: BuildReport, other: BuildReport, file: str) -> Comparison:
     different = [(a, b) for a, b in pairs if _differ(a, b)]
     gaps = [_difference(a, b) for a, b in different]
     most = max((abs(gap) for gap in gaps if gap is not None), default=0)
-    return Comparison(
+    return ReportComparison(
         f"{other.model} for {other.target}, {other.options.optimize}",
         file,
         list(_figures(report, other)),
@@ -96,7 +96,9 @@ def _figures(report: BuildReport, other: BuildReport) -> Iterator[ComparedFigure
             yield ComparedFigure(name, number(ours), number(theirs), change(ours, theirs))
 
 
-def _pairs(report: BuildReport, other: BuildReport) -> Iterator[tuple[Layer | None, Layer | None]]:
+def _pairs(
+    report: BuildReport, other: BuildReport
+) -> Iterator[tuple[ReportedLayer | None, ReportedLayer | None]]:
     """Yield pairs of layers with equal names: ours in order, then layers that only the other build has."""
     theirs = {layer.name: layer for layer in other.layers}
     for layer in report.layers:
@@ -105,25 +107,25 @@ def _pairs(report: BuildReport, other: BuildReport) -> Iterator[tuple[Layer | No
         yield None, layer
 
 
-def _differ(ours: Layer | None, theirs: Layer | None) -> bool:
-    def seen(layer: Layer) -> tuple[object, ...]:
+def _differ(ours: ReportedLayer | None, theirs: ReportedLayer | None) -> bool:
+    def seen(layer: ReportedLayer) -> tuple[object, ...]:
         return layer.op, layer.kernel, _cost(layer), layer.weights, layer.macs, layer.scratch
 
     return ours is None or theirs is None or seen(ours) != seen(theirs)
 
 
-def _cost(layer: Layer | None) -> int | None:
+def _cost(layer: ReportedLayer | None) -> int | None:
     if layer is None:
         return None
     return layer.instructions if layer.instructions is not None else layer.estimated_instructions
 
 
-def _difference(ours: Layer | None, theirs: Layer | None) -> int | None:
+def _difference(ours: ReportedLayer | None, theirs: ReportedLayer | None) -> int | None:
     costs = [_cost(layer) if layer is not None else 0 for layer in (ours, theirs)]
     return None if costs[0] is None or costs[1] is None else costs[0] - costs[1]
 
 
-def _layer(ours: Layer | None, theirs: Layer | None, most: int) -> ComparedLayer:
+def _layer(ours: ReportedLayer | None, theirs: ReportedLayer | None, most: int) -> ComparedLayer:
     layer = ours or theirs
     assert layer is not None
     gap = _difference(ours, theirs)

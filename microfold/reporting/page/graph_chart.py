@@ -8,7 +8,7 @@ from typing import Literal
 
 from microfold.reporting.page.palette import Palette
 from microfold.reporting.page.scale import CHARACTER, WIDTH, number, shortened
-from microfold.reporting.schema import BuildReport, Edge, End
+from microfold.reporting.schema import BuildReport, ReportedEdge, ReportedEnd
 from microfold.support.frozen import frozen
 
 # Names are slanted to the lower left.
@@ -134,18 +134,18 @@ def graph_chart(report: BuildReport, palette: Palette) -> GraphChart | None:
     )
 
 
-def _places(report: BuildReport) -> list[End]:
+def _places(report: BuildReport) -> list[ReportedEnd]:
     """Return all dots on the line, in order."""
     states = {end.index for edge in report.edges for end in (edge.source, edge.reader) if end.kind == "state"}
     return [
-        *(End("input", i) for i in range(len(report.inputs))),
-        *(End("state", i) for i in sorted(states)),
-        *(End("layer", i) for i in range(len(report.layers))),
-        *(End("output", i) for i in range(len(report.outputs))),
+        *(ReportedEnd("input", i) for i in range(len(report.inputs))),
+        *(ReportedEnd("state", i) for i in sorted(states)),
+        *(ReportedEnd("layer", i) for i in range(len(report.layers))),
+        *(ReportedEnd("output", i) for i in range(len(report.outputs))),
     ]
 
 
-def _dot(place: End, report: BuildReport, palette: Palette, x: float, step: float) -> Dot:
+def _dot(place: ReportedEnd, report: BuildReport, palette: Palette, x: float, step: float) -> Dot:
     radius = round(min(6.5, 0.32 * step), 1)
     if place.kind == "layer":
         layer = report.layers[place.index]
@@ -161,14 +161,14 @@ def _dot(place: End, report: BuildReport, palette: Palette, x: float, step: floa
     return Dot(place.kind, None, x, radius, "", f"{place.kind} {place.index}", tip)
 
 
-def _arc(edge: Edge, report: BuildReport, path: str, width: float, *, back: bool) -> Arc:
+def _arc(edge: ReportedEdge, report: BuildReport, path: str, width: float, *, back: bool) -> Arc:
     layers = [end.index for end in (edge.source, edge.reader) if end.kind == "layer"]
     ends = " to ".join(_end_name(end, report) for end in (edge.source, edge.reader))
     tip = f"{number(edge.bytes)} bytes\n{ends}\n{shortened(edge.tensor, 90)}"
     return Arc(path, width, " ".join(map(str, layers)), back, tip)
 
 
-def _end_name(end: End, report: BuildReport) -> str:
+def _end_name(end: ReportedEnd, report: BuildReport) -> str:
     if end.kind == "layer":
         return f"{end.index} {report.layers[end.index].name}"
     return f"{end.kind} {end.index}"

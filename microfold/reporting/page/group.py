@@ -14,7 +14,7 @@ from microfold.support.frozen import frozen
 
 
 @frozen
-class Cell:
+class ModelCell:
     """Figure of a model, and the length of its bar."""
 
     value: int | None
@@ -31,7 +31,7 @@ class ModelRow:
 
     name: str
     page: str
-    cells: list[Cell]
+    cells: list[ModelCell]
 
 
 @frozen
@@ -110,7 +110,7 @@ def _rows(report: GroupReport) -> list[ModelRow]:
             name=model.model,
             page=f"{model.model}_report.html",
             cells=[
-                Cell(value, round(BAR * (value or 0) / whole, 1) if whole else 0.0)
+                ModelCell(value, round(BAR * (value or 0) / whole, 1) if whole else 0.0)
                 for value, whole in zip(values, wholes, strict=True)
             ],
         )

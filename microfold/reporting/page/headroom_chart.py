@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from microfold.reporting.page.palette import Palette
-from microfold.reporting.page.scale import WIDTH, Column, Linear, Tick, columns, number
-from microfold.reporting.schema import BuildReport, Layer
+from microfold.reporting.page.scale import WIDTH, ChartColumn, Linear, Tick, columns, number
+from microfold.reporting.schema import BuildReport, ReportedLayer
 from microfold.support.frozen import frozen
 
 _LEFT, _RIGHT, _TOP, _PLOT, _BOTTOM = 72.0, 12.0, 24.0, 180.0, 40.0
@@ -40,7 +40,7 @@ class HeadroomChart:
     left: float
     right: float
     bottom: float
-    columns: list[Column]
+    columns: list[ChartColumn]
     ticks: list[Tick]
     bars: list[Bar]
 
@@ -65,7 +65,7 @@ def headroom_chart(report: BuildReport, palette: Palette) -> HeadroomChart | Non
     return HeadroomChart(width, bottom + _BOTTOM, _LEFT, right, bottom, steps, ticks, bars)
 
 
-def _bar(column: Column, layer: Layer, y: Linear, palette: Palette, unproved: bool) -> Bar:
+def _bar(column: ChartColumn, layer: ReportedLayer, y: Linear, palette: Palette, unproved: bool) -> Bar:
     sums = layer.accumulator
     assert sums is not None
     # A bound beyond the type is drawn up to the type's width; the colour shows that it is not proved.

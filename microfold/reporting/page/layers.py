@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from microfold.reporting.page.palette import Palette
 from microfold.reporting.page.scale import CHARACTER, WIDTH, number, rank, shortened
-from microfold.reporting.profile import Profile
-from microfold.reporting.schema import BuildReport, Layer
+from microfold.reporting.profile import DeviceProfile
+from microfold.reporting.schema import BuildReport, ReportedLayer
 from microfold.support.frozen import frozen
 
 # Maximum length of a cell's bar, in units of its drawing.
@@ -27,7 +27,7 @@ class Segment:
 
 
 @frozen
-class Figure:
+class FigureColumn:
     """Figure of all layers: a column of the table.
 
     Attributes:
@@ -42,7 +42,7 @@ class Figure:
 
 
 @frozen
-class Cell:
+class LayerCell:
     """Figure of a layer; `bar` is the length of its bar, and `value` its sort key."""
 
     value: float
@@ -61,7 +61,7 @@ class LayerRow:
     colour: str
     kernel: str
     output: str
-    cells: list[Cell]
+    cells: list[LayerCell]
 
 
 def costs(report: BuildReport) -> list[int | None]:
@@ -91,32 +91,38 @@ def cost_strip(report: BuildReport, palette: Palette) -> list[Segment]:
 
 
 def layer_table(
-    report: BuildReport, palette: Palette, profile: Profile | None
-) -> tuple[list[Figure], list[LayerRow]]:
+    report: BuildReport, palette: Palette, profile: DeviceProfile | None
+) -> tuple[list[FigureColumn], list[LayerRow]]:
     """Return the columns of figures and the rows; figures that no layer has are omitted."""
-    kinds: list[tuple[Figure, Callable[[Layer], int | None]]] = [
-        (Figure("MACs", "multiply-accumulates of one run", "macs"), lambda layer: layer.macs),
+    kinds: list[tuple[FigureColumn, Callable[[ReportedLayer], int | None]]] = [
+        (FigureColumn("MACs", "multiply-accumulates of one run", "macs"), lambda layer: layer.macs),
         (
-            Figure("instructions, estimated", "by the cost model", "estimated"),
+            FigureColumn("instructions, estimated", "by the cost model", "estimated"),
             lambda layer: layer.estimated_instructions,
         ),
         (
-            Figure("instructions, counted", "executed by a simulated core", "counted"),
+            FigureColumn("instructions, counted", "executed by a simulated core", "counted"),
             lambda layer: layer.instructions,
         ),
         (
-            Figure(
+            FigureColumn(
                 "cycles, estimated", "by the core's timing table or pipeline, without wait states", "cycles"
             ),
             lambda layer: layer.estimated_cycles,
         ),
-        (Figure("constants", "bytes of flash: weights and tables", "constants"), lambda layer: layer.weights),
-        (Figure("scratch", "bytes of the arena during the layer", "scratch"), lambda layer: layer.scratch),
+        (
+            FigureColumn("constants", "bytes of flash: weights and tables", "constants"),
+            lambda layer: layer.weights,
+        ),
+        (
+            FigureColumn("scratch", "bytes of the arena during the layer", "scratch"),
+            lambda layer: layer.scratch,
+        ),
     ]
     columns = [(figure, [value(layer) for layer in report.layers]) for figure, value in kinds]
     if profile is not None:
         ticks = [profile.ticks.get(i) for i in range(len(report.layers))]
-        columns.insert(-2, (Figure("ticks, measured", f"from {profile.source}", "ticks"), ticks))
+        columns.insert(-2, (FigureColumn("ticks, measured", f"from {profile.source}", "ticks"), ticks))
     columns = [(figure, values) for figure, values in columns if any(values)]
     bars = [_cells(values) for _, values in columns]
     rows = [
@@ -135,13 +141,13 @@ def layer_table(
     return [figure for figure, _ in columns], rows
 
 
-def _cells(values: list[int | None]) -> list[Cell]:
+def _cells(values: list[int | None]) -> list[LayerCell]:
     most = max(value or 0 for value in values)
-    return [Cell(rank(value), number(value), round(BAR * (value or 0) / most, 1)) for value in values]
+    return [LayerCell(rank(value), number(value), round(BAR * (value or 0) / most, 1)) for value in values]
 
 
 @frozen
-class Considered:
+class CandidateRow:
     """Candidate kernel of a layer; `bar` is the length of its cost's bar."""
 
     kernel: str
@@ -152,7 +158,7 @@ class Considered:
 
 
 @frozen
-class Choice:
+class LayerChoice:
     """Kernel selection for a layer, with the reason."""
 
     index: int
@@ -160,21 +166,21 @@ class Choice:
     kernel: str
     colour: str
     verdict: str
-    considered: list[Considered]
+    considered: list[CandidateRow]
     refused: list[tuple[str, str]]
 
 
-def choices(report: BuildReport, palette: Palette) -> list[Choice]:
+def choices(report: BuildReport, palette: Palette) -> list[LayerChoice]:
     """Return the candidate kernels of each layer."""
     return [_choice(index, layer, palette) for index, layer in enumerate(report.layers)]
 
 
-def _choice(index: int, layer: Layer, palette: Palette) -> Choice:
+def _choice(index: int, layer: ReportedLayer, palette: Palette) -> LayerChoice:
     costs = {c.kernel: c.estimated_instructions for c in layer.candidates}
     ours = costs.get(layer.kernel)
     most = max(costs.values(), default=0)
     considered = [
-        Considered(
+        CandidateRow(
             kernel,
             kernel == layer.kernel,
             number(cost),
@@ -195,6 +201,6 @@ def _choice(index: int, layer: Layer, palette: Palette) -> Choice:
     if cannot:
         verdict += f"; {cannot} {'kernel' if cannot == 1 else 'kernels'} rejected"
     refused = [(refusal.reason, ", ".join(refusal.kernels)) for refusal in layer.refused]
-    return Choice(
+    return LayerChoice(
         index, shortened(layer.name, 40), layer.kernel, palette.of(layer), verdict, considered, refused
     )

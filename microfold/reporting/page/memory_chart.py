@@ -8,8 +8,17 @@ from dataclasses import replace
 from itertools import combinations
 
 from microfold.reporting.page.palette import Palette
-from microfold.reporting.page.scale import CHARACTER, WIDTH, Column, Linear, Tick, columns, number, shortened
-from microfold.reporting.schema import Block, BuildReport
+from microfold.reporting.page.scale import (
+    CHARACTER,
+    WIDTH,
+    ChartColumn,
+    Linear,
+    Tick,
+    columns,
+    number,
+    shortened,
+)
+from microfold.reporting.schema import BuildReport, ReportedBlock
 from microfold.support.frozen import frozen
 
 _LEFT, _RIGHT = 72.0, 12.0
@@ -81,7 +90,7 @@ class Level:
 
 
 @frozen
-class Peak:
+class PeakMark:
     """Layers during which the most bytes of the arena are in use.
 
     Attributes:
@@ -107,12 +116,12 @@ class MemoryChart:
     right: float
     top: float
     bottom: float
-    columns: list[Column]
+    columns: list[ChartColumn]
     ticks: list[Tick]
     blocks: list[BlockShape]
     shared: list[SharedShape]
     levels: list[Level]
-    peak: Peak
+    peak: PeakMark
 
 
 def memory_chart(report: BuildReport, palette: Palette) -> MemoryChart | None:
@@ -141,7 +150,7 @@ def memory_chart(report: BuildReport, palette: Palette) -> MemoryChart | None:
     )
 
 
-def block_name(block: Block, report: BuildReport) -> str:
+def block_name(block: ReportedBlock, report: BuildReport) -> str:
     """Return a short name of a block, because names in the model are often too long."""
     writer = report.layers[block.first_layer].name
     if block.kind == "scratch":
@@ -159,7 +168,9 @@ class _Drawn:
     labels: list[Label]
 
 
-def _block(block: Block, report: BuildReport, palette: Palette, steps: list[Column], y: Linear) -> _Drawn:
+def _block(
+    block: ReportedBlock, report: BuildReport, palette: Palette, steps: list[ChartColumn], y: Linear
+) -> _Drawn:
     x, top = steps[block.first_layer].x, y(block.end)
     width = round(steps[block.last_layer].x + steps[block.last_layer].width - x, 1)
     height = round(y(block.offset) - top, 1)
@@ -176,7 +187,9 @@ def _block(block: Block, report: BuildReport, palette: Palette, steps: list[Colu
     return _Drawn(BlockShape(x, top, width, max(height, 0.5), colour, layers, tip, None), labels)
 
 
-def _labels(x: float, y: float, width: float, height: float, name: str, block: Block) -> Iterator[Label]:
+def _labels(
+    x: float, y: float, width: float, height: float, name: str, block: ReportedBlock
+) -> Iterator[Label]:
     """Yield the labels that fit into a block, the best first: name and size, number and size, the size."""
     size = number(block.bytes)
     if height < _LINE or block.kind == "scratch":
@@ -199,12 +212,12 @@ def _labelled(drawn: list[_Drawn]) -> list[BlockShape]:
     return [replace(each.shape, label=kept.get(index)) for index, each in enumerate(drawn)]
 
 
-def _shared(blocks: tuple[Block, ...], steps: list[Column], y: Linear) -> Iterator[SharedShape]:
+def _shared(blocks: tuple[ReportedBlock, ...], steps: list[ChartColumn], y: Linear) -> Iterator[SharedShape]:
     """Yield the areas in which blocks that are alive at the same time overlap."""
-    begins: dict[int, list[Block]] = defaultdict(list)
+    begins: dict[int, list[ReportedBlock]] = defaultdict(list)
     for block in blocks:
         begins[block.first_layer].append(block)
-    alive: list[Block] = []
+    alive: list[ReportedBlock] = []
     for layer, new in sorted(begins.items(), key=lambda item: item[0]):
         alive = [block for block in alive if block.last_layer >= layer]
         pairs = [*((old, block) for old in alive for block in new), *combinations(new, 2)]
@@ -232,7 +245,7 @@ def _levels(report: BuildReport, y: Linear) -> list[Level]:
 
 def bytes_in_use(report: BuildReport) -> list[int]:
     """Return the bytes of the arena in use during each layer; shared bytes count once."""
-    alive: list[list[Block]] = [[] for _ in report.layers]
+    alive: list[list[ReportedBlock]] = [[] for _ in report.layers]
     for block in sorted(report.blocks, key=lambda b: b.offset):
         for layer in range(block.first_layer, block.last_layer + 1):
             alive[layer].append(block)
@@ -246,7 +259,7 @@ def bytes_in_use(report: BuildReport) -> list[int]:
     return found
 
 
-def _peak(report: BuildReport, steps: list[Column]) -> Peak:
+def _peak(report: BuildReport, steps: list[ChartColumn]) -> PeakMark:
     """Return the layers during which the most bytes are in use."""
     used = bytes_in_use(report)
     layers = tuple(i for i, each in enumerate(used) if each == max(used))
@@ -256,7 +269,7 @@ def _peak(report: BuildReport, steps: list[Column]) -> Peak:
     half = len(text) * CHARACTER / 2
     end = steps[-1].x + steps[-1].width
     if first.middle - half < _LEFT or half * 2 > end - _LEFT:
-        return Peak(layers, first.middle, text, first.x, "start")
+        return PeakMark(layers, first.middle, text, first.x, "start")
     if first.middle + half > end:
-        return Peak(layers, first.middle, text, round(end, 1), "end")
-    return Peak(layers, first.middle, text, first.middle, "middle")
+        return PeakMark(layers, first.middle, text, round(end, 1), "end")
+    return PeakMark(layers, first.middle, text, first.middle, "middle")

@@ -16,13 +16,13 @@ from microfold import __version__
 from microfold.reporting.page.cards import BAR as CARD_BAR
 from microfold.reporting.page.cards import Card, cards
 from microfold.reporting.page.comparison import BAR as COMPARISON_BAR
-from microfold.reporting.page.comparison import Comparison, compare
+from microfold.reporting.page.comparison import ReportComparison, compare
 from microfold.reporting.page.graph_chart import GraphChart, graph_chart
 from microfold.reporting.page.headroom_chart import HeadroomChart, headroom_chart
 from microfold.reporting.page.layers import BAR as LAYER_BAR
 from microfold.reporting.page.layers import (
-    Choice,
-    Figure,
+    FigureColumn,
+    LayerChoice,
     LayerRow,
     Segment,
     choices,
@@ -42,8 +42,8 @@ from microfold.reporting.page.what_if_chart import (
     tradeoffs_section,
     what_if_section,
 )
-from microfold.reporting.profile import Profile
-from microfold.reporting.schema import Alternative, BuildReport, Tradeoff
+from microfold.reporting.profile import DeviceProfile
+from microfold.reporting.schema import BuildReport, Tradeoff, WhatIfBuild
 from microfold.support import resources
 from microfold.support.frozen import frozen
 
@@ -71,18 +71,18 @@ class Page:
     version: str
     report: BuildReport
     cards: list[Card]
-    comparison: Comparison | None
+    comparison: ReportComparison | None
     legend: list[Entry]
     memory: MemoryChart | None
     row_windows: RowWindows | None
     block_names: list[str]
     strip: list[Segment]
-    figures: list[Figure]
+    figures: list[FigureColumn]
     rows: list[LayerRow]
-    profile: Profile | None
+    profile: DeviceProfile | None
     profile_chart: ProfileChart | None
     graph: GraphChart | None
-    choices: list[Choice]
+    choices: list[LayerChoice]
     headroom: HeadroomChart | None
     certificates: list[Certificate]
     what_if: WhatIf | None
@@ -93,8 +93,8 @@ def collect_page(
     report: BuildReport,
     *,
     other: tuple[str, BuildReport] | None = None,
-    profile: Profile | None = None,
-    alternatives: Sequence[Alternative] = (),
+    profile: DeviceProfile | None = None,
+    alternatives: Sequence[WhatIfBuild] = (),
     front: Sequence[Tradeoff] = (),
 ) -> Page:
     """Return all parts of the page.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from microfold.reporting.schema import Layer
+from microfold.reporting.schema import ReportedLayer
 from microfold.support.frozen import frozen
 
 # Number of style classes, `op0` and so on; all further operators share one class.
@@ -30,12 +30,12 @@ class Entry:
 class Palette:
     """Colours of the operators of a model, the most frequent ones first."""
 
-    def __init__(self, layers: Sequence[Layer]):
+    def __init__(self, layers: Sequence[ReportedLayer]):
         self._layers = layers
         counted = Counter(layer.op for layer in layers)
         self._colours = {op: f"op{i}" for i, (op, _) in enumerate(counted.most_common(COLOURS))}
 
-    def of(self, layer: Layer) -> str:
+    def of(self, layer: ReportedLayer) -> str:
         """Return the style class of a layer."""
         return self._colours.get(layer.op, _OTHERS)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from microfold.reporting.page.scale import WIDTH, Column, Linear, Tick, columns, number, round_number
-from microfold.reporting.profile import Profile
-from microfold.reporting.schema import BuildReport, Layer
+from microfold.reporting.page.scale import WIDTH, ChartColumn, Linear, Tick, columns, number, round_number
+from microfold.reporting.profile import DeviceProfile
+from microfold.reporting.schema import BuildReport, ReportedLayer
 from microfold.support.frozen import frozen
 
 _LEFT, _RIGHT, _TOP, _PLOT, _BOTTOM = 72.0, 12.0, 16.0, 190.0, 40.0
@@ -14,7 +14,7 @@ _SLOW, _FAST = 1.25, 0.8
 
 
 @frozen
-class Pair:
+class BarPair:
     """Two bars of a layer: estimated and measured share.
 
     Attributes:
@@ -47,9 +47,9 @@ class ProfileChart:
     left: float
     right: float
     bottom: float
-    columns: list[Column]
+    columns: list[ChartColumn]
     ticks: list[Tick]
-    pairs: list[Pair]
+    pairs: list[BarPair]
     unit: str
     ratio: str
     total: str
@@ -57,7 +57,7 @@ class ProfileChart:
     slow: list[tuple[str, str]]
 
 
-def profile_chart(report: BuildReport, profile: Profile) -> ProfileChart | None:
+def profile_chart(report: BuildReport, profile: DeviceProfile) -> ProfileChart | None:
     """Return the drawing, or None if no layer has both a measurement and an estimate."""
     cycles = report.estimated_cycles is not None
     estimates = {i: _estimate(layer, cycles) for i, layer in enumerate(report.layers)}
@@ -91,15 +91,20 @@ def profile_chart(report: BuildReport, profile: Profile) -> ProfileChart | None:
     )
 
 
-def _estimate(layer: Layer, cycles: bool) -> int | None:
+def _estimate(layer: ReportedLayer, cycles: bool) -> int | None:
     if cycles:
         return layer.estimated_cycles
     return layer.instructions if layer.instructions is not None else layer.estimated_instructions
 
 
 def _pair(
-    column: Column, layer: Layer, estimate: int, ticks: int, shares: tuple[float, float], y: Linear
-) -> Pair:
+    column: ChartColumn,
+    layer: ReportedLayer,
+    estimate: int,
+    ticks: int,
+    shares: tuple[float, float],
+    y: Linear,
+) -> BarPair:
     estimated, measured = (y(100 * share) for share in shares)
     factor = shares[1] / shares[0] if shares[0] else 1.0
     kind = "slow" if factor >= _SLOW else "fast" if factor <= _FAST else "like"
@@ -108,7 +113,7 @@ def _pair(
         f"measured {number(ticks)} ticks, {100 * shares[1]:.1f} %\n{factor:.2f} times the estimated share"
     )
     gap = min(column.width * 0.14, 6)
-    return Pair(
+    return BarPair(
         column.layer,
         round(column.x + gap, 1),
         round(column.width / 2 - gap, 1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from microfold.reporting.page.scale import number, shortened
-from microfold.reporting.schema import BuildReport, PrunedValue
+from microfold.reporting.schema import BuildReport, ReportedPrunedValue
 from microfold.support.frozen import frozen
 
 # Length of a strip of channels, in units of its drawing.
@@ -19,7 +19,7 @@ _REASONS = {
 
 
 @frozen
-class Run:
+class ChannelRun:
     """Neighbouring channels that are not computed for one reason."""
 
     x: float
@@ -47,7 +47,7 @@ class Strip:
     removed: int
     channels: int
     summary: str
-    runs: list[Run]
+    runs: list[ChannelRun]
     proofs: list[Proof]
 
 
@@ -78,7 +78,7 @@ def certificates(report: BuildReport) -> list[Certificate]:
     ]
 
 
-def _strip(value: PrunedValue) -> Strip:
+def _strip(value: ReportedPrunedValue) -> Strip:
     reasons = {channel: each.reason for each in value.removed for channel in each.channels}
     counts: dict[str, int] = {}
     for reason in reasons.values():
@@ -103,14 +103,14 @@ def _strip(value: PrunedValue) -> Strip:
     )
 
 
-def _runs(reasons: dict[int, str], channels: int) -> Iterator[Run]:
+def _runs(reasons: dict[int, str], channels: int) -> Iterator[ChannelRun]:
     unit = STRIP / max(channels, 1)
     begin = None
     for channel in sorted(reasons):
         begin = channel if begin is None else begin
         if reasons.get(channel + 1) != reasons[channel]:
             kind = "unread" if reasons[channel] == "unread" else "constant"
-            yield Run(round(begin * unit, 2), round((channel + 1 - begin) * unit, 2), kind)
+            yield ChannelRun(round(begin * unit, 2), round((channel + 1 - begin) * unit, 2), kind)
             begin = None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from microfold.reporting.page.layers import BAR
-from microfold.reporting.schema import Rows, Window
+from microfold.reporting.schema import ReportedStreaming, ReportedWindow
 from microfold.support.frozen import frozen
 
 
@@ -19,10 +19,10 @@ class RowWindows:
 
     held: int
     whole: int | None
-    rows: list[tuple[Window, float]]
+    rows: list[tuple[ReportedWindow, float]]
 
 
-def row_windows(stream: Rows) -> RowWindows:
+def row_windows(stream: ReportedStreaming) -> RowWindows:
     """Return the line buffers of a build, compared with their whole tensors."""
     sizes = [window.whole for window in stream.windows if window.whole is not None]
     return RowWindows(

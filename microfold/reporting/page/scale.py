@@ -96,7 +96,7 @@ def round_number(value: float) -> int:
 
 
 @frozen
-class Column:
+class ChartColumn:
     """Position of a layer on an axis of layers.
 
     Attributes:
@@ -113,11 +113,11 @@ class Column:
         return round(self.x + self.width / 2, 1)
 
 
-def columns(count: int, left: float, right: float, narrowest: float, widest: float) -> list[Column]:
+def columns(count: int, left: float, right: float, narrowest: float, widest: float) -> list[ChartColumn]:
     """Return the positions of `count` layers from left to right, as wide as possible within the limits."""
     step = min(max((right - left) / max(count, 1), narrowest), widest)
     every = math.ceil(24 / step)
     return [
-        Column(i, round(left + i * step, 1), round(step, 1), str(i) if i % every == 0 else "")
+        ChartColumn(i, round(left + i * step, 1), round(step, 1), str(i) if i % every == 0 else "")
         for i in range(count)
     ]

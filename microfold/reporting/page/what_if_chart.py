@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from microfold.reporting.page.palette import COLOURS
 from microfold.reporting.page.scale import CHARACTER, Linear, Logarithmic, Tick, around, number, rank
 from microfold.reporting.schema import Tradeoff
-from microfold.reporting.what_if import Alternative, Figures, pareto_front, time_of
+from microfold.reporting.what_if import BuildFigures, WhatIfBuild, pareto_front, time_of
 from microfold.support.frozen import frozen
 
 _WIDTH, _HEIGHT = 528.0, 330.0
@@ -110,16 +110,16 @@ class _Field:
         tip: returns the tooltip of an alternative.
     """
 
-    known: Sequence[Alternative]
+    known: Sequence[WhatIfBuild]
     colours: Mapping[str, str]
-    fronts: Set[Alternative]
-    own: Alternative | None
-    time: Callable[[Alternative], int | None]
+    fronts: Set[WhatIfBuild]
+    own: WhatIfBuild | None
+    time: Callable[[WhatIfBuild], int | None]
     unit: str
-    tip: Callable[[Alternative], str]
+    tip: Callable[[WhatIfBuild], str]
 
 
-def what_if_section(alternatives: Sequence[Alternative], own: tuple[str, str] | None) -> WhatIf:
+def what_if_section(alternatives: Sequence[WhatIfBuild], own: tuple[str, str] | None) -> WhatIf:
     """Return the charts and the table.
 
     Args:
@@ -148,7 +148,7 @@ def what_if_section(alternatives: Sequence[Alternative], own: tuple[str, str] | 
 def tradeoffs_section(front: Sequence[Tradeoff]) -> TradeoffsSection:
     """Return the section of Pareto-optimal builds for the page's target."""
     ways = {
-        Alternative(
+        WhatIfBuild(
             "", t.optimize, None, t.ram, t.flash, False, t.estimated_instructions, t.estimated_cycles
         ): t
         for t in front
@@ -156,7 +156,7 @@ def tradeoffs_section(front: Sequence[Tradeoff]) -> TradeoffsSection:
     cycles = all(t.estimated_cycles is not None for t in front)
     unit = "cycles" if cycles else "instructions"
 
-    def tip(way: Alternative) -> str:
+    def tip(way: WhatIfBuild) -> str:
         time = f"{number(time_of(way))} {unit}"
         return f"{ways[way].arguments}: {time}, {number(way.flash)} bytes of flash, {number(way.ram)} of RAM"
 
@@ -171,7 +171,7 @@ def tradeoffs_section(front: Sequence[Tradeoff]) -> TradeoffsSection:
     return TradeoffsSection(_charts(field), rows)
 
 
-def _instructions(way: Figures) -> int | None:
+def _instructions(way: BuildFigures) -> int | None:
     """Return the estimated instructions, which can be compared between cores."""
     return way.estimated_instructions
 
@@ -185,7 +185,7 @@ def _charts(field: _Field) -> list[WhatIfChart]:
     ]
 
 
-def _chart(title: str, field: _Field, value: Callable[[Alternative], int | None]) -> WhatIfChart:
+def _chart(title: str, field: _Field, value: Callable[[WhatIfBuild], int | None]) -> WhatIfChart:
     known = field.known
     x = around((field.time(a) or 0 for a in known), _LEFT, _WIDTH - _RIGHT)
     y = Linear(1.12 * max(value(a) or 1 for a in known), _HEIGHT - _BOTTOM, _TOP)
@@ -210,9 +210,9 @@ def _chart(title: str, field: _Field, value: Callable[[Alternative], int | None]
     )
 
 
-def _points(field: _Field, places: Mapping[Alternative, tuple[float, float]]) -> Iterator[Point]:
+def _points(field: _Field, places: Mapping[WhatIfBuild, tuple[float, float]]) -> Iterator[Point]:
     """Yield the points. Similar cores often get equal code: such alternatives of one level are one point."""
-    groups: dict[tuple[str, float, float], list[Alternative]] = {}
+    groups: dict[tuple[str, float, float], list[WhatIfBuild]] = {}
     for a, (x, y) in places.items():
         groups.setdefault((a.optimize, round(x / _NEAR), round(y / _NEAR)), []).append(a)
     for group in groups.values():
@@ -227,7 +227,7 @@ def _points(field: _Field, places: Mapping[Alternative, tuple[float, float]]) ->
         )
 
 
-def _row(a: Alternative, field: _Field, front_of_all: bool) -> WhatIfRow:
+def _row(a: WhatIfBuild, field: _Field, front_of_all: bool) -> WhatIfRow:
     figures = (a.estimated_instructions, a.estimated_cycles, a.flash, a.ram)
     return WhatIfRow(
         target=a.target,
@@ -241,7 +241,7 @@ def _row(a: Alternative, field: _Field, front_of_all: bool) -> WhatIfRow:
     )
 
 
-def _tip(a: Alternative) -> str:
+def _tip(a: WhatIfBuild) -> str:
     return (
         f"{a.target}, {a.optimize}: {number(a.estimated_instructions)} instructions, "
         f"{number(a.flash)} bytes of flash, {number(a.ram)} of RAM"

@@ -7,7 +7,7 @@ from typing import Any
 
 from microfold.program import Program
 from microfold.reporting.schema import BuildReport
-from microfold.reporting.tables import Column, Table, number
+from microfold.reporting.tables import Table, TableColumn, number
 from microfold.reporting.terminal.figures import (
     console,
     cycles_errors,
@@ -18,7 +18,7 @@ from microfold.reporting.terminal.figures import (
     print_memory,
 )
 from microfold.reporting.terminal.verify import first_line, print_failures
-from microfold.verification.benchmark.suite import Row
+from microfold.verification.benchmark.suite import BenchmarkRow
 
 
 def print_bench(program: Program, report: BuildReport) -> None:
@@ -46,7 +46,12 @@ def _cycles(report: BuildReport) -> str:
 
 def print_bench_summary(reports: Sequence[BuildReport]) -> None:
     """Print a table with a row for each model."""
-    columns = [Column("model"), number("MACs", rank=1), number("instructions"), number("per MAC", rank=3)]
+    columns = [
+        TableColumn("model"),
+        number("MACs", rank=1),
+        number("instructions"),
+        number("per MAC", rank=3),
+    ]
     columns += [number("est. cycles", rank=2), number("arena"), number("stack", rank=4), number("weights")]
     columns += [number("code")]
     table = Table(f"one run on {reports[0].target}, bytes and instructions", columns)
@@ -64,9 +69,9 @@ def print_bench_summary(reports: Sequence[BuildReport]) -> None:
 def print_bench_suite(reports: Sequence[Mapping[str, Any]]) -> None:
     """Print a table with a row for each model, target and level, and the problems of failed builds."""
     columns = (
-        Column("model"),
-        Column("target"),
-        Column("level"),
+        TableColumn("model"),
+        TableColumn("target"),
+        TableColumn("level"),
         number("instructions"),
         number("est. cycles"),
     )
@@ -75,7 +80,7 @@ def print_bench_suite(reports: Sequence[Mapping[str, Any]]) -> None:
         number("stack", rank=2),
         number("weights"),
         number("code"),
-        Column("problem", rank=1),
+        TableColumn("problem", rank=1),
     )
     table = Table("one run, bytes and instructions", columns)
     for report in reports:
@@ -96,7 +101,7 @@ def _print_note(errors: Mapping[str, int | None]) -> None:
         print_cycles_note(errors)
 
 
-def print_comparison(rows: Sequence[Row], errors: Mapping[str, int | None]) -> None:
+def print_comparison(rows: Sequence[BenchmarkRow], errors: Mapping[str, int | None]) -> None:
     """Print a table for each figure: microfold, other runtimes, and their ratios to microfold.
 
     Args:
@@ -105,7 +110,7 @@ def print_comparison(rows: Sequence[Row], errors: Mapping[str, int | None]) -> N
     for figure in dict.fromkeys(row.figure for row in rows):
         chosen = [row for row in rows if row.figure == figure]
         names = list(dict.fromkeys(name for row in chosen for name in row.peers))
-        columns = [Column("target"), Column("model"), number("microfold")]
+        columns = [TableColumn("target"), TableColumn("model"), number("microfold")]
         for index, name in enumerate(names):
             columns += [number(name, rank=2 * index + 1), number("times", rank=2 * index + 2)]
         table = Table(figure.replace("_", " "), columns)

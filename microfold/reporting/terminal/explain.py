@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from microfold.reporting.explanation import LARGEST, Alternative, Explanation, Share
-from microfold.reporting.tables import Column, Table
+from microfold.reporting.explanation import LARGEST, Explanation, RestrictedChoice, Share
+from microfold.reporting.tables import Table, TableColumn
 from microfold.reporting.terminal.figures import console, cycles_error
 
 
@@ -14,7 +14,7 @@ def print_explanation(found: Explanation) -> None:
     """Print the decision of a build, a subject on each line."""
     streamed = f", {found.streamed} streamed" if found.streamed else ""
     title = f"{found.model} for {found.target}: {found.layers} layers{streamed}"
-    table = Table(title, (Column(""), Column("")))
+    table = Table(title, (TableColumn(""), TableColumn("")))
     for subject, text in _lines(found):
         table.add(subject, text)
     console.show(table, header=False)
@@ -94,7 +94,7 @@ def _shares(shares: Sequence[Share], unit: str) -> str:
     return ", ".join(f"{each.name} {each.amount:,.0f} {unit} ({each.part:.0%})" for each in shares)
 
 
-def _alternative(each: Alternative) -> str:
+def _alternative(each: RestrictedChoice) -> str:
     if each.change is None or each.growth is None:
         reason = f": impossible for this graph: {each.impossible}" if each.impossible else ""
         return f"{each.restriction}{reason}"

@@ -11,8 +11,8 @@ from microfold.options import ALIGN
 from microfold.program import Program
 from microfold.reporting.console import console
 from microfold.reporting.rows import cycles, instructions, longest
-from microfold.reporting.schema import BuildReport, Layer
-from microfold.reporting.tables import Column, Table, number
+from microfold.reporting.schema import BuildReport, ReportedLayer
+from microfold.reporting.tables import Table, TableColumn, number
 
 
 def number_text(value: int | float | None, *, unknown: str = "not measured") -> str:
@@ -22,8 +22,13 @@ def number_text(value: int | float | None, *, unknown: str = "not measured") -> 
 
 def print_layers(report: BuildReport, *, instructions: bool) -> None:
     """Print the table of layers, with measured instructions on request."""
-    columns = [number("#"), Column("layer"), Column("operator", rank=3), Column("kernel", rank=1)]
-    columns += [Column("output", rank=4), number("MACs"), number("weights", rank=2)]
+    columns = [
+        number("#"),
+        TableColumn("layer"),
+        TableColumn("operator", rank=3),
+        TableColumn("kernel", rank=1),
+    ]
+    columns += [TableColumn("output", rank=4), number("MACs"), number("weights", rank=2)]
     columns += (
         [number("instructions"), number("per MAC", rank=2)] if instructions else [number("est. instructions")]
     )
@@ -55,7 +60,7 @@ def print_layers(report: BuildReport, *, instructions: bool) -> None:
     _print_measured(report)
 
 
-def per_instruction(figures: BuildReport | Layer) -> list[str]:
+def per_instruction(figures: BuildReport | ReportedLayer) -> list[str]:
     """Return the estimated cycles per instruction, and their lower limit without stalls."""
     count = figures.instructions
     cycles = (figures.estimated_cycles or 0, figures.least_cycles or 0)
@@ -104,7 +109,7 @@ def _print_measured(report: BuildReport) -> None:
 def print_memory(program: Program, report: BuildReport) -> None:
     """Print the table of RAM and flash, in bytes."""
     ram, flash = report.ram, report.flash
-    table = Table("", (Column(""), number("bytes"), Column("")))
+    table = Table("", (TableColumn(""), number("bytes"), TableColumn("")))
     scratch = max((layer.scratch for layer in report.layers), default=0)
     proved = ram.arena == ram.arena_bound
     kept = "these kernels" if program.stream is None else "these kernels and this order of rows"
@@ -159,7 +164,7 @@ def print_memories(report: BuildReport) -> None:
     """Print the usage of the target's memories, if it defines any."""
     if not report.memories:
         return
-    columns = [Column("memory"), number("cycles", rank=2), number("context"), number("constants")]
+    columns = [TableColumn("memory"), number("cycles", rank=2), number("context"), number("constants")]
     columns += [number("copied from", rank=1), number("used"), number("size"), number("%")]
     table = Table("memories of the target", columns)
     for memory in report.memories:

@@ -9,22 +9,22 @@ from microfold.codegen.names import Namer
 from microfold.options import Options
 from microfold.passes.kinds import Section
 from microfold.reporting.schema import Tradeoff
-from microfold.reporting.tables import Column, Table, number
+from microfold.reporting.tables import Table, TableColumn, number
 from microfold.reporting.terminal.figures import console, number_text, print_cycles_note
 from microfold.target import Target
 
 
 def print_inspection(inspection: dict[str, Any]) -> None:
     """Print operators, inputs, outputs and problems of a model."""
-    columns = (Column(""), Column("name"), Column("type"), Column("quantisation"))
+    columns = (TableColumn(""), TableColumn("name"), TableColumn("type"), TableColumn("quantisation"))
     ends = Table(f"{inspection['model']}: inputs and outputs", columns)
     for kind in ("inputs", "outputs"):
         for port in inspection[kind]:
             ends.add(kind[:-1], port["name"], port["type"], port["quantization"])
     console.show(ends)
     console.print()
-    columns = (number("#"), Column("operator"), Column("tensor"), Column("inputs", rank=2))
-    columns += (Column("output", rank=1), number("MACs"), Column("supported"))
+    columns = (number("#"), TableColumn("operator"), TableColumn("tensor"), TableColumn("inputs", rank=2))
+    columns += (TableColumn("output", rank=1), number("MACs"), TableColumn("supported"))
     table = Table("operators", columns)
     namer = Namer()
     for index, row in enumerate(inspection["operators"]):
@@ -46,7 +46,7 @@ def print_inspection(inspection: dict[str, Any]) -> None:
 def print_tradeoffs(front: Sequence[Tradeoff], target: Target) -> None:
     """Print the Pareto-optimal builds of a model: figures and options, one line each."""
     columns = (number("RAM"), number("flash"), number("instructions"), number("cycles", rank=1))
-    table = Table("tradeoffs", (*columns, Column("options of build")))
+    table = Table("tradeoffs", (*columns, TableColumn("options of build")))
     for each in front:
         numbers = (each.ram, each.flash, each.estimated_instructions, each.estimated_cycles)
         table.add(*map(number_text, numbers), each.arguments)
@@ -63,14 +63,14 @@ def _print_cycles_note(target: Target) -> None:
 
 def print_kernels(layers: Sequence[dict[str, Any]], options: Options, target: Target) -> None:
     """Print every variant of every candidate of every layer, the chosen one first."""
-    columns = (number("#"), Column("layer"), Column("operator", rank=2), Column("kernel"))
-    columns += (Column("variant", rank=1), number("instructions", rank=4), number("cycles"))
+    columns = (number("#"), TableColumn("layer"), TableColumn("operator", rank=2), TableColumn("kernel"))
+    columns += (TableColumn("variant", rank=1), number("instructions", rank=4), number("cycles"))
     measured = any(
         v["measured_cycles"] is not None for r in layers for c in r["candidates"] for v in c["variants"]
     )
     columns += (number("measured cycles"),) if measured else ()
     columns += (number("constants", rank=3), number("scratch", rank=3))
-    table = Table("kernels", (*columns, Column("rejected because")))
+    table = Table("kernels", (*columns, TableColumn("rejected because")))
     for index, layer in enumerate(layers):
         heading = (str(index), layer["name"], layer["op"])
         for position, candidate in enumerate(layer["candidates"]):
@@ -106,14 +106,21 @@ def print_passes(rows: Sequence[Mapping[str, Any]], sections: Sequence[Section])
         rows: rows of ``microfold passes --json``.
         sections: sections to list.
     """
-    listed = Table("sections of the default pipeline, in the order of execution", (Column(""), Column("")))
+    listed = Table(
+        "sections of the default pipeline, in the order of execution", (TableColumn(""), TableColumn(""))
+    )
     for section in sections:
         listed.add(section.name, section.purpose)
     console.show(listed, header=False)
     console.print()
-    columns = (Column("pass"), Column("section", rank=3), number("level"), Column("position", rank=2))
-    columns += (Column("purpose"),)
-    columns += (Column("options", rank=1),)
+    columns = (
+        TableColumn("pass"),
+        TableColumn("section", rank=3),
+        number("level"),
+        TableColumn("position", rank=2),
+    )
+    columns += (TableColumn("purpose"),)
+    columns += (TableColumn("options", rank=1),)
     table = Table("passes", columns)
     for row in rows:
         level = "mandatory" if row["mandatory"] else str(row["opt_level"])

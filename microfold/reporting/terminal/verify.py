@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from microfold.program import Program
 from microfold.reporting.data import deviation_report
 from microfold.reporting.schema import OutputDeviation
-from microfold.reporting.tables import Column, Table, number
+from microfold.reporting.tables import Table, TableColumn, number
 from microfold.reporting.terminal.figures import console, number_text
 
 if TYPE_CHECKING:
@@ -17,8 +17,14 @@ if TYPE_CHECKING:
 
 def print_verify_suite(reports: Sequence[Mapping[str, Any]]) -> None:
     """Print a row for each model, target and level: whether it is bit-identical to the reference."""
-    columns = (Column("model"), Column("target"), Column("level"), Column("exact"), number("tensors"))
-    table = Table("suite: tensors against the reference", (*columns, Column("first difference")))
+    columns = (
+        TableColumn("model"),
+        TableColumn("target"),
+        TableColumn("level"),
+        TableColumn("exact"),
+        number("tensors"),
+    )
+    table = Table("suite: tensors against the reference", (*columns, TableColumn("first difference")))
     for report in reports:
         heading = (report["model"], report["target"], report["level"])
         if "error" in report:

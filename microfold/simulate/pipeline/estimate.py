@@ -18,7 +18,7 @@ from microfold.simulate.trace import Key, LayerCounts, Trace
 from microfold.target.pipeline import Pipeline
 
 # Number of predecessors distinguished per block. The others are assigned the mean of these.
-_WAYS = 3
+_LANES_OF_ISSUE = 3
 
 
 def on_pipeline(layers: Sequence[LayerCounts], image: Disassembly, pipeline: Pipeline) -> Trace:
@@ -60,7 +60,7 @@ class _Estimate:
         return least_cycles(self._pipeline, ((each, count) for block, count in blocks for each in block))
 
     def _issued(self, key: Key, count: int, ways: list[tuple[int, Key]]) -> float:
-        most = sorted(ways, reverse=True)[:_WAYS]
+        most = sorted(ways, reverse=True)[:_LANES_OF_ISSUE]
         if not most:
             return float(self._behind(None, key) * count)
         total = sum(number for number, _ in most)

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from microfold.ir.composite import Composite, find_composites
 from microfold.ir.functions import transform_named
 from microfold.ir.graph import Graph
-from microfold.ir.outline import MakeCall, Region, outline
+from microfold.ir.outline import MakeCall, OutlinedRegion, outline
 from microfold.ir.pattern import DataflowPattern
 from microfold.ir.pattern_table import Check, PatternEntry, pattern_entries
 from microfold.ir.types import TensorType
@@ -69,9 +69,9 @@ class MergeComposite:
 
         return transform_named(graph, self.entry_functions, merge, with_callees=True)
 
-    def _region(self, found: Composite) -> Region:
+    def _region(self, found: Composite) -> OutlinedRegion:
         name = found.entry.name
-        return Region(name, found.nodes, _call(name), bind_constants=self.bind_constants)
+        return OutlinedRegion(name, found.nodes, _call(name), bind_constants=self.bind_constants)
 
 
 def _composite_bodies(graph: Graph, inside: bool) -> set[int]:

@@ -17,7 +17,7 @@ import re
 from microfold.analysis.compiler_regions import CompilerRegion, compiler_regions
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value, rewire
-from microfold.ir.outline import MakeCall, Region, outline
+from microfold.ir.outline import MakeCall, OutlinedRegion, outline
 from microfold.ir.types import TensorType
 from microfold.ops.control.call import Call
 from microfold.ops.external.compiler_region import CompilerBegin, CompilerEnd
@@ -44,7 +44,7 @@ def partition_graph(graph: Graph, context: PassContext) -> Graph:
     return outline(
         stripped,
         [
-            Region(
+            OutlinedRegion(
                 f"{_identifier(region.compiler)}_{index}", tuple(kept[n] for n in region.nodes), _call(region)
             )
             for index, region in enumerate(regions)

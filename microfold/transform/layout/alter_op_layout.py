@@ -29,7 +29,7 @@ from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 from microfold.support.frozen import frozen
 from microfold.transform.layout.convert_layout import convert
-from microfold.transform.layout.propagation.rule import Manner
+from microfold.transform.layout.propagation.rule import SweepPolicy
 from microfold.transform.layout.propagation.sweep import Sweep
 
 # Returns the layout that a kernel prefers for a node; None: the node's own layout.
@@ -53,4 +53,4 @@ class AlterOpLayout:
         return found(node) if found is not None else None
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
-        return convert(Sweep(graph, manner=Manner(numerics=context.numerics), wish=self.wish), context)
+        return convert(Sweep(graph, manner=SweepPolicy(numerics=context.numerics), wish=self.wish), context)

@@ -36,7 +36,7 @@ from microfold.ops.movement.layout_transform import LayoutTransform
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 from microfold.support.frozen import frozen
-from microfold.transform.layout.propagation.rule import Manner
+from microfold.transform.layout.propagation.rule import SweepPolicy
 from microfold.transform.layout.propagation.sweep import Sweep
 
 
@@ -77,7 +77,7 @@ class ConvertLayout:
         wanted = [given] if isinstance(given, str) else given.values()
         lowered = not any(map(layouts.is_blocked, wanted))
         seeds = [node for node in graph.nodes if lowered and isinstance(node.op, LayoutTransform)]
-        sweep = Sweep(graph, seeds, Manner(numerics=context.numerics), wish=self.wish)
+        sweep = Sweep(graph, seeds, SweepPolicy(numerics=context.numerics), wish=self.wish)
         return convert(sweep, context)
 
 

@@ -33,9 +33,9 @@ from microfold.ir.rewrite import remove_dead_nodes
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 from microfold.transform.layout.propagation.cost import NOTHING, Cost, added, depths, movement_cost, node_cost
-from microfold.transform.layout.propagation.rule import Manner
+from microfold.transform.layout.propagation.rule import SweepPolicy
 from microfold.transform.layout.propagation.sweep import Sweep, moves, run_side_by_side
-from microfold.transform.layout.propagation.window import MAX_WINDOW, Surroundings, Window
+from microfold.transform.layout.propagation.window import MAX_WINDOW, SubgraphWindow, Surroundings
 
 # Number of nodes in the first window around a transpose.
 _FIRST_WINDOW = 8
@@ -70,7 +70,7 @@ class _Search:
         self.graph = graph
         self.context = context
         flags = [(eager, grow) for grow in (True, False) for eager in (False, True)]
-        self.manners = [Manner(eager, grow, context.numerics) for eager, grow in flags]
+        self.manners = [SweepPolicy(eager, grow, context.numerics) for eager, grow in flags]
         self.stopped: dict[Node, str] = {}
         self.stuck: dict[Node, tuple[Node, ...]] = {}
 
@@ -103,7 +103,7 @@ class _Search:
 
     def _tries(self, graph: Graph, seeds: Sequence[Node]) -> Iterator[tuple[Sweep, Graph]]:
         """Yield the result of a sweep over a graph for each manner that makes a difference."""
-        known: list[tuple[Manner, set[str]]] = []
+        known: list[tuple[SweepPolicy, set[str]]] = []
         for manner in self.manners:
             if any(all(getattr(manner, c) == getattr(other, c) for c in choices) for other, choices in known):
                 continue
@@ -157,7 +157,7 @@ class _Search:
 
     def _better_windows(
         self, surroundings: Surroundings, late: Mapping[Value, int], seed: Node
-    ) -> Iterator[tuple[Window, Sweep]]:
+    ) -> Iterator[tuple[SubgraphWindow, Sweep]]:
         """Yield the windows around one transpose in which a sweep reduces the cost."""
         size = _FIRST_WINDOW
         while True:
@@ -181,7 +181,7 @@ def _seeds(graph: Graph) -> list[Node]:
     return [node for node in graph.nodes if moves(node.op) and not node.epilogue]
 
 
-def _is_better(window: Window, result: Graph, late: Mapping[Value, int]) -> bool:
+def _is_better(window: SubgraphWindow, result: Graph, late: Mapping[Value, int]) -> bool:
     given = {value: late.get(value, 0) for value in window.graph.inputs}
     return movement_cost(result, given) < movement_cost(window.graph, given)
 

@@ -34,7 +34,7 @@ from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 from microfold.transform.matmul.parallel.branches import (
     Branch,
-    Weights,
+    BranchWeights,
     concatenated_weights,
     emit_combined,
     operands_are_constant,
@@ -73,7 +73,7 @@ def combine_concatenated(graph: Graph, context: PassContext) -> Graph:
         for row in rows:
             group = [found for found in (branches[index] for index in row) if found is not None]
             combined = concatenated_weights(group, graph, axis=0) if len(group) > 1 else ""
-            if isinstance(combined, Weights):
+            if isinstance(combined, BranchWeights):
                 context.fired(node, f"one {group[0].node.op.name} computes {_names(group)}")
                 parts.append(_emit(site, group, combined, alone=len(row) == len(branches)))
                 continue
@@ -116,7 +116,7 @@ def _names(group: Sequence[Branch]) -> str:
     return ", ".join(f"%{branch.node.output.name}" for branch in group)
 
 
-def _emit(site: RewriteSite[None], group: Sequence[Branch], weights: Weights, *, alone: bool) -> Value:
+def _emit(site: RewriteSite[None], group: Sequence[Branch], weights: BranchWeights, *, alone: bool) -> Value:
     """Emit the combined layer. It gets the concatenation's name if it is the only part."""
     image = group[0].node.operands[0]
     name = site.node.output.name if alone else f"{group[0].output.name}_combined"

@@ -37,8 +37,8 @@ from microfold.transform.matmul.parallel.branches import (
     MIN_NUM_BRANCHES,
     NOT_CONSTANT,
     Branch,
+    BranchWeights,
     Check,
-    Weights,
     combine_parallel,
     concatenated_weights,
     operands_are_constant,
@@ -114,5 +114,5 @@ def _key(node: Node, graph: Graph) -> tuple[Hashable, ...] | str:
     return filters.dtype, filters.shape[1:]
 
 
-def _weights(group: Sequence[Branch], graph: Graph) -> Weights | str:
+def _weights(group: Sequence[Branch], graph: Graph) -> BranchWeights | str:
     return concatenated_weights(group, graph, axis=0)

@@ -35,8 +35,8 @@ from microfold.transform.matmul.parallel.branches import (
     MIN_NUM_BRANCHES,
     NOT_CONSTANT,
     Branch,
+    BranchWeights,
     Check,
-    Weights,
     combine_parallel,
     concatenated_weights,
     operands_are_constant,
@@ -106,5 +106,5 @@ def _key(node: Node, graph: Graph) -> tuple[Hashable, ...] | str:
     return (node.operands[1].type.dtype,) if operands_are_constant(node, graph) else NOT_CONSTANT
 
 
-def _weights(group: Sequence[Branch], graph: Graph) -> Weights | str:
+def _weights(group: Sequence[Branch], graph: Graph) -> BranchWeights | str:
     return concatenated_weights(group, graph, axis=0)

@@ -24,8 +24,8 @@ from microfold.transform.matmul.parallel.branches import (
     MIN_NUM_BRANCHES,
     NOT_CONSTANT,
     Branch,
+    BranchWeights,
     Check,
-    Weights,
     combine_parallel,
     concatenated_weights,
     operands_are_constant,
@@ -91,5 +91,5 @@ def _key(node: Node, graph: Graph) -> tuple[Hashable, ...] | str:
     return type.dtype, type.quant, type.shape[:axis], type.shape[axis + 1 :]
 
 
-def _weights(group: Sequence[Branch], graph: Graph) -> Weights | str:
+def _weights(group: Sequence[Branch], graph: Graph) -> BranchWeights | str:
     return concatenated_weights(group, graph, axis=_columns(group[0].node))

@@ -17,7 +17,7 @@ An operator joins the loop of its readers only if one loop needs fewer cycles th
 target's kernels (`PassContext.node_cost`). If some functions have vector instructions and others call a
 library, separate loops may be faster. It also does not join if keeping its operands until then needs more RAM
 than keeping its result. This is checked in the order of the graph and depth first, because the plan may use
-either. Every loop is separate code: if flash is short (`PassContext.spare_flash`), the pass does nothing.
+either. Every loop is separate code: if flash is short (`PassContext.save_flash`), the pass does nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def fuse_elementwise(graph: Graph, context: PassContext) -> Graph:
     cost = context.node_cost
     if cost is None or not any(map(_computes, graph.nodes)):
         return graph
-    if context.spare_flash:
+    if context.save_flash:
         context.declined(f"graph @{graph.name}", "each loop would need separate code, and flash is short")
         return graph
     loops = _Loops(graph, context, cost)

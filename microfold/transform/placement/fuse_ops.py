@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Step, Value, make_node
+from microfold.ir.node import EpilogueStep, Node, Value, make_node
 from microfold.ir.op import Op, Pattern
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.types import DType
@@ -44,7 +44,7 @@ def takes_clip(producer: Node) -> bool:
     return Pattern.ELEMENTWISE in FUSABLE.get(producer.op.pattern, frozenset())
 
 
-def with_step(producer: Node, step: Step, name: str, steps: Sequence[Step] = ()) -> Node:
+def with_step(producer: Node, step: EpilogueStep, name: str, steps: Sequence[EpilogueStep] = ()) -> Node:
     """Return the producer with `step` and then `steps` appended to its epilogue.
 
     Args:
@@ -128,7 +128,7 @@ class FuseOps:
                 context.declined(node, reason)
                 return None
             extra = [site.value(index) for index in range(1, len(node.inputs))]
-            step = Step(node.op, tuple(value for value in extra if value is not None))
+            step = EpilogueStep(node.op, tuple(value for value in extra if value is not None))
             both = with_step(producer, step, node.output.name, site.epilogue)
             reason = not_computed(producer, both, graph, context)
             reason = reason or _dearer(graph, (producer, node), both, context, must_win=must_win)
@@ -186,7 +186,7 @@ def _dearer(
 
 def _larger(graph: Graph, producer: Node, fused: Node, context: PassContext) -> str | None:
     """Return the reason if a step increases the memory that a node needs."""
-    if context.spare_flash:
+    if context.save_flash:
         return "flash is short: the fused kernel would be a separate function"
     scratch = context.node_scratch
     own, alone = (scratch(node, graph) for node in (fused, producer)) if scratch is not None else (None, None)

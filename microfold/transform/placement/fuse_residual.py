@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Step, Value
+from microfold.ir.node import EpilogueStep, Node, Value
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.types import DType
 from microfold.ops.convolution.conv2d import Conv2D
@@ -74,7 +74,7 @@ def fuse_residual(graph: Graph, context: PassContext) -> Graph:
 
 
 def _gain(before: ArenaEstimate | None, after: ArenaEstimate, limited: bool) -> str:
-    if before is None or before.by_rows:
+    if before is None or before.streamed:
         return f"then the arena fits, with {after.arena} bytes"
     if limited:
         return f"about {after.cycles:.0f} cycles instead of {before.cycles:.0f}"
@@ -190,7 +190,7 @@ class _Search:
     def _within(self, value: Value, operands: Sequence[int], now: ArenaEstimate) -> list[int]:
         """Return the operands that are alive at the arena's peak."""
         inputs = self._producers[value].inputs
-        return [index for index in operands if inputs[index] in now.fullest]
+        return [index for index in operands if inputs[index] in now.peak_values]
 
     def _trials(self, choice: _Choice, sums: _Sums) -> Sequence[_Choice]:
         """Add these sums to a choice, with their first operands, and with their last ones if these differ."""
@@ -242,7 +242,7 @@ def _with_sum(producer: Node, node: Node, index: int) -> Node:
     """Return a convolution that computes operand `index` of a sum, with the sum in its epilogue."""
     residual = node.inputs[1 - index]
     assert residual is not None
-    return with_step(producer, Step(node.op, (residual,)), node.output.name, node.epilogue)
+    return with_step(producer, EpilogueStep(node.op, (residual,)), node.output.name, node.epilogue)
 
 
 def _fused(graph: Graph, choice: _Choice) -> Graph:
@@ -255,7 +255,7 @@ def _fused(graph: Graph, choice: _Choice) -> Graph:
         producer, residual = site.producer(which), site.value(1 - which)
         assert producer is not None
         assert residual is not None
-        steps = (*producer.epilogue, Step(site.node.op, (residual,)), *site.epilogue)
+        steps = (*producer.epilogue, EpilogueStep(site.node.op, (residual,)), *site.epilogue)
         return site.emit(producer.op, *producer.inputs, epilogue=steps)
 
     return forward_rewrite(graph, {Add: fuse})

@@ -23,7 +23,7 @@ import numpy as np
 
 from microfold.errors import InputError, Problem, TypeRuleError, UnsupportedModelError
 from microfold.ir.graph import Graph, State
-from microfold.ir.node import Node, Step, Value, describe, make_node
+from microfold.ir.node import EpilogueStep, Node, Value, describe, make_node
 from microfold.ir.op import Op, Pattern
 from microfold.ir.types import Array, TensorType
 from microfold.ops.batch_matmul import BatchMatmul
@@ -210,14 +210,14 @@ class _Change:
             axes = tuple(self._batch_axis(value) for value in node.inputs)
             if any(each is not None for each in axes):
                 op, axis = _apply(op, _Case(types, axes, running, self.rows, self.fits))
-        steps: list[Step] = []
+        steps: list[EpilogueStep] = []
         for step in node.epilogue:
             assert running is not None
             op_types = (running, *(value.type for value in step.operands))
             axes = (axis, *(self._batch_axis(value) for value in step.operands))
             after = step.op.infer_all(op_types)[0]
             changed, axis = _apply(step.op, _Case(op_types, axes, after, self.rows, self.fits))
-            steps.append(Step(changed, tuple(self.values.get(v, v) for v in step.operands)))
+            steps.append(EpilogueStep(changed, tuple(self.values.get(v, v) for v in step.operands)))
             running = after
         inputs = [self.values.get(v, v) if v is not None else None for v in operands]
         made = make_node(op, inputs, [value.name for value in node.outputs], steps)

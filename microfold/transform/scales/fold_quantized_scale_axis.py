@@ -15,9 +15,10 @@ front of a window with padding cannot be folded.
 Clips, maximum pools and pads in between are converted to the new scale if the result is equivalent.
 
 Exact numerics admit a fold only if the bits are proved to be the same: outputs are compared at every
-breakpoint of both monotone step functions (`microfold.arithmetic.staircase`), inputs one by one. With relaxed
-numerics, a result is rounded once instead of twice, and is no longer clamped to the range of the intermediate
-value. Each fold is recorded in the build report, which also states the largest difference of the outputs.
+breakpoint of both monotone step functions (`microfold.arithmetic.step_function`), inputs one by one. With
+relaxed numerics, a result is rounded once instead of twice, and is no longer clamped to the range of the
+intermediate value. Each fold is recorded in the build report, which also states the largest difference of the
+outputs.
 
 `fold_scale_axis` folds the scales of floating-point graphs.
 """
@@ -42,7 +43,7 @@ from microfold.passes.context import PassContext, recording_once
 from microfold.passes.decorators import function_pass
 from microfold.transform.scales.quantized.affine import CARRIERS, QUANTIZED, Affine, carried, read_affine
 from microfold.transform.scales.quantized.product_sums import (
-    Result,
+    ChangedWeights,
     read_weights,
     scale_inputs,
     scale_outputs,
@@ -171,7 +172,9 @@ class _Folder:
             change += f", whose weights are rounded again: about {result.error:.2f} steps of its output"
         return self._decide(site, node, change, node.output, [*nodes, draft], reason)
 
-    def _draft(self, site: RewriteSite[None], product: Node, x: Value, op: Op, result: Result) -> Node | str:
+    def _draft(
+        self, site: RewriteSite[None], product: Node, x: Value, op: Op, result: ChangedWeights
+    ) -> Node | str:
         """Return the product sum with its new weights, or why it cannot exist."""
         builder = site.builder
         filters, *rest = product.inputs[1:]

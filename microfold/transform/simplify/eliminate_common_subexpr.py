@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Step, Value, rewire
+from microfold.ir.node import EpilogueStep, Node, Value, rewire
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Operand, RewriteSite, forward_rewrite
 from microfold.ir.types import TensorType
@@ -23,7 +23,7 @@ from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 from microfold.support.frozen import frozen
 
-Key = tuple[Op, str, tuple[Operand | None, ...], tuple[Step, ...]]
+Key = tuple[Op, str, tuple[Operand | None, ...], tuple[EpilogueStep, ...]]
 
 
 @function_pass(opt_level=3)

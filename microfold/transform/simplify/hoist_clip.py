@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Step, Value, describe
+from microfold.ir.node import EpilogueStep, Node, Value, describe
 from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.elementwise.activations.clip import Clip
@@ -123,7 +123,7 @@ class _Plan:
         layer = self.producers[value]
         if isinstance(layer.op, Clip):
             return None
-        return not_computed(layer, with_step(layer, Step(clip), value.name), self.graph, context)
+        return not_computed(layer, with_step(layer, EpilogueStep(clip), value.name), self.graph, context)
 
 
 def _data(node: Node) -> tuple[int, ...]:

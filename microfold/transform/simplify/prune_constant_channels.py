@@ -38,13 +38,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from microfold.analysis.channel_liveness import ChannelLiveness, Link
+from microfold.analysis.channel_liveness import ChannelLink, ChannelLiveness
 from microfold.analysis.interval import Range, channel_count
 from microfold.analysis.pruning_proof import Claim, PrunedValue, PruningProof, Reason
 from microfold.analysis.ranges import Ranges, analyze
 from microfold.ir import limits
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Step, Value, make_node
+from microfold.ir.node import EpilogueStep, Node, Value, make_node
 from microfold.ir.op import Pattern
 from microfold.ir.types import Array, TensorType
 from microfold.ops.accumulate import BIAS_DTYPES
@@ -56,7 +56,7 @@ from microfold.ops.movement.reshape import Reshape
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 
-TINY = 1024  # largest constant, in bytes, that is stored without broadcast
+MAX_FULL_CONSTANT_BYTES = 1024  # largest constant, in bytes, that is stored without broadcast
 
 
 @function_pass(opt_level=3)
@@ -70,11 +70,11 @@ def prune_constant_channels(graph: Graph, context: PassContext) -> Graph:
             f"its nodes have {channels} channels; the limit is {limits.TRACKED_CHANNELS}",
         )
         return graph
-    ledger = _Ledger(graph)
+    ledger = _ProofBuilder(graph)
     pruned = graph
     while True:
         ranges = analyze(pruned)
-        replaced = _replaceable(pruned, ranges)
+        replaced = _constant_values(pruned, ranges)
         liveness = ChannelLiveness(pruned, ranges, replaced, context.channel_block)
         rewrite = _Rewrite(pruned, ranges, liveness, replaced)
         result = rewrite.run()
@@ -97,7 +97,7 @@ def prune_constant_channels(graph: Graph, context: PassContext) -> Graph:
     return pruned
 
 
-def _replaceable(graph: Graph, ranges: Ranges) -> dict[Value, TensorType]:
+def _constant_values(graph: Graph, ranges: Ranges) -> dict[Value, TensorType]:
     """Return the computed values that a constant can replace, with the type of this constant.
 
     All channels of these values are constant. The constant has the value's type, or one element per channel
@@ -112,7 +112,7 @@ def _replaceable(graph: Graph, ranges: Ranges) -> dict[Value, TensorType]:
         for value in node.outputs:
             if value not in ranges.values or not ranges.values[value].constant.all():
                 continue
-            if value.type.nbytes <= TINY:
+            if value.type.nbytes <= MAX_FULL_CONSTANT_BYTES:
                 found[value] = value.type
             elif value not in ends and all(
                 _broadcasts(reader, value, found) for reader in consumers.get(value, [])
@@ -177,7 +177,9 @@ class _Rewrite:
             return
         if isinstance(op, Reshape):
             op = replace(op, shape=(*op.shape[:-1], int(kept[0].sum()))) if not kept[0].all() else op
-        epilogue = tuple(Step(s.op, tuple(self.renamed.get(v, v) for v in s.operands)) for s in node.epilogue)
+        epilogue = tuple(
+            EpilogueStep(s.op, tuple(self.renamed.get(v, v) for v in s.operands)) for s in node.epilogue
+        )
         if op is node.op and tuple(inputs) == node.inputs and epilogue == node.epilogue:
             self.nodes.append(node)
             return
@@ -197,23 +199,23 @@ class _Rewrite:
         if isinstance(node.op, DepthwiseConv2D):
             x, *constants = node.inputs
             assert x is not None
-            cuts = [self._cut(value, result) if value is not None else None for value in constants]
-            return [self._part(x, links[0].backward(result)), *cuts]
+            cuts = [self._slice(value, result) if value is not None else None for value in constants]
+            return [self._with_channels(x, links[0].backward(result)), *cuts]
         if isinstance(node.op, Concatenate):
             parts = [(link.value, link.backward(result)) for link in self._each(node, links)]
-            return [self._part(value, mask) for value, mask in parts if mask.any()]
+            return [self._with_channels(value, mask) for value, mask in parts if mask.any()]
         linked = {link.value: link for link in links}
         return [
             None
             if value is None
-            else self._part(value, linked[value].backward(result))
+            else self._with_channels(value, linked[value].backward(result))
             if value in linked
             else self._value(value)
             for value in node.inputs
         ]
 
     @staticmethod
-    def _each(node: Node, links: tuple[Link, ...]) -> list[Link]:
+    def _each(node: Node, links: tuple[ChannelLink, ...]) -> list[ChannelLink]:
         """Return one link for each operand of a concatenation, whose equal operands may share a link."""
         if len(links) == len(node.inputs):
             return list(links)
@@ -226,10 +228,10 @@ class _Rewrite:
         assert x is not None and weights is not None
         kept_in, kept_out = self.liveness.of(x), self.liveness.of(node.outputs[0])
         if isinstance(node.op, DepthwiseConv2D):  # single input channel: weights [1, h, w, outputs]
-            filters = self._cut(weights, kept_out)
+            filters = self._slice(weights, kept_out)
         else:
-            filters = self._cut(weights, kept_out, axis=0)
-            filters = self._cut(filters, kept_in)
+            filters = self._slice(weights, kept_out, axis=0)
+            filters = self._slice(filters, kept_in)
         folded = self.liveness.contributions[node].constant[:, ~kept_in].sum(axis=1)
         inputs = [self._value(x), filters]
         if bias is None and not folded.any():
@@ -242,19 +244,19 @@ class _Rewrite:
             bias = Value(name, TensorType(dtype, total.shape, bias.type.quant if bias is not None else None))
             self.constants[bias] = total.astype(dtype.numpy)
         assert bias is not None
-        return [*inputs, self._cut(bias, kept_out)]
+        return [*inputs, self._slice(bias, kept_out)]
 
     def _value(self, value: Value) -> Value:
         """Return the value with its live channels."""
-        return self._part(value, self.liveness.of(value))
+        return self._with_channels(value, self.liveness.of(value))
 
-    def _part(self, value: Value, channels: Array) -> Value:
+    def _with_channels(self, value: Value, channels: Array) -> Value:
         """Return the new operand of a reader that needs these channels; each reader has its own constants."""
         if value in self.graph.constants or value in self.replaced:
-            return self._cut(value, channels)
+            return self._slice(value, channels)
         return self.renamed.get(value, value)
 
-    def _cut(self, value: Value, channels: Array, axis: int = -1) -> Value:
+    def _slice(self, value: Value, channels: Array, axis: int = -1) -> Value:
         """Return a constant, or the constant that replaces a value, with some indices of one axis."""
         if value not in self.replaced and channels.all():
             return value
@@ -278,7 +280,7 @@ class _Rewrite:
         return self._cuts[key]
 
 
-class _Ledger:
+class _ProofBuilder:
     """Collects the claims of all rounds, in terms of the values and channels of the original graph."""
 
     def __init__(self, graph: Graph):

@@ -67,7 +67,7 @@ def split_grouped_conv2d(graph: Graph, context: PassContext) -> Graph:
         elif reason is None and parts == 1:
             taken = ", ".join(f"{cost:.0f} in {count}" for count, cost in costs.items() if count > 1)
             reason = f"{groups} groups as one need about {costs[1]:.0f} cycles; {taken} parts"
-        if reason is None and context.spare_ram:
+        if reason is None and context.save_ram:
             reason = f"{groups} groups as one: {parts} parts would need more RAM than is allowed"
         if reason is not None:
             context.declined(node, reason)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
-from microfold.ir.outline import Region, outline
+from microfold.ir.outline import OutlinedRegion, outline
 from microfold.ops.control.call import Call
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
@@ -55,7 +55,7 @@ class LambdaLift:
         return outline(
             graph,
             [
-                Region(grouping.names[number], tuple(nodes), Call)
+                OutlinedRegion(grouping.names[number], tuple(nodes), Call)
                 for number, nodes in grouping.members.items()
             ],
         )

@@ -35,7 +35,7 @@ class Peer:
 
 
 @frozen
-class Row:
+class BenchmarkRow:
     """Figure of one model on one target.
 
     Attributes:
@@ -87,7 +87,7 @@ def targets_with_peers(peers: Sequence[Peer]) -> list[str]:
     return list(dict.fromkeys(target for peer in peers for target in peer.figures["instructions"]))
 
 
-def compare(report: Mapping[str, Any], peers: Sequence[Peer]) -> Iterator[Row]:
+def compare(report: Mapping[str, Any], peers: Sequence[Peer]) -> Iterator[BenchmarkRow]:
     """Yield the rows of one bench report."""
     target, model = report["target"], report["model"]
     for figure, path in FIGURES.items():
@@ -97,4 +97,4 @@ def compare(report: Mapping[str, Any], peers: Sequence[Peer]) -> Iterator[Row]:
         known = {peer.name: peer.figure(figure, target, model) for peer in peers}
         theirs = {name: value for name, value in known.items() if value is not None}
         if ours is not None and theirs:
-            yield Row(target, model, figure, ours, theirs)
+            yield BenchmarkRow(target, model, figure, ours, theirs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from microfold.external.external import External, Region
+from microfold.external.external import External, ExternalRegion
 from microfold.ir.match import Match
 from microfold.ir.pattern import is_op, optional, sequence
 from microfold.ir.pattern_table import PatternEntry
@@ -39,7 +39,7 @@ class Acme(External):
     def patterns(self) -> Sequence[PatternEntry]:
         return [PatternEntry("limited_max", sequence(is_op("maximum"), optional(is_op("clip"))), check)]
 
-    def lower(self, region: Region) -> KernelCall:
+    def lower(self, region: ExternalRegion) -> KernelCall:
         layer = region.layer()
         low, high = output_range.integer_bounds(layer.node)
         function = CFunction("max.c.j2", "s8_maximum__acme", (), FIELDS, ACME, ("acme_max_s8",))

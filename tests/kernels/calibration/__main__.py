@@ -20,7 +20,7 @@ import numpy as np
 
 from microfold import target
 from microfold.compiler import compile_file
-from microfold.kernels.cost.coefficients import FOLDER, LARGEST_ERROR, Core, Row, find_row, read_core
+from microfold.kernels.cost.coefficients import FOLDER, LARGEST_ERROR, Core, CostRow, find_row, read_core
 from microfold.kernels.cost.terms import WHOLE
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.loading import load_all_kernels
@@ -43,11 +43,11 @@ def by_kernel(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
     return found
 
 
-def believed(row: Row, name: str, samples: Sequence[Sample]) -> Mapping[str, float]:
+def believed(row: CostRow, name: str, samples: Sequence[Sample]) -> Mapping[str, float]:
     """Instructions of parts as a kernel guesses them, or as its row has had them."""
     (kernel,) = (each for each in KERNELS if each.name == name)
-    if type(kernel).guess is not Kernel.guess:
-        return {term: kernel.guess(term) for sample in samples for term in sample.terms}
+    if type(kernel).default_coefficient is not Kernel.default_coefficient:
+        return {term: kernel.default_coefficient(term) for sample in samples for term in sample.terms}
     return row.instructions
 
 
@@ -71,7 +71,7 @@ def is_plain(sample: Sample) -> bool:
     return not any(WHOLE in term and count for term, count in sample.terms.items())
 
 
-def as_plain(row: Row, samples: Sequence[Sample]) -> Row:
+def as_plain(row: CostRow, samples: Sequence[Sample]) -> CostRow:
     """The row with parts that compilers may make vectors of as slow as those that they may not."""
 
     def extended(known: Mapping[str, float]) -> Mapping[str, float]:
@@ -88,10 +88,10 @@ def as_plain(row: Row, samples: Sequence[Sample]) -> Row:
     )
 
 
-def _like(row: Row | None, core: Core) -> Row:
+def _like(row: CostRow | None, core: Core) -> CostRow:
     """What is believed of a kernel that was not measured on the core: another core's instructions."""
     if row is None:
-        return Row(core.name, "measured", 0, None, None, "", {}, {})
+        return CostRow(core.name, "measured", 0, None, None, "", {}, {})
     return replace(row, core=core.name, cycles={})
 
 
@@ -106,7 +106,7 @@ def _of_one_code(names: Iterable[str]) -> Iterable[list[str]]:
     return found.values()
 
 
-def _of_terms(row: Row, known: Row | None, samples: Sequence[Sample]) -> Row:
+def _of_terms(row: CostRow, known: CostRow | None, samples: Sequence[Sample]) -> CostRow:
     """The row with the terms of one of the kernels that it is of."""
     terms = {term for sample in samples for term in sample.terms} | set(known.instructions if known else ())
 

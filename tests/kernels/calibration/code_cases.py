@@ -12,7 +12,7 @@ from microfold.kernels.band import lower_by_rows
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import kernels_for
+from microfold.kernels.selection.candidates import kernels_for
 from microfold.target import Target
 from tests.kernels.calibration.code_sizes import CodeCase
 from tests.kernels.calibration.measure import spread
@@ -79,7 +79,7 @@ def _add(
         return
     own = found[call.function.name]
     calls = [call]
-    if call.function not in own and len(own) % ROWS_EVERY == 0 and kernel.reads_rows(layer):
+    if call.function not in own and len(own) % ROWS_EVERY == 0 and kernel.supports_indirection(layer):
         calls.append(lower_by_rows(kernel, layer))
     for each in calls:
         same = own.setdefault(each.function, _Found(order)).calls

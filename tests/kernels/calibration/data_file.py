@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from microfold.kernels.cost.coefficients import Core, Row
+from microfold.kernels.cost.coefficients import Core, CostRow
 
 HEAD = """\
 # What the parts of kernels take on this core, see microfold/kernels/cost/coefficients.py.
@@ -30,7 +30,7 @@ def write_core(core: Core) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(row: Row) -> Iterable[str]:
+def _row(row: CostRow) -> Iterable[str]:
     yield f'source = "{row.source}"'
     if row.samples:
         yield f"samples = {row.samples}"

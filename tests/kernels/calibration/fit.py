@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from microfold.kernels.cost.coefficients import LARGEST_ERROR, Row
+from microfold.kernels.cost.coefficients import LARGEST_ERROR, CostRow
 from tests.kernels.calibration.measure import Sample, spread
 
 Array = npt.NDArray[np.float64]
@@ -129,7 +129,7 @@ def held_back_errors(
     return np.array(found)
 
 
-def stays(row: Row, samples: Sequence[Sample]) -> bool:
+def stays(row: CostRow, samples: Sequence[Sample]) -> bool:
     """Whether a row was counted by hand, and well, or no fit does better.
 
     It tells siblings apart by what their code differs, and knows forms that few layers have.
@@ -142,7 +142,7 @@ def stays(row: Row, samples: Sequence[Sample]) -> bool:
     return _tail(errors) <= LARGEST_TAIL
 
 
-def keep(row: Row, shared: Sequence[Sample], alone: Sequence[Sample]) -> Row:
+def keep(row: CostRow, shared: Sequence[Sample], alone: Sequence[Sample]) -> CostRow:
     """A row as it was counted by hand, with its error and cycles.
 
     Where an instruction takes about as long in all parts, what by hand tells two kernels apart tells their
@@ -169,15 +169,17 @@ def keep(row: Row, shared: Sequence[Sample], alone: Sequence[Sample]) -> Row:
     if _tail(fitted) < _tail(cycle_errors):
         cycles, cycle_errors = _solved(timed, cycles, cycles, cycles=True), fitted
     cycles_error = float(np.median(cycle_errors))
-    return Row(row.core, row.source, len(shared), error, cycles_error, note, known, cycles, own, own_cycles)
+    return CostRow(
+        row.core, row.source, len(shared), error, cycles_error, note, known, cycles, own, own_cycles
+    )
 
 
 def refit(
-    row: Row,
+    row: CostRow,
     shared: Sequence[Sample],
     alone: Sequence[Sample],
     believed: Mapping[str, float] | None = None,
-) -> Row:
+) -> CostRow:
     """The row with what samples say.
 
     Terms that no sample has stay as they are. Functions for one layer have coefficients of their own where
@@ -218,7 +220,7 @@ def refit(
     cycles = _solved(shared, {**scaled, **row.cycles}, scaled, cycles=True)
     cycles_error = float(np.median(held_back_errors(shared, scaled, cycles=True)))
     note = row.note if error > LARGEST_ERROR else ""
-    return Row(
+    return CostRow(
         row.core, "measured", len(shared), error, cycles_error, note, instructions, cycles, own, own_cycles
     )
 

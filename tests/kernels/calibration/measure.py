@@ -14,18 +14,18 @@ from microfold.compiler import compile_graph
 from microfold.errors import ToolError
 from microfold.ir.graph import Graph
 from microfold.ir.node import make_node
-from microfold.kernels.conv2d.delegation import ByConvolution
+from microfold.kernels.conv2d.shared_conv_kernel import ByConvolution
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection import cheapest
-from microfold.kernels.selection.cheapest import NO_GUIDANCE, Candidate, Guidance, Offer
+from microfold.kernels.selection import candidates
+from microfold.kernels.selection.candidates import NO_GUIDANCE, Candidate, Guidance, Implementation
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.plan import memory
 from microfold.simulate.program import simulator
 from microfold.target import Target
 from microfold.target.pipeline import Pipeline
-from microfold.target.timing import Timing
+from microfold.target.timing import CoreTiming
 from microfold.verification import verify
 from tests.kernels.cores import plan_each
 from tests.kernels.random_networks import merge
@@ -204,7 +204,7 @@ def _rounds(cases: Sequence[_Case]) -> list[_Case]:
 def _variants(index: int, graph: Graph, target: Target, wanted: str) -> Iterator[_Case]:
     (node,) = graph.nodes
     layer = LayerContext(node, graph.constants, target, analyze(graph))
-    for kernel in cheapest.kernels_for(node):
+    for kernel in candidates.kernels_for(node):
         suits = selectable(kernel, target) and _is_wanted(kernel, wanted)
         if suits and kernel.supports(layer) is None:
             for number, variant in enumerate(kernel.variants(layer)):
@@ -241,12 +241,12 @@ def _measure_together(cases: Sequence[_Case], target: Target, alone: bool) -> li
         if kernel is not case.kernel:
             return Candidate(kernel, None, "another kernel is measured")
         variant = kernel.variants(layer)[case.variant]
-        return Candidate(variant, 1.0, None, [Offer(variant, layer, 1.0, 0.5 if alone else 2.0)])
+        return Candidate(variant, 1.0, None, [Implementation(variant, layer, 1.0, 0.5 if alone else 2.0)])
 
     named = [_named(case.graph, f"case{i}") for i, case in enumerate(cases)]
     merged, state = merge(named), tuple(each for graph in named for each in graph.state)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cheapest, "consider", consider)
+        patch.setattr(candidates, "evaluate_candidate", consider)
         patch.setattr(memory, "plan_arena", plan_each)
         program = compile_graph(
             replace(merged, state=state), target, Options(), context=PassContext(opt_level=0)
@@ -266,7 +266,7 @@ def _measure_together(cases: Sequence[_Case], target: Target, alone: bool) -> li
     return found
 
 
-def cycle_model(target: Target) -> Timing | Pipeline:
+def cycle_model(target: Target) -> CoreTiming | Pipeline:
     """What cycles are counted by."""
     assert target.cycle_model is not None, "only cores whose cycles are known are calibrated"
     return target.cycle_model

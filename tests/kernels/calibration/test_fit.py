@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from microfold import target
-from microfold.kernels.cost.coefficients import FOLDER, Core, Row, cores, read_core
+from microfold.kernels.cost.coefficients import FOLDER, Core, CostRow, cores, read_core
 from tests.kernels.calibration.__main__ import calibrate
 from tests.kernels.calibration.data_file import write_core
 from tests.kernels.calibration.fit import (
@@ -93,7 +93,7 @@ def test_what_others_take_is_not_fitted() -> None:
         replace(s, instructions=s.instructions + 5000, cycles=s.cycles + 7000, others=(5000.0, 7000.0))
         for s in _samples(20)
     ]
-    found = refit(Row("cortex-m4", "measured", 0, None, None, "", {}, {}), samples, [])
+    found = refit(CostRow("cortex-m4", "measured", 0, None, None, "", {}, {}), samples, [])
     assert found.instructions["tap"] == pytest.approx(TERMS["tap"], rel=0.05)
     assert found.cycles["tap"] == pytest.approx(2 * TERMS["tap"], rel=0.05)
     assert np.max(errors_of(samples, found.cycles, cycles=True)) < 0.01
@@ -102,7 +102,7 @@ def test_what_others_take_is_not_fitted() -> None:
 def test_refitted_rows() -> None:
     known = {name: 3 * value for name, value in TERMS.items()} | {"never": 7.0}
     cycles = {name: 2 * value for name, value in known.items()}
-    row = Row("cortex-m4", "by hand", 0, None, None, "", known, cycles)
+    row = CostRow("cortex-m4", "by hand", 0, None, None, "", known, cycles)
     found = refit(row, _samples(20), [])
     assert found.source == "measured"
     assert found.instructions == pytest.approx({**TERMS, "never": 7.0}, rel=0.02)
@@ -115,7 +115,7 @@ def test_refitted_rows() -> None:
 
 
 def test_cycles_of_rows_by_hand_are_those_of_instructions_where_no_fit_is_nearer() -> None:
-    row = Row("cortex-m4", "by hand", 0, None, None, "", TERMS, {})
+    row = CostRow("cortex-m4", "by hand", 0, None, None, "", TERMS, {})
     found = keep(row, _samples(20), [])
     assert found.instructions == {**TERMS, "never": 0.0}
     assert found.cycles == pytest.approx({**{name: 2 * value for name, value in TERMS.items()}, "never": 0.0})
@@ -129,7 +129,7 @@ def test_cycles_of_rows_by_hand_are_those_of_instructions_where_no_fit_is_nearer
 
 def test_functions_for_one_layer_have_coefficients_of_their_own_where_these_are_nearer() -> None:
     shared, faster = _samples(20), [replace(s, instructions=s.instructions // 2) for s in _samples(20, 1)]
-    row = Row("cortex-m4", "measured", 0, None, None, "", {}, {})
+    row = CostRow("cortex-m4", "measured", 0, None, None, "", {}, {})
     assert refit(row, shared, faster).alone["tap"] == pytest.approx(TERMS["tap"] / 2, rel=0.05)
     assert not refit(row, shared, shared).alone
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Step, Value, make_node
+from microfold.ir.node import EpilogueStep, Node, Value, make_node
 from microfold.ir.types import Array, ElementType
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.elementwise.activations.clip import Clip
@@ -31,9 +31,9 @@ class _Builder:
             float(np.float32(10 ** self.rng.uniform(-2.5, 0.3))), self.number(-128, 127)
         )
 
-    def clips(self) -> tuple[Step, ...]:
+    def clips(self) -> tuple[EpilogueStep, ...]:
         clip = CLIPS[self.number(0, len(CLIPS) - 1)]
-        return () if clip is None else (Step(clip),)
+        return () if clip is None else (EpilogueStep(clip),)
 
     def convolution(self, x: Value, filters: int) -> Value:
         """With as many pixels as there were."""

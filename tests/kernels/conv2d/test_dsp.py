@@ -34,7 +34,7 @@ pytestmark = pytest.mark.needs(*CROSS_TOOLS)
 def only_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many cases would be computed faster by other kernels, which have tests of their own."""
     kernels = [kernel for kernel in KERNELS if kernel.op is not Conv2D or isinstance(kernel, Conv2DDsp)]
-    monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", kernels)
+    monkeypatch.setattr("microfold.kernels.selection.candidates.KERNELS", kernels)
 
 
 # Arguments of the graph, and what the kernel must have chosen.

@@ -67,7 +67,7 @@ DENSE: list[tuple[tuple[int, int], dict[str, Any]]] = [
 def only_compact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Single layers would mostly be computed by smaller kernels."""
     kernels = [k for k in KERNELS if isinstance(k, (Conv2DCompactDsp, FullyConnectedCompactDsp))]
-    monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", kernels)
+    monkeypatch.setattr("microfold.kernels.selection.candidates.KERNELS", kernels)
 
 
 @pytest.fixture

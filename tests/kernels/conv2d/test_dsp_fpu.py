@@ -168,7 +168,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
 def only_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """The layers are small: other kernels would be chosen."""
     others: list[Kernel] = [k for k in KERNELS if k.op is not Conv2D or isinstance(k, Conv2DFpuDsp)]
-    monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", others)
+    monkeypatch.setattr("microfold.kernels.selection.candidates.KERNELS", others)
 
 
 def check(

@@ -61,7 +61,7 @@ def only_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small layers would mostly be computed from patches."""
     need_tools("arm-none-eabi-gcc", "qemu-system-arm")
     others = [kernel for kernel in KERNELS if not isinstance(kernel, Conv2DDsp)]
-    monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", others)
+    monkeypatch.setattr("microfold.kernels.selection.candidates.KERNELS", others)
 
 
 def check(wanted: Mapping[str, Mapping[str, Any]], core: Target, optimize: str = "balanced") -> None:

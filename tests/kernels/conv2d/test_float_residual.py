@@ -8,7 +8,7 @@ import pytest
 
 from microfold import target
 from microfold.ir.graph import Graph
-from microfold.ir.node import Step, make_node
+from microfold.ir.node import EpilogueStep, make_node
 from microfold.ir.types import ElementType
 from microfold.kernels.kernel import KERNELS
 from microfold.kernels.layer import LayerContext
@@ -47,8 +47,8 @@ def residual_graph(graph: Graph, *clips: Clip, own: Clip | None = None, of_input
     (node,) = graph.nodes
     (x,) = graph.inputs
     residual = x if of_input else graphs.float_input("residual", node.output.type.shape)
-    total = Step(Add(ElementType(node.output.type.dtype)), (residual,))
-    steps = [*([Step(own)] if own else []), total, *map(Step, clips)]
+    total = EpilogueStep(Add(ElementType(node.output.type.dtype)), (residual,))
+    steps = [*([EpilogueStep(own)] if own else []), total, *map(EpilogueStep, clips)]
     new = make_node(node.op, node.inputs, ["sum"], steps)
     inputs = tuple(dict.fromkeys((x, residual)))
     return replace(graph, inputs=inputs, nodes=(new,), outputs=new.outputs)

@@ -12,12 +12,12 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
-from microfold.ir.node import Step, make_node
+from microfold.ir.node import EpilogueStep, make_node
 from microfold.ir.types import ElementType
 from microfold.kernels.conv2d.dsp import Conv2DDsp
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection import cheapest
+from microfold.kernels.selection import candidates
 from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add
 from microfold.options import Options
@@ -71,8 +71,8 @@ def residual_graph(
     graph = graphs.conv2d_graph(*image, **choices)
     (node,) = graph.nodes
     residual = graphs.int8_input("residual", node.output.type.shape, scale, zero_point)
-    steps = [*node.epilogue, Step(Add(out or graphs.int8_element(0.09, 4)), (residual,))]
-    steps += [Step(activation)] if activation is not None else []
+    steps = [*node.epilogue, EpilogueStep(Add(out or graphs.int8_element(0.09, 4)), (residual,))]
+    steps += [EpilogueStep(activation)] if activation is not None else []
     new = make_node(node.op, node.inputs, ["model/layer/sum"], steps)
     return replace(graph, inputs=(*graph.inputs, residual), nodes=(new,), outputs=new.outputs)
 
@@ -100,7 +100,7 @@ def check(monkeypatch: pytest.MonkeyPatch, core: Target, kernel: str, optimize: 
     """All cases that a kernel computes, of which there are so many."""
     need_tools(*CROSS_TOOLS)
     only = [each for each in KERNELS if each.name == kernel or not each.name.endswith("_residual")]
-    monkeypatch.setattr(cheapest, "KERNELS", only)
+    monkeypatch.setattr(candidates, "KERNELS", only)
     (wanted,) = (each for each in KERNELS if each.name == kernel)
     fitting = {
         name: graph

@@ -36,7 +36,7 @@ def test_compilers_check_what_scratch_is_planned_for(
     kernel: str, module: ModuleType, name: str, window: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = [k for k in KERNELS if k.op is not Conv2D or k.name == kernel]
-    monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", chosen)
+    monkeypatch.setattr("microfold.kernels.selection.candidates.KERNELS", chosen)
     core = target.load("cortex-m4")
     command = ["arm-none-eabi-gcc", *core.cpu_flags, "-fsyntax-only"]
 

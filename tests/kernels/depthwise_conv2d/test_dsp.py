@@ -77,7 +77,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 def only_these(monkeypatch: pytest.MonkeyPatch) -> None:
     """Single layers would mostly be computed by code for their shape."""
     kernels = [k for k in KERNELS if isinstance(k, DepthwiseConv2DDsp | DepthwiseConv2DTapsDsp)]
-    monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", kernels)
+    monkeypatch.setattr("microfold.kernels.selection.candidates.KERNELS", kernels)
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def only_these(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # The kernel for single taps takes fewer cycles for some of them.
     kernels = [kernel for kernel in KERNELS if isinstance(kernel, DepthwiseConv2DDsp)]
-    monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", kernels)
+    monkeypatch.setattr("microfold.kernels.selection.candidates.KERNELS", kernels)
     cases = [graphs.depthwise_conv2d_graph(*CASES[c][0], seed=len(c), **CASES[c][1]) for c in CASES]
     check_all(cases, core, {KERNEL}, runs=8)
 

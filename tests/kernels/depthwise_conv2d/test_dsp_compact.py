@@ -54,7 +54,7 @@ GENERAL: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
 def only_compact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Single layers would mostly be computed by smaller kernels."""
     kernels = [kernel for kernel in KERNELS if isinstance(kernel, DepthwiseConv2DCompactDsp)]
-    monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", kernels)
+    monkeypatch.setattr("microfold.kernels.selection.candidates.KERNELS", kernels)
 
 
 def _graph(cases: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> Graph:

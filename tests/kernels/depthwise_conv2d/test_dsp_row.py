@@ -21,7 +21,7 @@ from microfold.kernels.depthwise_conv2d.dsp_row_schedule import (
     RECORD,
     REGISTERS,
     WEIGHT,
-    Schedule,
+    RowSchedule,
     Taps,
     best_schedule,
     overlapped,
@@ -69,7 +69,7 @@ CASES: list[Case] = [case for name, case in PLANE_CASES.items() if name not in R
 @pytest.fixture
 def only_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = [kernel for kernel in KERNELS if isinstance(kernel, DepthwiseConv2DRowDsp)]
-    monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", kernels)
+    monkeypatch.setattr("microfold.kernels.selection.candidates.KERNELS", kernels)
 
 
 def _graph(cases: list[Case]) -> Graph:
@@ -154,12 +154,12 @@ def test_layers_of_one_shape_share_a_function() -> None:
 
 def test_weights_need_registers() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("microfold.kernels.selection.cheapest.KERNELS", [DepthwiseConv2DRowDsp()])
+        patch.setattr("microfold.kernels.selection.candidates.KERNELS", [DepthwiseConv2DRowDsp()])
         with pytest.raises(Exception, match="a channel must have at most 20 weight words; it has 60"):
             _compiled(_graph([((20, 20, 4), {"kernel": (10, 7)})]))
 
 
-def _run(schedule: Schedule, taps: Taps, words: np.ndarray, inputs: np.ndarray) -> list[int]:
+def _run(schedule: RowSchedule, taps: Taps, words: np.ndarray, inputs: np.ndarray) -> list[int]:
     """What the steps compute: `inputs` [rows, elements], `words` [words of weights, 2]."""
     registers: dict[int, tuple[int, int]] = {
         i: tuple(words[taps.words - schedule.held + i]) for i in range(schedule.held)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from microfold.kernels.depthwise_conv2d.pairs import TAPS, pack_tap_runs, tap_runs
+from microfold.kernels.depthwise_conv2d.packed_two_per_word import TAPS, pack_tap_runs, tap_runs
 from microfold.kernels.packing.two_pixels_per_word import runs_fit
 from microfold.ops.window import Window
 from tests.kernels import graphs

@@ -7,8 +7,8 @@ import pytest
 
 from microfold import target
 from microfold.compiler import compile_graph
-from microfold.kernels.fully_connected.as_conv2d import convolution_layer
 from microfold.kernels.fully_connected.portable import unit_multipliers
+from microfold.kernels.fully_connected.via_conv2d import convolution_layer
 from microfold.kernels.packing import product_sum
 from microfold.verification import verify
 from tests.kernels import graphs

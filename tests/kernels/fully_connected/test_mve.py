@@ -37,7 +37,7 @@ CASES: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {
 def test_equals_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     # As a convolution, the batch takes fewer instructions.
     own = [kernel for kernel in KERNELS if isinstance(kernel, FullyConnectedMve)]
-    monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", own)
+    monkeypatch.setattr("microfold.kernels.selection.candidates.KERNELS", own)
     cases = [graphs.fully_connected_graph(*CASES[c][0], seed=len(c), **CASES[c][1]) for c in CASES]
     check_all(cases, "cortex-m55", {"s8_fully_connected__mve_4"}, runs=8)
 

@@ -10,11 +10,14 @@ from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.types import DType, Quant, TensorType
-from microfold.kernels.fully_connected import pairs as fully_connected_pairs
-from microfold.kernels.fully_connected.pairs import FullyConnectedPairsThumb1, FullyConnectedPairsThumb2
+from microfold.kernels.fully_connected import packed_two_per_word as fully_connected_pairs
+from microfold.kernels.fully_connected.packed_two_per_word import (
+    FullyConnectedPairsThumb1,
+    FullyConnectedPairsThumb2,
+)
 from microfold.kernels.fully_connected.thumb1 import FullyConnectedThumb1
 from microfold.kernels.fully_connected.thumb2 import FullyConnectedThumb2
-from microfold.kernels.kernel import Kernel, Trade
+from microfold.kernels.kernel import Kernel, ResourceTradeoff
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.program import Program
 from tests.kernels import graphs
@@ -82,7 +85,7 @@ def test_without_assembly(kernel: type[Kernel], monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("share", [0.0, 1 / 64, 1 / 8])
 def test_rests_take_little_flash(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, FullyConnectedPairsThumb1.name)
-    avoid(monkeypatch, lambda kernel: Trade.RESTS in kernel.trades)
+    avoid(monkeypatch, lambda kernel: ResourceTradeoff.DUPLICATED_WEIGHTS in kernel.trades)
     monkeypatch.setattr(fully_connected_pairs, "RESTS_SHARE", share)
     graph = graphs.fully_connected_graph(256, 16, largest=45)
     constants = compile_graph(graph, target.load("cortex-m0plus")).layers[0].call.constants

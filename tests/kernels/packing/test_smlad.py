@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from microfold.kernels.packing import smlad
-from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
+from microfold.kernels.requantize.pre_shifted_accumulator import (
+    SmladRequantization,
+    plan_smlad_requantization,
+)
 
 
 def random_weights(channels: int, depth: int, seed: int = 0) -> np.ndarray:

@@ -66,7 +66,7 @@ def test_arithmetic_of_the_inner_loop(header: int, unsigned: bool, saturated: bo
     patch[places] = x[0] + 65536 * x[1]
     words = patch.reshape(runs, -1)[:, header::2]
     starts = 0x8000 - (128 * words.sum(axis=1) if unsigned else 0)
-    listed = iter(two_pixels_per_word.pack_rests(rests, places).tolist())
+    listed = iter(two_pixels_per_word.pack_remainders(rests, places).tolist())
     for channel in range(matrix.shape[0]):
         sums = (starts + (packed[channel].reshape(runs, length) * words).sum(axis=1)).astype(np.int32)
         high = int((sums.astype(np.int64) >> 16).sum())

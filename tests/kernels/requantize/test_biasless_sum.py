@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from microfold.arithmetic import numerics
 from microfold.ir.types import Array
-from microfold.kernels.requantize.biasless_sum import SHIFTS, BiaslessRequantization, plan_biasless
+from microfold.kernels.requantize.folded_bias import SHIFTS, BiaslessRequantization, plan_biasless
 from tests.draws import CHANNEL
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from microfold.arithmetic import numerics
 from microfold.ir.types import Array
-from microfold.kernels.requantize.multiply_high import RequantizeForm, plan_requantization
+from microfold.kernels.requantize.mul_hi import RequantizeForm, plan_requantization
 
 
 def _short(form: RequantizeForm, record: Array, x: Array) -> Array:

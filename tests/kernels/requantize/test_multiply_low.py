@@ -7,7 +7,7 @@ import pytest
 
 from microfold.arithmetic import numerics
 from microfold.ir.types import Array
-from microfold.kernels.requantize.multiply_low import NarrowForm, plan_narrow
+from microfold.kernels.requantize.mul_lo import NarrowForm, plan_narrow
 
 
 def _narrow(form: NarrowForm, record: Array, x: Array) -> Array:

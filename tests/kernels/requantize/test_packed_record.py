@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from microfold.ir.types import Array
-from microfold.kernels.requantize.multiply_high import RequantizeForm
+from microfold.kernels.requantize.mul_hi import RequantizeForm
 from microfold.kernels.requantize.packed_record import PackedRequantization, pack_records
-from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
+from microfold.kernels.requantize.pre_shifted_accumulator import (
+    SmladRequantization,
+    plan_smlad_requantization,
+)
 from tests.draws import CHANNEL
 from tests.kernels.requantize.test_biasless_sum import reference
 

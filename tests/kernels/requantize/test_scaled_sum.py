@@ -7,7 +7,7 @@ import pytest
 
 from microfold.arithmetic import numerics
 from microfold.ir.types import Array
-from microfold.kernels.requantize.scaled_sum import PlaneRequantization, plan_plane_requantization
+from microfold.kernels.requantize.scaled_accumulator import PlaneRequantization, plan_plane_requantization
 
 CHANNELS = 24
 

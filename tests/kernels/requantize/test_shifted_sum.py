@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from microfold.arithmetic import numerics
-from microfold.kernels.requantize.multiply_high import RequantizeForm
-from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
+from microfold.kernels.requantize.mul_hi import RequantizeForm
+from microfold.kernels.requantize.pre_shifted_accumulator import (
+    SmladRequantization,
+    plan_smlad_requantization,
+)
 
 
 def computed(plan: SmladRequantization, x: np.ndarray, limits: tuple[int, int]) -> np.ndarray:

@@ -11,7 +11,7 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import Candidate, Guidance, candidates
+from microfold.kernels.selection.candidates import Candidate, Guidance, candidates
 from microfold.lowering import scope
 from microfold.options import Options
 from microfold.verification import verify

@@ -9,7 +9,7 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.errors import InputError
-from microfold.kernels.selection.objective import Figures
+from microfold.kernels.selection.objective import SelectionFigures
 from microfold.options import Options
 from tests.kernels import graphs
 from tests.lowering.figures import figures_of_build
@@ -18,7 +18,7 @@ TARGET = target.load("cortex-m4")
 CONV = graphs.conv2d_graph(16, 16, 16, 16, padding=((1, 1), (1, 1)))
 
 
-def _figures(flash: int | None, optimize: str = "speed") -> Figures:
+def _figures(flash: int | None, optimize: str = "speed") -> SelectionFigures:
     return figures_of_build(CONV, TARGET, Options(optimize=optimize, flash=flash))
 
 

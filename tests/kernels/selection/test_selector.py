@@ -15,8 +15,8 @@ import pytest
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.cost.code import CodeBytes
 from microfold.kernels.kernel import Kernel
-from microfold.kernels.selection.objective import Figures, Limits, Objective
-from microfold.kernels.selection.program import Choice, ChoiceProgram, Prices, figures_of
+from microfold.kernels.selection.objective import Limits, Objective, SelectionFigures
+from microfold.kernels.selection.program import ChoiceProgram, Prices, VariantChoice, figures_of
 from microfold.kernels.selection.selector import Selection, Selector
 from microfold.kernels.selection.solver import solve, write_model
 from microfold.kernels.selection.variant import ArenaRequest, Variant
@@ -85,7 +85,7 @@ class _Plans:
         return 100 + 3 * sum(call.scratch for call in calls)
 
 
-def _all(layers: Sequence[Sequence[Variant]], plans: _Plans | None) -> Iterator[Figures]:
+def _all(layers: Sequence[Sequence[Variant]], plans: _Plans | None) -> Iterator[SelectionFigures]:
     """Yield the figures of every choice that there is."""
     for chosen in itertools.product(*layers):
         calls = [variant.call for variant in chosen]
@@ -94,7 +94,7 @@ def _all(layers: Sequence[Sequence[Variant]], plans: _Plans | None) -> Iterator[
         else:
             arena = max(variant.need for variant in chosen)
         for own in itertools.product((False, True), repeat=len(chosen)):
-            choices = [Choice(variant, copy) for variant, copy in zip(chosen, own, strict=True)]
+            choices = [VariantChoice(variant, copy) for variant, copy in zip(chosen, own, strict=True)]
             sharing = [choice.variant.function for choice in choices if not choice.own_copy]
             if all(sharing.count(function) > 1 for function in sharing):
                 yield figures_of(choices, arena)

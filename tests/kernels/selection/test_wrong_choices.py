@@ -8,7 +8,7 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import Candidate, candidates
+from microfold.kernels.selection.candidates import Candidate, candidates
 from microfold.options import Options
 from tests.kernels import graphs
 from tests.kernels.random_networks import merge

@@ -10,7 +10,7 @@ from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.types import Array, DType, Quant, TensorType
-from microfold.kernels.transpose_conv2d.as_conv2d import Phases, find_phases, phase_filters
+from microfold.kernels.transpose_conv2d.via_conv2d import Phases, find_phases, phase_filters
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.ops.window import Pair
 from microfold.verification import verify

@@ -14,7 +14,7 @@ from microfold.ir.node import Node, Value, make_node
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import candidates
+from microfold.kernels.selection.candidates import candidates
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
@@ -26,10 +26,18 @@ from microfold.ops.movement.slice_view import SliceView
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import Padding, same_padding
 from microfold.plan.stream.memory import StreamMemory
-from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
+from microfold.plan.stream.operations import (
+    Fill,
+    IndirectionBuffer,
+    MoveRows,
+    Operation,
+    ReceiveRow,
+    RowsCall,
+    WindowAddress,
+)
 from microfold.plan.stream.planner import StreamPlanner
-from microfold.plan.stream.region import Region, region_of
-from microfold.plan.stream.row_node import RowNode, by_rows, pitch
+from microfold.plan.stream.region import StreamRegion, region_of
+from microfold.plan.stream.row_node import RowNode, as_row_node, pitch
 
 CORE = target.load("cortex-m4")
 
@@ -254,7 +262,7 @@ def layers_of(graph: Graph) -> list[LayerContext]:
 
 def region(
     graph: Graph, count: int, widths: Sequence[int] = (1,), start: int = 0, *, pushed: bool = True
-) -> Region | str:
+) -> StreamRegion | str:
     """Nodes that follow each other as a region, or why not.
 
     Args:
@@ -265,14 +273,14 @@ def region(
     """
     rows: list[RowNode] = []
     for index, layer in enumerate(layers_of(graph)[start:count]):
-        found = by_rows(layer, widths[index % len(widths)])
+        found = as_row_node(layer, widths[index % len(widths)])
         if isinstance(found, str):
             return found
         rows.append(found)
     return region_of(graph, rows, start, None if pushed else ())
 
 
-def planned(graph: Graph, found: Region) -> tuple[StreamPlanner, list[Kernel]]:
+def planned(graph: Graph, found: StreamRegion) -> tuple[StreamPlanner, list[Kernel]]:
     """A planner for a region with kernels."""
     layers = {layer.node: layer for layer in layers_of(graph)}
     planner = StreamPlanner([found], layers)
@@ -297,20 +305,20 @@ class Bytes:
     def run(self, operations: Iterable[Operation]) -> None:
         for operation in operations:
             match operation:
-                case Arrive(_, row, spot):
+                case ReceiveRow(_, row, spot):
                     self.write(spot, self.image[:, row])
                 case Fill(value, first, last, spot):
                     count = (last - first) * pitch(value) // value.type.dtype.itemsize
                     self.write(spot, np.full(count, self.region.fill(value), value.type.dtype.numpy))
-                case Slide(source, target, size):
+                case MoveRows(source, target, size):
                     self.memory[self.at(target) :][:size] = self.memory[self.at(source) :][:size].copy()
                 case RowsCall():
                     self.call(operation)
 
-    def at(self, spot: Spot) -> int:
+    def at(self, spot: WindowAddress) -> int:
         return (self.newest if spot.newest else self.windows)[spot.value] + spot.offset
 
-    def write(self, spot: Spot, array: Array) -> None:
+    def write(self, spot: WindowAddress, array: Array) -> None:
         data = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
         self.memory[self.at(spot) :][: data.size] = data
 
@@ -323,7 +331,7 @@ class Bytes:
         for index, spot in zip(call.node.readings, call.inputs, strict=True):
             value = node.inputs[index]
             assert value is not None
-            spots = spot.spots if isinstance(spot, Table) else (spot,)
+            spots = spot.spots if isinstance(spot, IndirectionBuffer) else (spot,)
             length = value.type.nbytes // len(spots)
             data = np.concatenate([self.memory[self.at(each) :][:length] for each in spots])
             tensors[value] = Tensor(value.type, data.view(value.type.dtype.numpy).reshape(value.type.shape))

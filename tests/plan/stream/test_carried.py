@@ -6,36 +6,36 @@ import pytest
 
 from microfold.ir.node import Value
 from microfold.ir.types import DType, Quant, TensorType
-from microfold.plan.stream.carried import Carried
-from microfold.plan.stream.operations import Slide, Spot
+from microfold.plan.stream.operations import MoveRows, WindowAddress
+from microfold.plan.stream.staged_line_buffers import StagedLineBuffer
 
 VALUE = Value("image", TensorType(DType.INT8, (1, 9, 2, 5), Quant.per_tensor(0.1, 0)))
 PITCH = 10
 
 
-def at_home(rows: int) -> Spot:
-    return Spot(VALUE, rows * PITCH)
+def at_home(rows: int) -> WindowAddress:
+    return WindowAddress(VALUE, rows * PITCH)
 
 
-def on_stage(rows: int) -> Spot:
-    return Spot(VALUE, rows * PITCH, newest=True)
+def on_stage(rows: int) -> WindowAddress:
+    return WindowAddress(VALUE, rows * PITCH, newest=True)
 
 
 def test_rows_go_to_the_stage_to_be_read_and_what_stays_comes_home() -> None:
     """A window of 3 rows, each 1 further: 2 rows stay."""
-    rows = Carried(VALUE, PITCH, 0)
+    rows = StagedLineBuffer(VALUE, PITCH, 0)
     assert rows.write(0, 1, 0, read_next=False) == ([], at_home(0))
     assert rows.write(1, 2, 0, read_next=False) == ([], at_home(1))
     rows.mark(0)
     assert (rows.times, rows.newest_times) == (0b1, 0b0)
     # Both places are in use while rows move, the stage alone when a call reads them.
-    assert rows.write(2, 3, 0, read_next=True) == ([Slide(at_home(0), on_stage(0), 20)], on_stage(2))
+    assert rows.write(2, 3, 0, read_next=True) == ([MoveRows(at_home(0), on_stage(0), 20)], on_stage(2))
     rows.mark(1)
     rows.mark(2)
     assert (rows.times, rows.newest_times) == (0b11, 0b110)
     assert rows.spots(0, 3) == on_stage(0)
     rows.forget(1)
-    assert rows.keep(1) == [Slide(on_stage(1), at_home(0), 20)]
+    assert rows.keep(1) == [MoveRows(on_stage(1), at_home(0), 20)]
     rows.mark(3)
     rows.mark(4)
     assert (rows.times, rows.newest_times) == (0b11011, 0b1110)
@@ -44,9 +44,9 @@ def test_rows_go_to_the_stage_to_be_read_and_what_stays_comes_home() -> None:
 
 
 def test_rows_that_are_not_needed_leave_before_others_come_behind_them() -> None:
-    rows = Carried(VALUE, PITCH, 0)
+    rows = StagedLineBuffer(VALUE, PITCH, 0)
     rows.write(0, 3, 0, read_next=False)
-    assert rows.write(3, 4, 2, read_next=False) == ([Slide(at_home(2), at_home(0), PITCH)], at_home(1))
+    assert rows.write(3, 4, 2, read_next=False) == ([MoveRows(at_home(2), at_home(0), PITCH)], at_home(1))
     assert rows.spots(2, 4) == at_home(0)
     rows.forget(4)
     assert rows.write(4, 5, 4, read_next=True) == ([], on_stage(0))
@@ -57,7 +57,7 @@ def test_rows_that_are_not_needed_leave_before_others_come_behind_them() -> None
 
 
 def test_rows_that_are_not_there_are_refused() -> None:
-    rows = Carried(VALUE, PITCH, -1)
+    rows = StagedLineBuffer(VALUE, PITCH, -1)
     with pytest.raises(AssertionError, match="after row -1"):
         rows.write(0, 1, 0, read_next=True)
     rows.write(-1, 0, -1, read_next=True)

@@ -16,13 +16,21 @@ from microfold.ir.node import Value
 from microfold.ir.types import Array
 from microfold.ir.views import ALIGNMENT
 from microfold.kernels.band import lowered
-from microfold.kernels.selection.cheapest import candidates
+from microfold.kernels.selection.candidates import candidates
 from microfold.ops.elementwise.add import Add
 from microfold.plan.stream.check import check_stream
 from microfold.plan.stream.check_memory import check_memory, computing_of
 from microfold.plan.stream.memory import StreamMemory
-from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
-from microfold.plan.stream.region import Region
+from microfold.plan.stream.operations import (
+    Fill,
+    IndirectionBuffer,
+    MoveRows,
+    Operation,
+    ReceiveRow,
+    RowsCall,
+    WindowAddress,
+)
+from microfold.plan.stream.region import StreamRegion
 from microfold.plan.stream.row_node import pitch
 from tests.plan.stream.nets import Bytes, Nets, planned, region
 
@@ -31,7 +39,7 @@ MANY = range(1000, 1300)
 WIDTHS = (1, 2, 3, 5, 2)
 
 
-def streams(seeds: range) -> Iterator[tuple[Graph, Region]]:
+def streams(seeds: range) -> Iterator[tuple[Graph, StreamRegion]]:
     """Regions of random networks: the first nodes, as many as the seed says.
 
     Calls compute a row where all nodes are in it, elsewhere different numbers of rows.
@@ -40,11 +48,11 @@ def streams(seeds: range) -> Iterator[tuple[Graph, Region]]:
         graph = Nets(seed).draw()
         for count in {1 + seed % len(graph.nodes), len(graph.nodes)}:
             found = region(graph, count, (1,) if count == len(graph.nodes) else WIDTHS[seed % 3 :])
-            if isinstance(found, Region):
+            if isinstance(found, StreamRegion):
                 yield graph, found
 
 
-def rings(seeds: range) -> Iterator[tuple[Graph, Region]]:
+def rings(seeds: range) -> Iterator[tuple[Graph, StreamRegion]]:
     """Regions whose rows stay in rings, as far as kernels take addresses."""
     for graph, found in streams(seeds):
         values = found.may_be_rings
@@ -54,7 +62,7 @@ def rings(seeds: range) -> Iterator[tuple[Graph, Region]]:
             yield graph, found.with_rings(values[1:])
 
 
-def carried(seeds: range) -> Iterator[tuple[Graph, Region]]:
+def carried(seeds: range) -> Iterator[tuple[Graph, StreamRegion]]:
     """Regions whose rows are carried, all of them, or some where others stay in rings and windows."""
     for graph, found in (*streams(seeds), *held(seeds)):
         values = found.may_be_carried
@@ -65,14 +73,14 @@ def carried(seeds: range) -> Iterator[tuple[Graph, Region]]:
             yield graph, found.with_rings((), values[1:])
 
 
-def held(seeds: range) -> Iterator[tuple[Graph, Region]]:
+def held(seeds: range) -> Iterator[tuple[Graph, StreamRegion]]:
     """The same of regions that begin with what is there whole: the input, or results of nodes before them."""
     for seed in seeds:
         graph = Nets(seed).draw()
         start = seed % 3
         for count in {min(start + 2, len(graph.nodes)), len(graph.nodes)}:
             found = region(graph, count, WIDTHS[seed % 3 :], start, pushed=start > 0) if count > start else ""
-            if isinstance(found, Region):
+            if isinstance(found, StreamRegion):
                 yield graph, found
 
 
@@ -91,7 +99,7 @@ def expected(graph: Graph, image: Array) -> dict[Value, Array]:
     return values
 
 
-def assert_streams_are_right(regions: Iterator[tuple[Graph, Region]]) -> int:
+def assert_streams_are_right(regions: Iterator[tuple[Graph, StreamRegion]]) -> int:
     count = 0
     for graph, found in regions:
         planner, kernels = planned(graph, found)
@@ -103,7 +111,7 @@ def assert_streams_are_right(regions: Iterator[tuple[Graph, Region]]) -> int:
         arena = Bytes(memory, image)
         values = expected(graph, image) | {graph.inputs[0]: image}
         for value in found.sources:
-            arena.write(Spot(value, memory.address(value) - memory.windows[value]), values[value])
+            arena.write(WindowAddress(value, memory.address(value) - memory.windows[value]), values[value])
         arena.run(planner.streams[0][0].all_operations)
         for (value, row), data in arena.got.items():
             np.testing.assert_array_equal(data, values[value][:, row])
@@ -146,7 +154,7 @@ def test_storage_of_which_two_parts_are_read_is_left_alone() -> None:
     graph = Nets(0).halves()
     total = next(node for node in graph.nodes if isinstance(node.op, Add))
     found = region(graph, len(graph.nodes), total.output.type.shape[1:2], graph.nodes.index(total))
-    assert isinstance(found, Region)
+    assert isinstance(found, StreamRegion)
     planner, kernels = planned(graph, found)
     index = next(i for i, layer in enumerate(planner.layers) if isinstance(layer.node.op, Add))
     kernel = kernels[index]
@@ -158,7 +166,7 @@ def test_results_lie_over_rows_that_are_given_up() -> None:
     """An input that is there whole, and what is computed of it, share bytes."""
     graph = Nets(0).tall()
     whole = region(graph, 1, pushed=False)
-    assert isinstance(whole, Region)
+    assert isinstance(whole, StreamRegion)
     planner, _ = planned(graph, whole)
     # Those with the least scratch.
     kernels = [
@@ -201,23 +209,23 @@ def test_many_random_streams_of_what_is_there_whole() -> None:
 def shifted(operation: Operation, by: int) -> Iterator[Operation]:
     """The operation with one of its places elsewhere."""
 
-    def moved(spot: Spot) -> Spot:
+    def moved(spot: WindowAddress) -> WindowAddress:
         return spot._replace(offset=spot.offset + by)
 
-    def tables(table: Table) -> Iterator[Table]:
+    def tables(table: IndirectionBuffer) -> Iterator[IndirectionBuffer]:
         for index, spot in enumerate(table.spots):
-            yield Table((*table.spots[:index], moved(spot), *table.spots[index + 1 :]))
+            yield IndirectionBuffer((*table.spots[:index], moved(spot), *table.spots[index + 1 :]))
 
     match operation:
-        case Arrive(_, _, spot) | Fill(_, _, _, spot):
+        case ReceiveRow(_, _, spot) | Fill(_, _, _, spot):
             yield replace(operation, spot=moved(spot))
-        case Slide(source, target, _):
+        case MoveRows(source, target, _):
             yield replace(operation, source=moved(source))
             yield replace(operation, target=moved(target))
         case RowsCall(_, _, inputs, output):
             yield replace(operation, output=moved(output))
             for index, spot in enumerate(inputs):
-                for other in tables(spot) if isinstance(spot, Table) else [moved(spot)]:
+                for other in tables(spot) if isinstance(spot, IndirectionBuffer) else [moved(spot)]:
                     yield replace(operation, inputs=(*inputs[:index], other, *inputs[index + 1 :]))
 
 
@@ -229,11 +237,11 @@ def other_steps(operations: Sequence[Operation], index: int) -> Iterator[list[Op
     if behind:
         yield [*before, behind[0], own, *behind[1:]]
     match own:
-        case Arrive(_, row, _):
+        case ReceiveRow(_, row, _):
             yield [*before, replace(own, row=row + 1), *behind]
         case Fill(_, first, last, _):
             yield [*before, replace(own, first=first + 1, last=last + 1), *behind]
-        case Slide(_, _, size):
+        case MoveRows(_, _, size):
             yield [*before, replace(own, size=size - 8), *behind]
         case RowsCall(node, part, _, _):
             # Of others there is no layer that could be called.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Step, Value, make_node
+from microfold.ir.node import EpilogueStep, Node, Value, make_node
 from microfold.ir.types import DType, Quant, TensorType
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
@@ -44,7 +44,7 @@ def inverted_residuals(blocks: int, size: int = 48) -> Graph:
 def _conv(b: Builder, x: Value, filters: int, name: str, *, relu: bool) -> Node:
     inputs = [x, b.weights(f"{name}/w", (filters, 1, 1, x.type.shape[3])), b.bias(f"{name}/b", filters)]
     op = Conv2D((1, 1), (1, 1), NO_PADDING, int8_element())
-    return make_node(op, inputs, [name], [Step(RELU)] if relu else [])
+    return make_node(op, inputs, [name], [EpilogueStep(RELU)] if relu else [])
 
 
 def _depthwise(b: Builder, x: Value, stride: int, name: str) -> Node:
@@ -52,4 +52,4 @@ def _depthwise(b: Builder, x: Value, stride: int, name: str) -> Node:
     weights = Value(f"{name}/w", TensorType(DType.INT8, (1, 3, 3, channels), Quant.per_tensor(0.01, 0)))
     b.constants[weights] = b.rng.integers(-127, 128, (1, 3, 3, channels)).astype("int8")
     op = DepthwiseConv2D((stride, stride), (1, 1), ((1, 1), (1, 1)), int8_element())
-    return make_node(op, [x, weights, b.bias(f"{name}/b", channels)], [name], [Step(RELU)])
+    return make_node(op, [x, weights, b.bias(f"{name}/b", channels)], [name], [EpilogueStep(RELU)])

@@ -14,8 +14,14 @@ from microfold.compiler import compile_file, compile_graph
 from microfold.ir.graph import Graph
 from microfold.options import Options
 from microfold.reporting.data import build_report
-from microfold.reporting.profile import Profile
-from microfold.reporting.schema import Alternative, BuildReport, Change, Library, Relaxed
+from microfold.reporting.profile import DeviceProfile
+from microfold.reporting.schema import (
+    BuildReport,
+    ReportedChange,
+    ReportedLibrary,
+    ReportedRelaxations,
+    WhatIfBuild,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 MADE = ROOT / "tests" / "models" / "made"
@@ -50,26 +56,26 @@ def report_saying(text: str) -> BuildReport:
     report = replace(
         report_of(MADE / "stream_int8.tflite"),
         pruned=report_of(ROOT / "examples" / "sine" / "sine.tflite").pruned,
-        libraries=(Library("", (), ("",)),),
-        relaxed=Relaxed((Change("", ""),), 1, ()),
+        libraries=(ReportedLibrary("", (), ("",)),),
+        relaxed=ReportedRelaxations((ReportedChange("", ""),), 1, ()),
     )
     return changed(report)
 
 
-def uneven_profile(report: BuildReport) -> Profile:
+def uneven_profile(report: BuildReport) -> DeviceProfile:
     """Every third layer takes twice what is estimated; the last one was not measured."""
     layers = list(enumerate(report.layers))[:-1]
-    return Profile(
+    return DeviceProfile(
         "device.json", {i: (layer.estimated_cycles or 1) * (1 + (i % 3 == 0)) for i, layer in layers}
     )
 
 
 # Two targets: one where every level is on the front, one where a level is beaten, and cannot be compiled.
 ALTERNATIVES = (
-    Alternative("cortex-m4", "size", None, 1000, 5000, True, 90_000, 120_000),
-    Alternative("cortex-m4", "balanced", None, 1200, 7000, True, 60_000, 80_000),
-    Alternative("cortex-m4", "speed", None, 1300, 9000, True, 50_000, 70_000),
-    Alternative("cortex-m0plus", "size", None, 1100, 6000, True, 300_000, None),
-    Alternative("cortex-m0plus", "balanced", None, 1100, 6500, True, 300_000, None),
-    Alternative("cortex-m0plus", "speed", "no kernel computes it", None, None, False, None, None),
+    WhatIfBuild("cortex-m4", "size", None, 1000, 5000, True, 90_000, 120_000),
+    WhatIfBuild("cortex-m4", "balanced", None, 1200, 7000, True, 60_000, 80_000),
+    WhatIfBuild("cortex-m4", "speed", None, 1300, 9000, True, 50_000, 70_000),
+    WhatIfBuild("cortex-m0plus", "size", None, 1100, 6000, True, 300_000, None),
+    WhatIfBuild("cortex-m0plus", "balanced", None, 1100, 6500, True, 300_000, None),
+    WhatIfBuild("cortex-m0plus", "speed", "no kernel computes it", None, None, False, None, None),
 )

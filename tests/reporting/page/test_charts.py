@@ -16,8 +16,8 @@ from microfold.reporting.page.profile_chart import profile_chart
 from microfold.reporting.page.pruning_strips import STRIP, certificates, spans
 from microfold.reporting.page.scale import WIDTH, Linear, around, columns, round_number
 from microfold.reporting.page.what_if_chart import what_if_section
-from microfold.reporting.profile import Profile
-from microfold.reporting.schema import BuildReport, Candidate
+from microfold.reporting.profile import DeviceProfile
+from microfold.reporting.schema import BuildReport, ReportedCandidate
 from tests.codegen.graphs import accumulator, two_inputs
 from tests.reporting.page.graphs import inverted_residuals
 from tests.reporting.page.pages import (
@@ -166,7 +166,7 @@ def test_choices_say_what_selection_says() -> None:
 
 def test_a_choice_may_cost_more_than_another_kernel() -> None:
     layer = report_of(DIGITS).layers[0]
-    cheaper = Candidate("cheaper", 1)
+    cheaper = ReportedCandidate("cheaper", 1)
     report = replace(report_of(DIGITS), layers=(replace(layer, candidates=(*layer.candidates, cheaper)),))
     (choice,) = choices(report, Palette(report.layers))
     count = len(layer.candidates) + 1
@@ -246,7 +246,7 @@ def test_a_profile_is_drawn_beside_the_estimate() -> None:
 
 def test_a_profile_without_ticks_is_not_drawn() -> None:
     report = report_of(DIGITS)
-    assert profile_chart(report, Profile("zero.json", {0: 0, 1: 0})) is None
+    assert profile_chart(report, DeviceProfile("zero.json", {0: 0, 1: 0})) is None
 
 
 def test_what_if() -> None:

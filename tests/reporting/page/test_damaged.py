@@ -14,7 +14,7 @@ from microfold.compiler import compile_file
 from microfold.errors import InputError
 from microfold.reporting.data import build_report
 from microfold.reporting.page.page import collect_page, render_page
-from microfold.reporting.profile import Profile
+from microfold.reporting.profile import DeviceProfile
 from microfold.reporting.stored import read_report
 from tests.reporting.page.html_reader import read_html
 from tests.reporting.page.pages import MADE, ROOT
@@ -63,7 +63,7 @@ def test_damage() -> None:
             refused += 1
             continue
         ticks = dict.fromkeys(range(len(read.layers)), 1 << 63)
-        page = collect_page(read, other=("other.json", read), profile=Profile("ticks.json", ticks))
+        page = collect_page(read, other=("other.json", read), profile=DeviceProfile("ticks.json", ticks))
         read_html(render_page(page))
         drawn += 1
     assert min(drawn, refused) > ROUNDS / 6

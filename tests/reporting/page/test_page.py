@@ -20,7 +20,7 @@ from microfold.reporting.group import group_report
 from microfold.reporting.page.cards import cards
 from microfold.reporting.page.group import render_group
 from microfold.reporting.page.page import collect_page, render_page
-from microfold.reporting.schema import BuildReport, Library
+from microfold.reporting.schema import BuildReport, ReportedLibrary
 from microfold.reporting.what_if import impossible
 from tests.codegen.graphs import accumulator, several_outputs
 from tests.reporting.page.graphs import inverted_residuals
@@ -155,7 +155,7 @@ def test_what_is_needed_is_what_the_header_says() -> None:
 
 
 def test_libraries_are_needed() -> None:
-    report = replace(report_of(CNN), libraries=(Library("cmsis-nn", (), ("arm_a_s8", "arm_b_s8")),))
+    report = replace(report_of(CNN), libraries=(ReportedLibrary("cmsis-nn", (), ("arm_a_s8", "arm_b_s8")),))
     items = [element.text for element in check(rendered(report)).all("li")]
     assert "link with cmsis-nn, which provides arm_a_s8, arm_b_s8" in items
 

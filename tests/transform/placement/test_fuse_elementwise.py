@@ -143,7 +143,7 @@ def test_where_costs_are_not_known() -> None:
 
 
 def test_where_flash_is_short() -> None:
-    context = replace(_with(_each), spare_flash=True)
+    context = replace(_with(_each), save_flash=True)
     text = CHAIN.replace("OUTPUTS", "%y")
     check_declined(fuse_elementwise, text, "each loop would need separate code, and flash is short", context)
 

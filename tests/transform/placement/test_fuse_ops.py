@@ -191,7 +191,7 @@ def test_table_where_it_is_cheaper() -> None:
             PassContext(node_cost=_costs(59.0), node_scratch=_costs(31.0)),
             "fused: 31 bytes of scratch; separate: 30",
         ),
-        (PassContext(node_cost=_costs(59.0), spare_flash=True), "flash is short"),
+        (PassContext(node_cost=_costs(59.0), save_flash=True), "flash is short"),
     ],
 )
 def test_table_apart(context: PassContext, reason: str) -> None:

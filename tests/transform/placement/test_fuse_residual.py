@@ -8,7 +8,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value, make_node
 from microfold.ir.text import parse
 from microfold.ir.types import Array
-from microfold.lowering import arenas
+from microfold.lowering import selection_result
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.elementwise.add import Add
 from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
@@ -271,7 +271,7 @@ def no_reason(*_: object) -> None:
 def test_simulated(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a block is a larger part of the time than is given for arena."""
     need_tools(*CROSS_TOOLS)
-    monkeypatch.setattr(arenas, "worse", no_reason)
+    monkeypatch.setattr(selection_result, "worse", no_reason)
     program = build(lateral_graph(), core)
     assert any(name.endswith("_residual") for name in names(program))
     assert_exact(program, 4)

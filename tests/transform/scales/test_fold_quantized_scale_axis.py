@@ -17,7 +17,7 @@ from microfold.ops import accumulate
 from microfold.passes.context import Decision, PassContext
 from microfold.transform.scales.combine_scale_shift import combine_scale_shift
 from microfold.transform.scales.fold_quantized_scale_axis import fold_quantized_scale_axis
-from microfold.transform.scales.quantized.product_sums import Result
+from microfold.transform.scales.quantized.product_sums import ChangedWeights
 from microfold.transform.scales.quantized.proof import why_not_same_outputs
 from tests.analysis.networks import networks
 from tests.evaluation import assert_same_meaning, random_array
@@ -259,7 +259,7 @@ def test_steps_that_move_by_a_single_sum_are_seen(change: float) -> None:
     nodes = [graph.nodes[0] for graph in graphs]
     constants = {value: array for graph in graphs for value, array in graph.constants.items()}
     one, zero = np.ones(1, np.int64), np.zeros(1, np.int64)
-    result = Result(zero, nodes[0].output.type, None, nodes[0].output.type, 0.0, one, zero)
+    result = ChangedWeights(zero, nodes[0].output.type, None, nodes[0].output.type, 0.0, one, zero)
     reason = why_not_same_outputs([nodes[0]], [nodes[1]], constants, result)
 
     sums = np.arange(64 * 100 * 255 + 1)[:, np.newaxis]

@@ -13,16 +13,16 @@ import pytest
 
 from microfold import target
 from microfold.codegen.emit import emit
-from microfold.codegen.taps import Role, schedule
+from microfold.codegen.tensor_trace import Role, schedule
 from microfold.compiler import compile_file, compile_graph
 from microfold.host.session import Session
 from microfold.ir.graph import Graph
 from microfold.ir.text import parse
 from microfold.options import Options
 from microfold.program import Program
-from microfold.verification.taps.diagnosis import Diagnosis, RunResult, context_offset
-from microfold.verification.taps.dump import Dump
-from microfold.verification.taps.records import RecordParser
+from microfold.verification.tensor_trace.diagnosis import Diagnosis, RunResult, context_offset
+from microfold.verification.tensor_trace.dump import Dump
+from microfold.verification.tensor_trace.records import RecordParser
 from microfold.verification.verify import input_sets
 from tests import loops
 from tests.codegen import graphs

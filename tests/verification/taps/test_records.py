@@ -10,27 +10,27 @@ from dataclasses import replace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from microfold.codegen.taps import FORMAT, HEAD, MAGIC, BuildText, Role
-from microfold.verification.taps.records import LARGEST_TENSOR, Record, RecordParser
+from microfold.codegen.tensor_trace import FORMAT, HEAD, MAGIC, BuildText, Role
+from microfold.verification.tensor_trace.records import LARGEST_TENSOR, RecordParser, TraceRecord
 from tests.taps_device import encode
 
 SEEDS = st.integers(0, 1 << 20)
 FEW = settings(max_examples=60)
 
 
-def of_payload(payload: bytes, **fields: int) -> Record:
+def of_payload(payload: bytes, **fields: int) -> TraceRecord:
     known = {"layer": 1, "index": 0, "run": 2, "ticks": 3, "build": 4} | fields
     crc = zlib.crc32(payload)
-    return Record(Role.LAYER_OUTPUT, size=len(payload), crc=crc, payload=payload, **known)
+    return TraceRecord(Role.LAYER_OUTPUT, size=len(payload), crc=crc, payload=payload, **known)
 
 
-def some_record(seed: int, run: int = 0) -> Record:
+def some_record(seed: int, run: int = 0) -> TraceRecord:
     """Any record; those of other runs are others."""
     rng = random.Random(seed)
     size = rng.choice((0, 1, 7, 40))
     payload = rng.choice((rng.randbytes(size), MAGIC.to_bytes(4, "little") * 9))
     layer, ticks, build, crc = (rng.getrandbits(32) for _ in range(4))
-    record = Record(
+    record = TraceRecord(
         rng.choice(list(Role)), layer, rng.getrandbits(16), run, ticks, build,
         len(payload), zlib.crc32(payload), payload,
     )  # fmt: skip
@@ -38,9 +38,9 @@ def some_record(seed: int, run: int = 0) -> Record:
     return rng.choice((record, record, only))
 
 
-def parse(data: bytes, cuts: Sequence[int] = ()) -> tuple[list[Record], RecordParser]:
+def parse(data: bytes, cuts: Sequence[int] = ()) -> tuple[list[TraceRecord], RecordParser]:
     """What is found in pieces of data that end at the cuts."""
-    parser, found, begin = RecordParser(), list[Record](), 0
+    parser, found, begin = RecordParser(), list[TraceRecord](), 0
     for end in (*sorted(cuts), len(data)):
         found += parser.feed(data[begin:end])
         begin = max(begin, end)
@@ -111,7 +111,7 @@ def test_other_formats_are_told() -> None:
 
 def test_nobody_waits_for_more_than_there_can_be() -> None:
     """A head of rubbish with a right checksum does not hold up what follows."""
-    huge = encode(Record(Role.STATE, 0, 0, 0, 0, 0, LARGEST_TENSOR + 1, 0, b""))
+    huge = encode(TraceRecord(Role.STATE, 0, 0, 0, 0, 0, LARGEST_TENSOR + 1, 0, b""))
     after = of_payload(b"there")
     parser = RecordParser()
     assert list(parser.feed(huge + encode(after))) == [after]

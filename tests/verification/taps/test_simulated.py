@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from microfold import target
-from microfold.codegen.taps import Role, schedule
+from microfold.codegen.tensor_trace import Role, schedule
 from microfold.compiler import compile_file
 from microfold.options import Options
 from microfold.program import Program
-from microfold.verification.taps.diagnosis import Diagnosis, RunResult
-from microfold.verification.taps.dump import Dump
-from microfold.verification.taps.profile import profile
+from microfold.verification.tensor_trace.diagnosis import Diagnosis, RunResult
+from microfold.verification.tensor_trace.dump import Dump
+from microfold.verification.tensor_trace.profile import profile
 from microfold.verification.verify import input_sets
 from tests.codegen.builds import STRICT
 from tests.codegen.toolchain import run

@@ -16,7 +16,7 @@ from microfold.transform.layout.propagation.arrangement import Arrangement, grou
 
 
 @frozen(eq=False)
-class Made:
+class SweepResults:
     """Results of a sweep so far.
 
     Attributes:
@@ -53,7 +53,7 @@ class Arranged(Pending):
     type: TensorType
     name: str
     origin: Node
-    made: Made
+    made: SweepResults
     spelling: Op | None = None
 
     def realize(self, builder: GraphBuilder) -> Value:
@@ -69,7 +69,12 @@ class Arranged(Pending):
 
 
 def put_in_order(
-    builder: GraphBuilder, source: Value, arrangement: Arrangement, shape: Shape, name: str, made: Made
+    builder: GraphBuilder,
+    source: Value,
+    arrangement: Arrangement,
+    shape: Shape,
+    name: str,
+    made: SweepResults,
 ) -> Value:
     """Emit the nodes that reorder the source: at most one transpose, between reshapes if necessary."""
     simple = arrangement.simplified()

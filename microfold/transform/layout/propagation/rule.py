@@ -15,14 +15,14 @@ from microfold.support.frozen import frozen
 from microfold.transform.layout.propagation.arrangement import Arrangement
 from microfold.transform.layout.propagation.constants import permuted
 from microfold.transform.layout.propagation.frame import Frame
-from microfold.transform.layout.propagation.message import Arranged, Made, put_in_order
+from microfold.transform.layout.propagation.message import Arranged, SweepResults, put_in_order
 
 # Maximum number of orders of an operator's operands that are tried for its result.
 MAX_ORDERS = 8
 
 
 @frozen
-class Manner:
+class SweepPolicy:
     """Policy of a sweep for decisions that rules leave open.
 
     Attributes:
@@ -47,8 +47,8 @@ class ReorderedNode:
 
     site: RewriteSite[None]
     inputs: tuple[Operand | None, ...]
-    manner: Manner
-    made: Made
+    manner: SweepPolicy
+    made: SweepResults
 
     @property
     def node(self) -> Node:

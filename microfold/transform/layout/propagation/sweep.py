@@ -19,8 +19,8 @@ from microfold.ops.movement.transpose import Transpose
 from microfold.transform.layout.propagation import axes, images, matmul
 from microfold.transform.layout.propagation.arrangement import Arrangement
 from microfold.transform.layout.propagation.elementwise import elementwise, is_elementwise
-from microfold.transform.layout.propagation.message import Arranged, Made, put_in_order
-from microfold.transform.layout.propagation.rule import RULES, Manner, ReorderedNode, Rule
+from microfold.transform.layout.propagation.message import Arranged, SweepResults, put_in_order
+from microfold.transform.layout.propagation.rule import RULES, ReorderedNode, Rule, SweepPolicy
 
 # Importing a rule module registers its rules.
 _RULES = (axes, images, matmul)
@@ -65,13 +65,13 @@ class Sweep:
 
     graph: Graph
     seeds: Collection[Node] = ()
-    manner: Manner = field(default_factory=Manner)
+    manner: SweepPolicy = field(default_factory=SweepPolicy)
     raised: Raised = field(default_factory=dict[tuple[Node, int], tuple[int, ...]])
     wish: Wish | None = None
     stopped: dict[Node, str] = field(default_factory=dict[Node, str])
     refused: dict[Node, str] = field(default_factory=dict[Node, str])
     converted: dict[Node, str] = field(default_factory=dict[Node, str])
-    made: Made = field(default_factory=Made)
+    made: SweepResults = field(default_factory=SweepResults)
     reached: list[tuple[Node, Node]] = field(default_factory=list[tuple[Node, Node]])
     messages: set[Value] = field(default_factory=set[Value])
     taken: set[Node] = field(default_factory=set[Node])

@@ -20,7 +20,7 @@ MAX_WINDOW = 64
 
 
 @frozen(eq=False)
-class Window:
+class SubgraphWindow:
     """Some nodes of a graph, as a graph.
 
     Attributes:
@@ -41,7 +41,7 @@ class Surroundings:
         self.readers = graph.consumers()
         self.ends = {*graph.outputs, *(state.next for state in graph.state)}
 
-    def window(self, nodes: Iterable[Node]) -> Window:
+    def window(self, nodes: Iterable[Node]) -> SubgraphWindow:
         """Return the window of these nodes."""
         kept = dict.fromkeys(sorted(nodes, key=self.position.__getitem__))
         made = dict.fromkeys(value for node in kept for value in node.outputs)
@@ -52,9 +52,9 @@ class Surroundings:
             value for value in made if any(reader not in kept for reader in self.readers.get(value, ()))
         )
         ends = tuple(value for value in made if value in self.ends or value in read_outside)
-        return Window(Graph("window", inputs, ends, tuple(kept), constants), read_outside)
+        return SubgraphWindow(Graph("window", inputs, ends, tuple(kept), constants), read_outside)
 
-    def touched(self, window: Window) -> Iterator[Node]:
+    def touched(self, window: SubgraphWindow) -> Iterator[Node]:
         """Yield the nodes of a window, their producers and their readers."""
         for node in window.graph.nodes:
             yield node
@@ -82,7 +82,7 @@ class Surroundings:
                         pending.append(reader)
         return found
 
-    def raised(self, seed: Node) -> Iterator[tuple[Window, Raised]]:
+    def raised(self, seed: Node) -> Iterator[tuple[SubgraphWindow, Raised]]:
         """Yield operands to transpose instead of the seed's, 1, 2, 4 … nodes before it along each path."""
         if not isinstance(seed.op, Transpose):
             return

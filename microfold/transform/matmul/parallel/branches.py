@@ -40,7 +40,7 @@ class Branch:
 
 
 @frozen
-class Weights:
+class BranchWeights:
     """Weights and biases of the combined node. Output channels are along `axis` of the weights."""
 
     type: TensorType
@@ -49,7 +49,7 @@ class Weights:
 
 
 Key = Callable[[Node, Graph], "tuple[Hashable, ...] | str"]
-Combine = Callable[[Sequence[Branch], Graph], "Weights | str"]
+Combine = Callable[[Sequence[Branch], Graph], "BranchWeights | str"]
 Verdict = Callable[[Sequence[Branch]], "str | None"]
 # Returns None or True if the nodes of a group may be combined, or False or a reason if not.
 Check = Callable[[Sequence[Node]], "str | bool | None"]
@@ -84,7 +84,7 @@ def combine_parallel(
     """
     if min_num_branches < MIN_NUM_BRANCHES:
         raise InputError(f"min_num_branches must be at least {MIN_NUM_BRANCHES}; got {min_num_branches}")
-    planned: dict[Node, tuple[Sequence[Branch], Weights]] = {}
+    planned: dict[Node, tuple[Sequence[Branch], BranchWeights]] = {}
     for group in _groups(graph, context, op_type, key):
         combined = weights(group, graph)
         if len(group) < min_num_branches:
@@ -94,7 +94,7 @@ def combine_parallel(
         else:
             reason = _rejection(group, check) or why_not(group)
         names = ", ".join(f"%{branch.node.output.name}" for branch in group)
-        if reason is None and isinstance(combined, Weights):
+        if reason is None and isinstance(combined, BranchWeights):
             context.fired(group[0].node, f"one {group[0].node.op.name} computes {names}")
             planned[group[0].node] = (group, combined)
         else:
@@ -145,7 +145,7 @@ def _groups(graph: Graph, context: PassContext, op_type: type[Op], key: Key) -> 
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _emit(site: RewriteSite[None], group: Sequence[Branch], weights: Weights) -> dict[Value, Value]:
+def _emit(site: RewriteSite[None], group: Sequence[Branch], weights: BranchWeights) -> dict[Value, Value]:
     """Emit the combined node, and return a slice of its result for the result of each branch."""
     builder, source = site.builder, site.value(0)
     assert source is not None
@@ -162,7 +162,7 @@ def _emit(site: RewriteSite[None], group: Sequence[Branch], weights: Weights) ->
 
 
 def emit_combined(
-    builder: GraphBuilder, group: Sequence[Branch], source: Value, weights: Weights, name: str
+    builder: GraphBuilder, group: Sequence[Branch], source: Value, weights: BranchWeights, name: str
 ) -> Value:
     """Emit the combined node and its clip, and return the result, which gets the name."""
     operands = [source, builder.constant(weights.array, weights.type, f"{name}_weights")]
@@ -192,7 +192,7 @@ def concatenated_quant(types: Sequence[TensorType], axis: int) -> Quant | str | 
     return Quant(tuple(scales), (0,) * len(scales), axis)
 
 
-def concatenated_weights(group: Sequence[Branch], graph: Graph, axis: int) -> Weights | str:
+def concatenated_weights(group: Sequence[Branch], graph: Graph, axis: int) -> BranchWeights | str:
     """Concatenate weights along the axis of output channels, and biases; absent biases become zeros."""
     values = [branch.node.operands[1] for branch in group]
     quant = concatenated_quant([value.type for value in values], axis)
@@ -203,7 +203,7 @@ def concatenated_weights(group: Sequence[Branch], graph: Graph, axis: int) -> We
     biases = [branch.node.operands[2] if len(branch.node.operands) > 2 else None for branch in group]
     present = [bias for bias in biases if bias is not None]
     if not present:
-        return Weights(type, array, None)
+        return BranchWeights(type, array, None)
     if len({bias.type.dtype for bias in present}) > 1:
         return "their biases have different types"
     x = group[0].node.operands[0].type
@@ -215,7 +215,7 @@ def concatenated_weights(group: Sequence[Branch], graph: Graph, axis: int) -> We
         else np.zeros(value.type.shape[axis], present[0].type.dtype.numpy)
         for bias, value in zip(biases, values, strict=True)
     ]
-    return Weights(type, array, np.concatenate(parts))
+    return BranchWeights(type, array, np.concatenate(parts))
 
 
 NOT_CONSTANT = "its weights or biases are not constant"

@@ -8,7 +8,7 @@ import numpy as np
 
 from microfold.ir.graph import Graph, State
 from microfold.ir.interpret import Interpreter
-from microfold.ir.node import Node, Step, Value, make_node
+from microfold.ir.node import EpilogueStep, Node, Value, make_node
 from microfold.ir.types import Array, Tensor
 from microfold.ops.movement.shift_in import ShiftIn
 from microfold.ops.movement.strided_slice import StridedSlice
@@ -133,9 +133,10 @@ class Builder:
             if before in self.tracking.tracks:
                 self._keep(before, after)
 
-    def _epilogue(self, node: Node) -> tuple[Step, ...]:
+    def _epilogue(self, node: Node) -> tuple[EpilogueStep, ...]:
         return tuple(
-            Step(step.op, tuple(self._values.get(v, v) for v in step.operands)) for step in node.epilogue
+            EpilogueStep(step.op, tuple(self._values.get(v, v) for v in step.operands))
+            for step in node.epilogue
         )
 
     def _operand(self, node: Node, index: int) -> Value | None:

@@ -97,7 +97,7 @@ class RowWise:
 
 
 @frozen
-class Head:
+class RowCombination:
     """Operator that combines all rows."""
 
 
@@ -128,7 +128,7 @@ class Case:
         return self.axes[0]
 
 
-Answer = RowWise | Head | str
+Answer = RowWise | RowCombination | str
 
 
 def follow(op: Op, case: Case) -> Answer:
@@ -193,7 +193,7 @@ def _window(op: Conv2D | DepthwiseConv2D | AveragePool2D | MaxPool2D, case: Case
     if side is None:
         if case.axis == image_axis(op, "N") or isinstance(op, AveragePool2D | MaxPool2D):
             return _same(op, case)
-        return Head() if isinstance(op, Conv2D) else "it has different weights for each row"
+        return RowCombination() if isinstance(op, Conv2D) else "it has different weights for each row"
     if isinstance(op, Conv2D | DepthwiseConv2D):
         weights = case.operands[1]
         assert weights is not None
@@ -206,14 +206,14 @@ def _window(op: Conv2D | DepthwiseConv2D | AveragePool2D | MaxPool2D, case: Case
 
 
 def _fully_connected(op: FullyConnected, case: Case) -> Answer:
-    return _same(op, case) if case.axis == 0 else Head()
+    return _same(op, case) if case.axis == 0 else RowCombination()
 
 
 def _batch_matmul(op: BatchMatmul, case: Case) -> Answer:
     rows, columns = case.x.rank - 2, case.x.rank - 1
     summed = rows if op.transpose_first else columns
     if case.axis == summed:
-        return Head()
+        return RowCombination()
     second = case.operands[1]
     assert second is not None
     place = case.axis - case.x.rank + second.rank
@@ -248,12 +248,12 @@ def _without(axes: Sequence[int], axis: int) -> int:
 
 
 def _extremum(op: ArgMax | ArgMin, case: Case) -> Answer:
-    return Head() if case.axis == op.axis else _same(op, case, _without([op.axis], case.axis))
+    return RowCombination() if case.axis == op.axis else _same(op, case, _without([op.axis], case.axis))
 
 
 def _reduction(op: Mean | Sum | ReduceMax | ReduceMin | ReduceProd, case: Case) -> Answer:
     if case.axis in op.axes:
-        return Head()
+        return RowCombination()
     return _same(op, case, case.axis if op.keep_dims else _without(op.axes, case.axis))
 
 
@@ -304,7 +304,7 @@ def _reshape(op: Reshape, case: Case) -> Answer:
         stride, group = max(after // inner, 1), max(inner // after, 1)
         if extent * stride == length * group:
             return _first(case, axis, Reads(stride, 0, stride, group), partial(_with_rows, shape, axis))
-    return Head()
+    return RowCombination()
 
 
 def _with_rows(shape: Shape, axis: int, rows: int) -> Op:

@@ -16,7 +16,7 @@ from microfold.errors import InputError, Problem
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value, describe
 from microfold.support.frozen import frozen
-from microfold.transform.requested.sliding.rules import Answer, Case, Head, Rows, RowWise, follow
+from microfold.transform.requested.sliding.rules import Answer, Case, RowCombination, Rows, RowWise, follow
 
 
 @frozen
@@ -109,7 +109,7 @@ class Tracking:
         rates: set[Fraction] = set()
         for value, reads in zip(node.inputs, answer.reads, strict=True):
             if value in self._changing:
-                return f"it reads %{value.brief}, which depends on all rows"
+                return f"it reads %{value.short_name}, which depends on all rows"
             if value is not None and reads is not None:
                 rates.add(self.tracks[value].rate * reads.group / reads.stride)
         return answer if len(rates) == 1 else "its operands advance by different numbers of rows"
@@ -126,7 +126,7 @@ class Tracking:
     @property
     def heads(self) -> list[Node]:
         """Nodes that combine all rows."""
-        return [node for node, answer in self.nodes.items() if isinstance(answer, Head)]
+        return [node for node, answer in self.nodes.items() if isinstance(answer, RowCombination)]
 
     def moves(self, value: Value) -> int:
         """Return the number of rows by which a value advances per run."""

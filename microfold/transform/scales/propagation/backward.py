@@ -15,13 +15,13 @@ from microfold.ir.types import DType
 from microfold.passes.context import PassContext
 from microfold.transform.scales.propagation.message import Message, agree, describe, equal
 from microfold.transform.scales.propagation.plan import Planner, first_names, fold, listed, named
-from microfold.transform.scales.propagation.rule import Kind, Messages
+from microfold.transform.scales.propagation.rule import MessageKind, Messages
 
 # A reader and its wish. An output or state of the graph counts as a reader without node and wish.
 Wish = tuple[Node | None, Message | None]
 
 
-def fold_backward(graph: Graph, kind: Kind, context: PassContext) -> Graph:
+def fold_backward(graph: Graph, kind: MessageKind, context: PassContext) -> Graph:
     """Fold messages into the nodes before them; return the same graph if none can be folded."""
     return fold(graph, kind, context, _Backward)
 
@@ -29,7 +29,7 @@ def fold_backward(graph: Graph, kind: Kind, context: PassContext) -> Graph:
 class _Backward(Planner):
     backward = True
 
-    def __init__(self, graph: Graph, kind: Kind):
+    def __init__(self, graph: Graph, kind: MessageKind):
         super().__init__(graph, kind)
         self.answers: dict[Node, Messages] = {}
         # Values without producer whose wishes have changed.
@@ -138,7 +138,7 @@ class _Backward(Planner):
         return self.constant_refusal(node, reply) or reply
 
     def explain(self, context: PassContext) -> None:
-        plan, rests = self.plan, self._rests()
+        plan, remainders = self.plan, self._rests()
         for node in self.graph.nodes:
             source = self.source(node)
             if source is None:
@@ -146,7 +146,7 @@ class _Backward(Planner):
             operand = node.inputs[source.operand]
             assert operand is not None
             if node in plan.sources:
-                ends = listed(rests[operand])
+                ends = listed(remainders[operand])
                 context.fired(node, f"its {self.kind.name} {describe(source.message)} goes into {ends}")
             elif not plan.sources:  # the next round may still succeed
                 context.declined(node, self.blocked[operand])
@@ -154,16 +154,18 @@ class _Backward(Planner):
     def _rests(self) -> dict[Value, list[str]]:
         """Return the nodes whose constants take the message, for each value with a message."""
         plan = self.plan
-        rests: dict[Value, list[str]] = {}
+        remainders: dict[Value, list[str]] = {}
         for node in self.graph.nodes:
             if node in plan.sources:
                 operand = node.inputs[plan.sources[node].operand]
                 assert operand is not None
-                rests[node.output] = rests[operand]
+                remainders[node.output] = remainders[operand]
             elif node in plan.applied:
                 pairs = zip(node.inputs, plan.applied[node])  # noqa: B905 (absent ones come last)
                 further = [
-                    rests[value] for value, message in pairs if message is not None and value in plan.messages
+                    remainders[value]
+                    for value, message in pairs
+                    if message is not None and value in plan.messages
                 ]
-                rests[node.output] = first_names(further) or [named(node)]
-        return rests
+                remainders[node.output] = first_names(further) or [named(node)]
+        return remainders

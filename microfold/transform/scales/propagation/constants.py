@@ -7,13 +7,13 @@ import numpy as np
 from microfold.ir.node import Value
 from microfold.ir.types import Array, DType, TensorType
 from microfold.transform.scales.propagation.message import Message, spread
-from microfold.transform.scales.propagation.rule import Kind
+from microfold.transform.scales.propagation.rule import MessageKind
 
 # Elements smaller than the largest one by this factor may become subnormal and lose digits.
 NEGLIGIBLE = 2.0**-24
 
 
-def apply(kind: Kind, name: str, array: Array, message: Message) -> Array | str:
+def apply(kind: MessageKind, name: str, array: Array, message: Message) -> Array | str:
     """Return the constant with the message applied, computed in float64 and rounded once, or the refusal."""
     if array.dtype != np.float32:
         return f"%{name} is {array.dtype}; messages are applied to float32"
@@ -33,7 +33,7 @@ def apply(kind: Kind, name: str, array: Array, message: Message) -> Array | str:
 class Constants:
     """Constants of the new graph. Equal requests return the same constant."""
 
-    def __init__(self, kind: Kind, arrays: dict[Value, Array]):
+    def __init__(self, kind: MessageKind, arrays: dict[Value, Array]):
         self.kind = kind
         self.arrays = arrays
         self._made: dict[tuple[Value, tuple[int, ...], bytes], Value] = {}

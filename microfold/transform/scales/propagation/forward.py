@@ -13,10 +13,10 @@ from microfold.ir.node import Node, Value
 from microfold.passes.context import PassContext
 from microfold.transform.scales.propagation.message import Message, describe
 from microfold.transform.scales.propagation.plan import Planner, first_names, fold, listed, named
-from microfold.transform.scales.propagation.rule import Kind, Messages
+from microfold.transform.scales.propagation.rule import MessageKind, Messages
 
 
-def fold_forward(graph: Graph, kind: Kind, context: PassContext) -> Graph:
+def fold_forward(graph: Graph, kind: MessageKind, context: PassContext) -> Graph:
     """Fold messages into the nodes after them; return the same graph if none can be folded."""
     return fold(graph, kind, context, _Forward)
 
@@ -24,7 +24,7 @@ def fold_forward(graph: Graph, kind: Kind, context: PassContext) -> Graph:
 class _Forward(Planner):
     backward = False
 
-    def __init__(self, graph: Graph, kind: Kind):
+    def __init__(self, graph: Graph, kind: MessageKind):
         super().__init__(graph, kind)
         for value in self.ends:
             self.block(value, f"%{value.name} leaves the graph")
@@ -84,22 +84,24 @@ class _Forward(Planner):
         return self.epilogue_refusal(node, lacking) or self.blocked.get(node.outputs[0]) or (lacking, applied)
 
     def explain(self, context: PassContext) -> None:
-        plan, rests = self.plan, self._rests()
+        plan, remainders = self.plan, self._rests()
         for node in self.graph.nodes:
             source = self.source(node)
             if source is None:
                 continue
             if node in plan.sources:
-                ends = listed(rests[node.output])
+                ends = listed(remainders[node.output])
                 context.fired(node, f"its {self.kind.name} {describe(source.message)} goes into {ends}")
             elif not plan.sources:  # the next round may still succeed
                 context.declined(node, self.blocked[node.output])
 
     def _rests(self) -> dict[Value, list[str]]:
         """Return the nodes whose constants take the message, for each value that lacks a message."""
-        rests: dict[Value, list[str]] = {}
+        remainders: dict[Value, list[str]] = {}
         for node in reversed(self.graph.nodes):
             if any(value in self.plan.messages for value in node.outputs):
                 readers = self.readers[node.output]
-                rests[node.output] = first_names(rests.get(r.outputs[0]) or [named(r)] for r in readers)
-        return rests
+                remainders[node.output] = first_names(
+                    remainders.get(r.outputs[0]) or [named(r)] for r in readers
+                )
+        return remainders

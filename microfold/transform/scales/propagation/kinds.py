@@ -11,7 +11,7 @@ from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.sub import Sub
 from microfold.ops.elementwise.unary import Unary
 from microfold.transform.scales.propagation.message import Message, minimal, raised
-from microfold.transform.scales.propagation.rule import Kind, ScaledNode, Source
+from microfold.transform.scales.propagation.rule import MessageKind, ScaledNode, Source
 
 
 def _scale_source(place: ScaledNode) -> Source | None:
@@ -54,5 +54,5 @@ def _source(place: ScaledNode, data: int, array: Array) -> Source | None:
     return Source(data, minimal(raised(message, place.out.rank)))
 
 
-SCALE = Kind("scale", 1.0, np.multiply, _scale_source)
-SHIFT = Kind("shift", 0.0, np.add, _shift_source)
+SCALE = MessageKind("scale", 1.0, np.multiply, _scale_source)
+SHIFT = MessageKind("shift", 0.0, np.add, _shift_source)

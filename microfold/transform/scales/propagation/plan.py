@@ -23,8 +23,8 @@ from microfold.ops.image import refuses_blocks
 from microfold.passes.context import PassContext
 from microfold.transform.scales.propagation.constants import Constants, apply
 from microfold.transform.scales.propagation.message import Message, describe, equal
-from microfold.transform.scales.propagation.rule import Kind, Messages, Rule, ScaledNode, Source
-from microfold.transform.scales.propagation.unary_and_movement import Alike
+from microfold.transform.scales.propagation.rule import MessageKind, Messages, Rule, ScaledNode, Source
+from microfold.transform.scales.propagation.unary_and_movement import SameMessage
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Planner:
 
     backward: ClassVar[bool]
 
-    def __init__(self, graph: Graph, kind: Kind):
+    def __init__(self, graph: Graph, kind: MessageKind):
         self.graph = graph
         self.kind = kind
         self.plan = MessagePlan()
@@ -152,7 +152,7 @@ class Planner:
         for step in node.epilogue:
             place = self.place(Node(step.op, (node.outputs[0],), node.outputs))
             rule = self.kind.find(step.op)
-            if not isinstance(rule, Alike) or step.operands:
+            if not isinstance(rule, SameMessage) or step.operands:
                 return f"{step.op.name} in the epilogue of {named(node)} passes no {self.kind.name}s"
             refusal = rule.refusal(place) or self.sign_refusal(place.node, rule, message)
             if refusal is not None:
@@ -209,7 +209,7 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= MAX_NAMED else f"{', '.join(names[:MAX_NAMED])} and others"
 
 
-def fold(graph: Graph, kind: Kind, context: PassContext, direction: type[Planner]) -> Graph:
+def fold(graph: Graph, kind: MessageKind, context: PassContext, direction: type[Planner]) -> Graph:
     """Plan and rebuild until a plan is empty; return the same graph if the first plan is empty."""
     slim = remove_dead_nodes(graph)
     result = slim
@@ -223,7 +223,7 @@ def fold(graph: Graph, kind: Kind, context: PassContext, direction: type[Planner
         result = rebuild(result, kind, plan)
 
 
-def rebuild(graph: Graph, kind: Kind, plan: MessagePlan) -> Graph:
+def rebuild(graph: Graph, kind: MessageKind, plan: MessagePlan) -> Graph:
     """Return the graph without the plan's sources, and with its messages applied."""
     constants = Constants(kind, dict(graph.constants))
     names = _names(graph, plan)

@@ -26,7 +26,7 @@ class ScaledNode:
         blocked: values that cannot take a message.
     """
 
-    kind: Kind
+    kind: MessageKind
     node: Node
     constants: Mapping[Value, Array]
     blocked: Collection[Value]
@@ -106,7 +106,7 @@ RuleType = TypeVar("RuleType", bound=Rule)
 
 
 @frozen(eq=False)
-class Kind:
+class MessageKind:
     """Kind of message: scale or shift.
 
     Attributes:

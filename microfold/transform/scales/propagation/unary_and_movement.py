@@ -58,7 +58,7 @@ class UnaryRule(Rule):
         return answer if isinstance(answer, str) else (answer, (None,))
 
 
-class Alike(UnaryRule):
+class SameMessage(UnaryRule):
     """Rule that operand and result have the same message."""
 
     def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
@@ -70,12 +70,12 @@ class Alike(UnaryRule):
 
 @SCALE.rule(Copy)
 @SHIFT.rule(Copy)
-class _Copy(Alike):
+class _Copy(SameMessage):
     pass
 
 
 @SCALE.rule(LeakyRelu, Abs)
-class _PositivelyHomogeneous(Alike):
+class _PositivelyHomogeneous(SameMessage):
     any_sign: ClassVar[bool] = False
 
 
@@ -89,13 +89,13 @@ class _Clip(_PositivelyHomogeneous):
 
 
 @SCALE.rule(Unary)
-class _Negation(Alike):
+class _Negation(SameMessage):
     def refusal(self, place: ScaledNode) -> str | None:
         assert isinstance(place.op, Unary)
         return None if place.op.function == "neg" else f"{place.op.function} is not linear"
 
 
-class _Windows(Alike):
+class _Windows(SameMessage):
     """Rule of windows over height and width: messages must not vary along these axes."""
 
     def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
@@ -181,7 +181,7 @@ class _ScaledPad(UnaryRule):
 
 
 @SHIFT.rule(Pad)
-class _ShiftedPad(Alike):
+class _ShiftedPad(SameMessage):
     def refusal(self, place: ScaledNode) -> str | None:
         assert isinstance(place.op, Pad)
         return f"it fills with {place.op.fill:g} around the image, where the shift does not reach"

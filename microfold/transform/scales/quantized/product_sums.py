@@ -22,7 +22,7 @@ LARGEST_ERROR = 2.0
 
 
 @frozen(eq=False)
-class Weights:
+class ProductWeights:
     """Constant weights and bias of a product sum.
 
     Attributes:
@@ -60,7 +60,7 @@ class Weights:
 
 
 @frozen(eq=False)
-class Result:
+class ChangedWeights:
     """New weights of a product sum.
 
     Attributes:
@@ -79,7 +79,7 @@ class Result:
     offset: Array
 
 
-def read_weights(node: Node, constants: Mapping[Value, Array]) -> Weights | str:
+def read_weights(node: Node, constants: Mapping[Value, Array]) -> ProductWeights | str:
     """Return the weights of a quantised product sum, or why they cannot be changed."""
     layout = refuses_layout(node.op)
     if layout is not None:
@@ -97,10 +97,12 @@ def read_weights(node: Node, constants: Mapping[Value, Array]) -> Weights | str:
     scales = np.broadcast_to(np.array(quant.scales, np.float64), (channels,))
     given = np.zeros(channels, np.int64) if biases is None else biases.astype(np.int64)
     dtype = bias.type.dtype if bias is not None else None
-    return Weights(weights.astype(np.int64), scales, quant.zero_points[0], given, axis, filters, dtype)
+    return ProductWeights(weights.astype(np.int64), scales, quant.zero_points[0], given, axis, filters, dtype)
 
 
-def scale_outputs(node: Node, weights: Weights, affine: Affine, out: ElementType) -> Result | str:
+def scale_outputs(
+    node: Node, weights: ProductWeights, affine: Affine, out: ElementType
+) -> ChangedWeights | str:
     """Return the weights that make a product sum return ``affine`` of its result, or the refusal.
 
     Args:
@@ -120,7 +122,7 @@ def scale_outputs(node: Node, weights: Weights, affine: Affine, out: ElementType
     return _result(node, weights, array, scales, weights.zero_point, (factor, added), 0.0)
 
 
-def scale_inputs(node: Node, weights: Weights, affine: Affine, x: TensorType) -> Result | str:
+def scale_inputs(node: Node, weights: ProductWeights, affine: Affine, x: TensorType) -> ChangedWeights | str:
     """Return the weights for input x instead of ``affine(x)``, or the refusal. Results stay the same.
 
     Args:
@@ -199,13 +201,13 @@ def _error(squares: Array, x: TensorType, out: TensorType) -> float:
 
 def _result(
     node: Node,
-    old: Weights,
+    old: ProductWeights,
     array: Array,
     scales: Array,
     zero_point: int,
     change: tuple[Array, Array],
     error: float,
-) -> Result | str:
+) -> ChangedWeights | str:
     """Return new weights with their types, or why these types cannot represent them.
 
     Args:
@@ -236,7 +238,7 @@ def _result(
     limit = 1 << (46 if has_wide_sums(given.type, bias_type) else 31)
     if bool((reach >= limit).any()) or np.abs(bias).max() >= -bias_dtype.range[0]:
         return f"its sums would reach {float(reach.max()):.3g}; they must stay below {limit}"
-    return Result(
+    return ChangedWeights(
         array.astype(dtype.numpy),
         TensorType(dtype, array.shape, quant),
         bias.astype(bias_dtype.numpy) if old.bias_dtype is not None or bias.any() else None,
@@ -247,7 +249,7 @@ def _result(
     )
 
 
-def _by_input(node: Node, weights: Weights, vector: Array) -> Array | None:
+def _by_input(node: Node, weights: ProductWeights, vector: Array) -> Array | None:
     """Return numbers per input channel that broadcast against the weights; None if groups differ."""
     if bool((vector == vector[0]).all()):
         return np.full((1,) * weights.array.ndim, vector[0])

@@ -8,16 +8,16 @@ import numpy as np
 
 from microfold.analysis.interval import INT32, Range, fits, full_range, multiply
 from microfold.analysis.product_sum import PRODUCT_SUMS, ProductSum, product_sum
-from microfold.arithmetic.staircase import Function, first_difference
+from microfold.arithmetic.step_function import Function, first_difference
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops import accumulate
-from microfold.transform.scales.quantized.product_sums import Result
+from microfold.transform.scales.quantized.product_sums import ChangedWeights
 
 
 def why_not_same_outputs(
-    before: Sequence[Node], after: Sequence[Node], constants: Mapping[Value, Array], result: Result
+    before: Sequence[Node], after: Sequence[Node], constants: Mapping[Value, Array], result: ChangedWeights
 ) -> str | None:
     """Return why two product sums, with the nodes after them, are not proved to have the same bits.
 

@@ -7,14 +7,14 @@ int32 sum of products S, a multiplier M, a left shift L and a right shift E, the
 
 E is the same for all channels, and therefore an immediate in the code.
 
-Proof. The reference's output, clamped to its limits, is a monotone step function of S (see `multiply_low`).
+Proof. The reference's output, clamped to its limits, is a monotone step function of S (see `mul_lo`).
 For each output j, let a be the smallest sum at which it must have reached j, and b the largest sum at which
 it must not. (1) equals the reference for all sums if, for every j,
 
     C >= j * 2^E - floor(a * 2^L * M / 2^32)        C <= j * 2^E - 1 - floor(b * 2^L * M / 2^32)       (2)
 
 because (1) is monotone in S for every M >= 0. Nothing else is assumed about M. A large E helps: the error of
-the inner floor is below 2^-E units of the output. `multiply_high` and `shifted_sum` derive E from the
+the inner floor is below 2^-E units of the output. `mul_hi` and `pre_shifted_accumulator` derive E from the
 reference's shifts; here it is free, and can be the same for channels with different multipliers.
 
 Encoding. The lowest 4 bits of M hold the part of L that the kernel still has to apply. They count as a part
@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 
 from microfold.ir.types import Array
-from microfold.kernels.requantize.multiply_low import Staircase, find_steps
+from microfold.kernels.requantize.mul_lo import StepFunction, find_breakpoints
 from microfold.support.frozen import frozen
 from microfold.support.memo import remembered
 
@@ -68,13 +68,13 @@ class BiaslessRequantization:
     records: Array
 
 
-def remaining_shifts(records: Array) -> Array:
+def remaining_left_shifts(records: Array) -> Array:
     """Return the left shift that the kernel still has to apply to sums, in bits, int64 [channels]."""
     return records[:, 0].astype(np.int64) & ((1 << FIELD_BITS) - 1)
 
 
 class _Steps(NamedTuple):
-    """Steps of the channels whose output varies, as in `Staircase`, but over sums without bias."""
+    """Steps of the channels whose output varies, as in `StepFunction`, but over sums without bias."""
 
     at: Array
     before: Array
@@ -97,7 +97,7 @@ class _Steps(NamedTuple):
         )
 
 
-class _Lines(NamedTuple):
+class _SearchInput(NamedTuple):
     """Input of the search for records, which does not depend on E.
 
     Attributes:
@@ -137,7 +137,7 @@ def plan_biasless(
         most: largest additional left shift, in bits.
         order: channel of each record; default: every channel once, in order.
     """
-    lines = _find_lines(bias, bounds, multipliers, zero_point, limits)
+    lines = _prepare_search(bias, bounds, multipliers, zero_point, limits)
     if lines is None:
         return None
     if order is None:
@@ -160,30 +160,30 @@ def plan_biasless(
 # Cached: a kernel asks again at once for other block sizes. Only two results are kept, because steps are
 # large.
 @remembered(2)
-def _find_lines(
+def _prepare_search(
     bias: Array,
     bounds: tuple[Array, Array],
     multipliers: tuple[Array, Array],
     zero_point: int,
     limits: tuple[int, int],
-) -> _Lines | None:
+) -> _SearchInput | None:
     """Find the steps and their slopes; None if an output has no monotone steps, or no line has its steps."""
-    stairs = find_steps(bounds, multipliers, zero_point, limits)
+    stairs = find_breakpoints(bounds, multipliers, zero_point, limits)
     if stairs is None:
         return None
     varying = stairs.first != stairs.last
     steps = _without_bias(stairs, bias).of(varying)
     reference = np.ldexp(multipliers[0].astype(np.float64), multipliers[1].astype(np.int64) - 31)
-    slopes = _find_slopes(steps, np.broadcast_to(reference, bias.shape)[varying])
-    return None if slopes is None else _Lines(stairs.first, varying, steps, slopes)
+    slopes = _slope_interval(steps, np.broadcast_to(reference, bias.shape)[varying])
+    return None if slopes is None else _SearchInput(stairs.first, varying, steps, slopes)
 
 
-def _without_bias(stairs: Staircase, bias: Array) -> _Steps:
+def _without_bias(stairs: StepFunction, bias: Array) -> _Steps:
     at, before, low, high = (part - bias for part in (stairs.at, stairs.before, stairs.low, stairs.high))
     return _Steps(at, before, stairs.needs_at, stairs.needs_before, stairs.values, low, high)
 
 
-def _find_slopes(steps: _Steps, reference: Array) -> tuple[Array, Array] | None:
+def _slope_interval(steps: _Steps, reference: Array) -> tuple[Array, Array] | None:
     """Return the smallest and largest slope of lines with the steps, up to twice the reference's, or None."""
     if not reference.size:
         return reference, reference

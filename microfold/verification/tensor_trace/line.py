@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from microfold.codegen.taps import Role
+from microfold.codegen.tensor_trace import Role
 from microfold.errors import InputError
-from microfold.verification.taps.records import RecordParser
+from microfold.verification.tensor_trace.records import RecordParser
 
 # Time limit in seconds, and maximum number of bytes, of a read.
 _SLICE = 0.1

@@ -1,6 +1,6 @@
 """Requantisation for kernels whose sums, or weights, are shifted left by a number that is free.
 
-`multiply_high` has the proof for the form that multiplies four times the accumulator. In the same way, for
+`mul_hi` has the proof for the form that multiplies four times the accumulator. In the same way, for
 any s >= 1, E = e + s and e >= 1,
 
     u = floor(x * 2^(s+1) * m / 2^32) + c,   c = 2^(s-1) + 2^(E-1) + zero_point * 2^E
@@ -22,7 +22,7 @@ import numpy as np
 
 from microfold.arithmetic import numerics
 from microfold.ir.types import Array
-from microfold.kernels.requantize.multiply_high import RequantizeForm
+from microfold.kernels.requantize.mul_hi import RequantizeForm
 from microfold.support.frozen import frozen
 
 # Values of E in the order in which they are tried. 12 fits nearly all layers; fewer values need fewer

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from microfold.codegen.taps import BuildText, Role, Tap, schedule
+from microfold.codegen.tensor_trace import BuildText, Role, TracedTensor, schedule
 from microfold.program import Program
 from microfold.support.frozen import frozen
-from microfold.verification.taps.records import Record, RecordParser
+from microfold.verification.tensor_trace.records import RecordParser, TraceRecord
 
 # Bytes passed to the parser at a time, so that it can release parsed bytes.
 _CHUNK = 1 << 20
@@ -29,7 +29,7 @@ class BuildRecords:
 
 
 @frozen
-class Run:
+class RecordedRun:
     """Records of one run.
 
     Attributes:
@@ -39,7 +39,7 @@ class Run:
     """
 
     number: int
-    records: dict[Key, Record] = field(default_factory=dict[Key, Record])
+    records: dict[Key, TraceRecord] = field(default_factory=dict[Key, TraceRecord])
     ended: bool = False
 
 
@@ -61,12 +61,12 @@ class Dump:
             if record.role is Role.RUN_BEGIN and record.payload is not None:
                 build.text = build.text or BuildText.parse(record.payload)
 
-    def _parse(self, parser: RecordParser) -> Iterator[Record]:
+    def _parse(self, parser: RecordParser) -> Iterator[TraceRecord]:
         for begin in range(0, len(self._data), _CHUNK):
             yield from parser.feed(self._data[begin : begin + _CHUNK])
         yield from parser.finish()
 
-    def runs(self, program: Program, build: int) -> Iterator[Run]:
+    def runs(self, program: Program, build: int) -> Iterator[RecordedRun]:
         """Yield the runs of one build, in order.
 
         Because first records can be lost, a run begins with its first record, with a change of the run
@@ -78,7 +78,7 @@ class Dump:
         taps = list(schedule(program))
         places = {tap.key: place for place, tap in enumerate(taps)}
         sizes: Mapping[Key, int] = {tap.key: tap.buffer.type.nbytes for tap in taps}
-        run: Run | None = None
+        run: RecordedRun | None = None
         last = -1
         for record in self._parse(RecordParser()):
             if record.build != build:
@@ -89,23 +89,23 @@ class Dump:
             if run is None or record.run != run.number or place <= last:
                 if run is not None:
                     yield run
-                run = Run(record.run)
+                run = RecordedRun(record.run)
             last = place
             if record.key in sizes:
                 run.records[record.key] = record
             if record.role is Role.RUN_END:
-                yield Run(run.number, run.records, ended=True)
+                yield RecordedRun(run.number, run.records, ended=True)
                 run, last = None, -1
         if run is not None:
             yield run
 
 
-def _place(record: Record, places: Mapping[Key, int]) -> int | None:
+def _place(record: TraceRecord, places: Mapping[Key, int]) -> int | None:
     if record.role is Role.RUN_BEGIN:
         return -1
     return len(places) if record.role is Role.RUN_END else places.get(record.key)
 
 
-def missing(program: Program, run: Run) -> list[Tap]:
+def missing(program: Program, run: RecordedRun) -> list[TracedTensor]:
     """Return the taps of a run without a record."""
     return [tap for tap in schedule(program) if tap.key not in run.records]

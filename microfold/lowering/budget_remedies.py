@@ -31,7 +31,7 @@ def combined(whole: BudgetError, rows: BudgetError) -> BudgetError:
 
 
 def explained(
-    refusal: BudgetError, options: Options, build: Build, least_by_rows: LeastByRows
+    refusal: BudgetError, options: Options, build: Build, least_streamed_ram: LeastByRows
 ) -> BudgetError:
     """Return the error with suggestions: other limits if there are two, or inputs outside of the arena.
 
@@ -43,7 +43,7 @@ def explained(
     if options.ram is None:
         return refusal
     if options.flash is None:
-        return _with_leaner_io(refusal, options.ram, tried, least_by_rows)
+        return _with_leaner_io(refusal, options.ram, tried, least_streamed_ram)
     any_flash, any_ram = tried(flash=None), tried(ram=None)
     if isinstance(any_ram, Program) and isinstance(any_flash, BudgetError):
         found = [*any_flash.found, f"the flash limit alone can be met, with {_ram(any_ram)} bytes of RAM"]
@@ -107,10 +107,12 @@ class _Tried:
         return []
 
 
-def _with_leaner_io(refusal: BudgetError, ram: int, tried: _Tried, least_by_rows: LeastByRows) -> BudgetError:
+def _with_leaner_io(
+    refusal: BudgetError, ram: int, tried: _Tried, least_streamed_ram: LeastByRows
+) -> BudgetError:
     """Return the error with another `io` as a remedy, if one fits the RAM."""
     for io in IO[IO.index(tried.options.io) + 1 :]:
-        least = least_by_rows(io)
+        least = least_streamed_ram(io)
         fits = least is not None and least <= ram
         if not fits and io == "caller" and (least is None or TILES * least <= ram):
             fits = isinstance(tried(io=io), Program)

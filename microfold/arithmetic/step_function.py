@@ -21,7 +21,7 @@ _SAMPLES = 64
 _NEAR = 4
 
 
-def steps(stairs: Function, low: Array, high: Array, expected: Function | None = None) -> Array:
+def breakpoints(stairs: Function, low: Array, high: Array, expected: Function | None = None) -> Array:
     """Return the sums at which each channel of a monotone step function reaches each of its values.
 
     Args:
@@ -63,7 +63,7 @@ def first_difference(
     found = _compare(first, second, samples)
     if found is not None:
         return found
-    return _compare(first, second, np.concatenate([steps(function, low, high) for function in stairs]))
+    return _compare(first, second, np.concatenate([breakpoints(function, low, high) for function in stairs]))
 
 
 def _compare(first: Function, second: Function, sums: Array) -> tuple[int, int] | None:

@@ -1,14 +1,14 @@
 """Requantisation of sums over values that are scaled by 256.
 
 DSP kernels that keep int8 values in the upper bytes of halfwords accumulate 256 times the sum, which saves
-the shift before the high multiplication. `multiply_high` has the proof for s = 1. In the same way, for any s
+the shift before the high multiplication. `mul_hi` has the proof for s = 1. In the same way, for any s
 >= 1 and E = e + s,
 
     u = floor(x * 2^(s+1) * m / 2^32) + c,   c = 2^(s-1) + [e > 0] * 2^(E-1) + zero_point * 2^E,
     y = (u - 2^s * [x < 0]) >> E
 
 Here s = 7, or more if weights are shifted left so that E is the same for all channels. Sums without bias have
-shorter records, see `biasless_sum`, which also define the shift of the weights.
+shorter records, see `folded_bias`, which also define the shift of the weights.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from microfold.arithmetic import numerics
 from microfold.ir.types import Array
-from microfold.kernels.requantize import biasless_sum
+from microfold.kernels.requantize import folded_bias
 from microfold.support.frozen import frozen
 
 # Scale of the values in bits, and the s that follows from it.
@@ -54,13 +54,13 @@ class PlaneRequantization:
 
     @property
     def biasless(self) -> bool:
-        return self.form == biasless_sum.FORM
+        return self.form == folded_bias.FORM
 
     @property
     def left(self) -> Array:
         """Left shift of the weights if E is common, in bits, int64 [channels]."""
         if self.biasless:
-            return biasless_sum.remaining_shifts(self.records)
+            return folded_bias.remaining_left_shifts(self.records)
         return self.records[:, 3].astype(np.int64)
 
 
@@ -71,11 +71,11 @@ def plan_biasless_plane(
     zero_point: int,
     limits: tuple[int, int],
 ) -> PlaneRequantization | None:
-    """Return the form of `biasless_sum`, with arguments as there."""
-    found = biasless_sum.plan_biasless(
+    """Return the form of `folded_bias`, with arguments as there."""
+    found = folded_bias.plan_biasless(
         bias, bounds, multipliers, zero_point, limits, taken=SCALE_BITS, most=_LARGEST_LEFT
     )
-    return None if found is None else PlaneRequantization(biasless_sum.FORM, found.shift, found.records)
+    return None if found is None else PlaneRequantization(folded_bias.FORM, found.shift, found.records)
 
 
 def plan_plane_requantization(

@@ -1,4 +1,6 @@
-"""Streaming partitions (`Cuts`) of a model: which parts are computed row by row, and the kernels of rows."""
+"""Streaming partitions (`StreamingPartitions`) of a model: which parts are computed row by row, and the
+kernels of rows.
+"""
 
 from __future__ import annotations
 
@@ -16,32 +18,32 @@ from microfold.ir.views import Views, needs_no_code
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.reduce.pixel_sums import MEANS, SUMS
-from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates, why_none
+from microfold.kernels.selection.candidates import Candidate, LayerCandidates, candidates, no_kernel_reason
 from microfold.lowering.pixel_sums import means_of_sums, with_means_of_sums
-from microfold.lowering.scope import Scope
+from microfold.lowering.scope import LoweringScope
 from microfold.lowering.whole_needs import WholeNeeds
 from microfold.options import Options
 from microfold.plan.liveness import alive_between, storages
 from microfold.plan.stream.planner import StreamPlanner
-from microfold.plan.stream.region import Region, region_of
-from microfold.plan.stream.row_node import Form, RowNode, by_rows, sums_by_rows
-from microfold.plan.stream.windows import Windows, windows_of
+from microfold.plan.stream.region import StreamRegion, region_of
+from microfold.plan.stream.row_node import Form, RowNode, as_row_node, sums_as_row_node
+from microfold.plan.stream.windows import RegionSchedule, schedule_region
 
 # Size of the shortlist: the partitions with the smallest expected arenas.
-CLOSE_LOOKS = 4
+SHORTLIST_SIZE = 4
 # Number of places where a region that does not begin with the input may begin, and number of places where it
 # may end; maximum number of regions after the first one; and number of partitions to which further regions
 # are added.
 ENDS = 4
 FURTHER_REGIONS = 2
-FURTHER_LOOKS = 2
+FURTHER_EVALUATIONS = 2
 # Maximum number of events of all evaluated partitions, and of the partitions that begin with the input. Each
 # layer of a partition has events for each of its rows. Without limits, the time would grow with the square of
 # a chain's length. Models for microcontrollers have up to 17,000 and 8,000 events.
 MOST_EVENTS, MOST_EVENTS_OF_PREFIXES = 1 << 15, 1 << 14
 
 
-def pushed_inputs(graph: Graph, options: Options) -> tuple[Value, ...]:
+def streamed_inputs(graph: Graph, options: Options) -> tuple[Value, ...]:
     """Return the inputs that are streamed: passed row by row, or read in the caller's memory; at most one.
 
     All other inputs are resident.
@@ -57,17 +59,17 @@ def pushed_inputs(graph: Graph, options: Options) -> tuple[Value, ...]:
     return tuple(sorted(found, key=lambda value: -value.type.nbytes)[:1])
 
 
-class Cuts:
+class StreamingPartitions:
     """Streaming partitions of a graph: which of its nodes may be computed row by row."""
 
-    def __init__(self, scope: Scope, options: Options):
+    def __init__(self, scope: LoweringScope, options: Options):
         graph = scope.graph
         self.scope = scope
         self.options = options
         self.state = scope.state_size
         self.reason = ""
         views = Views(graph)
-        self.pushed = pushed_inputs(graph, options)
+        self.pushed = streamed_inputs(graph, options)
         # Skip leading reshapes.
         self._first = next((i for i, node in enumerate(graph.nodes) if not needs_no_code(node)), 0)
         # Results in buffers of the caller, into which no rows are computed.
@@ -75,9 +77,9 @@ class Cuts:
         self._elsewhere = self._outputs | ({*graph.inputs} if options.io == "caller" else set[Value]())
         self._layers = {ranking.layer.node: ranking for ranking in scope.rankings}
         self._row_nodes: dict[Node, RowNode | str] = {}
-        self._windows: dict[Hashable, Windows] = {}
+        self._windows: dict[Hashable, RegionSchedule] = {}
         self._planners: dict[Hashable, StreamPlanner] = {}
-        self._ranked: dict[tuple[RowNode, Form], Ranking] = {}
+        self._ranked: dict[tuple[RowNode, Form], LayerCandidates] = {}
         self._events = 0  # of the evaluated partitions
         if scope.inner:
             self.reason = "models with loops or conditions are computed whole"
@@ -90,16 +92,16 @@ class Cuts:
         return self.scope.ranges
 
     @cached_property
-    def prefixes(self) -> list[Region]:
+    def prefixes(self) -> list[StreamRegion]:
         """Regions that begin with the first layer."""
         return [*self.regions_from(self._first)]
 
-    def regions_from(self, start: int) -> Iterator[Region]:
+    def regions_from(self, start: int) -> Iterator[StreamRegion]:
         """Yield the regions that begin after `start` nodes of the graph."""
         return self._regions(self.scope.graph, start)
 
     @cached_property
-    def promising(self) -> list[StreamPlanner]:
+    def shortlist(self) -> list[StreamPlanner]:
         """Partitions with the smallest arenas, as far as sizes without scratch tell."""
         if self.reason:
             return []
@@ -107,13 +109,13 @@ class Cuts:
         found = self._needs_of_prefixes()
         if self.options.io != "rows":
             regions = self._around_peak(graph, self._first + 1)
-            found += self._needs(([region] for region in regions), _most_of_promising(found))
+            found += self._needs(([region] for region in regions), _max_shortlist(found))
         found.sort(key=lambda each: each[0])
-        for need, planner in found[:FURTHER_LOOKS]:
+        for need, planner in found[:FURTHER_EVALUATIONS]:
             found += self._with_further_regions(need, planner)
         # The sort is stable, so that of equal partitions the one with fewer regions comes first.
         found.sort(key=lambda each: each[0])
-        return [planner for _, planner in found[:CLOSE_LOOKS]]
+        return [planner for _, planner in found[:SHORTLIST_SIZE]]
 
     def _needs_of_prefixes(self) -> list[tuple[int, StreamPlanner]]:
         """Return partitions with a single region from the start, each with the bytes of its windows.
@@ -124,10 +126,10 @@ class Cuts:
         least = 0
         behind = self.whole_needs.behind
         regions = self._regions(
-            self.scope.graph, self._first, lambda end: behind[end] < _most_of_promising(found)
+            self.scope.graph, self._first, lambda end: behind[end] < _max_shortlist(found)
         )
         for region in regions:
-            if least >= _most_of_promising(found):
+            if least >= _max_shortlist(found):
                 break
             if self._events > MOST_EVENTS_OF_PREFIXES:
                 break
@@ -158,7 +160,7 @@ class Cuts:
         return WholeNeeds(self.scope.graph, self._layers, self._elsewhere)
 
     def _needs(
-        self, candidates: Iterable[Sequence[Region]], most: float = math.inf
+        self, candidates: Iterable[Sequence[StreamRegion]], most: float = math.inf
     ) -> list[tuple[int, StreamPlanner]]:
         """Return planners of partitions, with the bytes that their windows need.
 
@@ -181,7 +183,9 @@ class Cuts:
                 found.append((planner.least_need(kernels), planner))
         return found
 
-    def _regions(self, graph: Graph, start: int, may_end: Callable[[int], bool] = bool) -> Iterator[Region]:
+    def _regions(
+        self, graph: Graph, start: int, may_end: Callable[[int], bool] = bool
+    ) -> Iterator[StreamRegion]:
         """Yield the regions that begin with a node.
 
         Args:
@@ -195,7 +199,7 @@ class Cuts:
                     yield from self._with_sums(graph, node, parts, rows, start)
             found = self._by_rows(node)
             if isinstance(found, str):
-                self.reason = self.reason or f"{node.op.name} %{node.outputs[0].brief}: {found}"
+                self.reason = self.reason or f"{node.op.name} %{node.outputs[0].short_name}: {found}"
                 break
             rows.append(found)
             if may_end(index + 1):
@@ -203,7 +207,7 @@ class Cuts:
                 if region is not None:
                     yield region
 
-    def _region(self, graph: Graph, rows: Sequence[RowNode], start: int) -> Region | None:
+    def _region(self, graph: Graph, rows: Sequence[RowNode], start: int) -> StreamRegion | None:
         """Return a region that can be planned; None if it cannot."""
         region = region_of(graph, rows, start, self.pushed)
         if isinstance(region, str):
@@ -216,12 +220,12 @@ class Cuts:
         elsewhere = next((v for v in region.sources if views[v].root in self._elsewhere), None)
         if elsewhere is not None:
             self.reason = (
-                self.reason or f"%{elsewhere.brief} is in the caller's memory, without room for padding"
+                self.reason or f"%{elsewhere.short_name} is in the caller's memory, without room for padding"
             )
             return None
         return region if self._outputs.isdisjoint(region.fronts) else None
 
-    def _around_peak(self, graph: Graph, start: int) -> Iterator[Region]:
+    def _around_peak(self, graph: Graph, start: int) -> Iterator[StreamRegion]:
         """Yield regions around the call of largest need, if the graph from some node on is not streamed.
 
         They begin and end at places with few resident bytes.
@@ -246,7 +250,7 @@ class Cuts:
             wanted = {*(each + 1 for each in last), calls[-1] + 1}
             yield from self._regions(graph, begin, wanted.__contains__)
 
-    def planner(self, regions: Sequence[Region]) -> StreamPlanner:
+    def planner(self, regions: Sequence[StreamRegion]) -> StreamPlanner:
         """Return the planner of a partition, which is cached for later searches."""
         key = (*(region.key for region in regions),)
         if key not in self._planners:
@@ -256,20 +260,20 @@ class Cuts:
             )
         return self._planners[key]
 
-    def _windows_of(self, region: Region, margins: Mapping[Value, tuple[int, int]]) -> Windows:
+    def _windows_of(self, region: StreamRegion, margins: Mapping[Value, tuple[int, int]]) -> RegionSchedule:
         """Return the schedule of a region, which all partitions with the same margins share."""
         key = region.key, tuple(margins[value] for value in region.held)
         if key not in self._windows:
-            self._windows[key] = windows_of(region, margins)
+            self._windows[key] = schedule_region(region, margins)
         return self._windows[key]
 
     def _with_sums(
         self, graph: Graph, pool: Node, parts: tuple[Node, Node], rows: Sequence[RowNode], start: int
-    ) -> Iterator[Region]:
+    ) -> Iterator[StreamRegion]:
         """Yield the partition that ends with a global pool, whose sums are in the region."""
         changed = with_means_of_sums(graph, pool, parts)
         sums, means = (replace(self._layers[pool].layer, node=part) for part in parts)
-        region = self._region(changed, [*rows, sums_by_rows(sums)], start)
+        region = self._region(changed, [*rows, sums_as_row_node(sums)], start)
         if region is not None:
             self._layers[parts[1]] = only(MEANS[parts[1].output.type.dtype], means)
             yield region
@@ -282,11 +286,11 @@ class Cuts:
             elif ranking.fixed:
                 found = "external code computes its whole result"
             else:
-                found = by_rows(ranking.layer)
+                found = as_row_node(ranking.layer)
             self._row_nodes[node] = found
         return self._row_nodes[node]
 
-    def cost_by_rows(self, node: Node) -> float:
+    def streamed_cost(self, node: Node) -> float:
         """Return a lower bound of the cycles of all calls for one row each; infinite if no kernel exists."""
         rows = self._by_rows(node)
         if isinstance(rows, str):
@@ -310,7 +314,7 @@ class Cuts:
         """Return the value whose columns a value has: here the value itself."""
         return value
 
-    def rankings(self, planner: StreamPlanner) -> list[Ranking]:
+    def rankings(self, planner: StreamPlanner) -> list[LayerCandidates]:
         """Return all layers with the kernels considered for them."""
         return [
             self._layers[each.layer.node]
@@ -323,7 +327,7 @@ class Cuts:
         """Return the fastest kernel of each layer, regardless of the arena."""
         return [ranking.candidates[0].kernel for ranking in self.rankings(planner)]
 
-    def ranking(self, node: RowNode, form: Form, runs: int) -> Ranking:
+    def ranking(self, node: RowNode, form: Form, runs: int) -> LayerCandidates:
         """Return the kernels for a band."""
         if (node, form) not in self._ranked:
             layer = node.bands[form].layer
@@ -332,16 +336,16 @@ class Cuts:
             found = candidates(layer, self.scope.guidance)
             if not found or found[0].cost is None:
                 raise InputError(
-                    f"rows of {node.node.op.name} %{node.output.brief} need a kernel for images of "
-                    f"{layer.node.operands[0].type}; there is none: {why_none(layer, found)}"
+                    f"rows of {node.node.op.name} %{node.output.short_name} need a kernel for images of "
+                    f"{layer.node.operands[0].type}; there is none: {no_kernel_reason(layer, found)}"
                 )
-            self._ranked[node, form] = Ranking(layer, found, runs=runs)
+            self._ranked[node, form] = LayerCandidates(layer, found, runs=runs)
         return self._ranked[node, form]
 
 
-def _most_of_promising(found: Iterable[tuple[int, StreamPlanner]]) -> float:
+def _max_shortlist(found: Iterable[tuple[int, StreamPlanner]]) -> float:
     """Return the bytes from which on a further partition does not belong to the shortlist."""
-    return last_of_first((need for need, _ in found), CLOSE_LOOKS)
+    return last_of_first((need for need, _ in found), SHORTLIST_SIZE)
 
 
 def last_of_first(sizes: Iterable[int], count: int) -> float:
@@ -350,6 +354,6 @@ def last_of_first(sizes: Iterable[int], count: int) -> float:
     return first[-1] if len(first) == count else math.inf
 
 
-def only(kernel: Kernel, layer: LayerContext, runs: int = 1) -> Ranking:
+def only(kernel: Kernel, layer: LayerContext, runs: int = 1) -> LayerCandidates:
     """Return a layer with a single possible kernel."""
-    return Ranking(layer, [Candidate(kernel, kernel.cycles(layer), None)], fixed=True, runs=runs)
+    return LayerCandidates(layer, [Candidate(kernel, kernel.cycles(layer), None)], fixed=True, runs=runs)

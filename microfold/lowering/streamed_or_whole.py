@@ -12,30 +12,30 @@ from itertools import accumulate
 
 from microfold.errors import InputError
 from microfold.ir import limits
-from microfold.kernels.selection.cheapest import Candidate, Ranking, run_cost
-from microfold.kernels.selection.objective import Figures
+from microfold.kernels.selection.candidates import Candidate, LayerCandidates, run_cost
+from microfold.kernels.selection.objective import SelectionFigures
 from microfold.lowering.placement import misaligned
-from microfold.lowering.stream import in_rows
+from microfold.lowering.stream import best_streamed
 from microfold.lowering.stream_layers import stream_buffers, stream_places
-from microfold.lowering.stream_search import ROWS_CODE, Search
 from microfold.lowering.streamed import Streamed
+from microfold.lowering.streaming_search import ROWS_CODE, StreamingSearch
 from microfold.options import Options
 from microfold.plan.stream.planner import StreamPlanner
 from microfold.support.frozen import frozen
 
 
 @frozen(eq=False)
-class Whole:
+class WholeTensorPlan:
     """Whole tensors with their kernels.
 
     Attributes:
         needs: bytes of arena that each layer's call needs.
     """
 
-    rankings: Sequence[Ranking]
+    rankings: Sequence[LayerCandidates]
     chosen: Sequence[Candidate]
     needs: Sequence[int]
-    figures: Figures
+    figures: SelectionFigures
 
     def cost_of(self, index: int) -> float:
         """Return the cycles of a layer in a run."""
@@ -43,7 +43,7 @@ class Whole:
 
 
 def why_not_faster(
-    whole: Whole, search: Search, rows: Callable[[], Streamed | Collection[InputError]]
+    whole: WholeTensorPlan, search: StreamingSearch, rows: Callable[[], Streamed | Collection[InputError]]
 ) -> str | None:
     """Return why streaming within the RAM is not better than whole tensors that fit; None if it is better.
 
@@ -54,7 +54,7 @@ def why_not_faster(
     fullest = max(range(len(whole.needs)), key=lambda index: whole.needs[index], default=0)
     gained = sum(max(_gain(whole, search, index), 0.0) for index in slower | {*range(fullest + 1)})
     now = whole.figures
-    then = Figures(now.cycles - gained, search.reference.flash + ROWS_CODE, 0)
+    then = SelectionFigures(now.cycles - gained, search.reference.flash + ROWS_CODE, 0)
     if search.objective.value(then, search.reference) >= search.objective.value(now, search.reference):
         return "bounds of its cycles, flash and RAM are no better by the objective (not searched)"
     found = rows()
@@ -63,7 +63,7 @@ def why_not_faster(
     return None if _is_better(found, whole, search) else _worse(found)
 
 
-def smaller_rows(whole: Whole, search: Search) -> Streamed | str:
+def smaller_rows(whole: WholeTensorPlan, search: StreamingSearch) -> Streamed | str:
     """Return a streamed model that is better than whole tensors and no slower, or why none was taken.
 
     All layers whose calls need more than the arena of that model must be streamed. Slower models are not
@@ -83,9 +83,9 @@ def smaller_rows(whole: Whole, search: Search) -> Streamed | str:
     gains = (_gain(whole, search, index) for index in sorted(over, key=lambda index: -whole.needs[index]))
     if any(gained < 0 for gained in accumulate(gains)):
         return "the layers that need most RAM would be slower or cannot be streamed (bound of their cycles)"
-    if not any(_by_rows(planner, whole, over) for planner in search.cuts.promising):
+    if not any(_by_rows(planner, whole, over) for planner in search.cuts.shortlist):
         return "no streaming partition contains all layers that need most RAM"
-    found = in_rows(search)
+    found = best_streamed(search)
     if not isinstance(found, Streamed):
         return "no streaming partition was found"
     if found.cost > whole.figures.cycles or not _is_better(found, whole, search):
@@ -93,7 +93,7 @@ def smaller_rows(whole: Whole, search: Search) -> Streamed | str:
     return found if _is_aligned(found, search.options) else "its inputs or outputs would not be aligned"
 
 
-def _by_rows(planner: StreamPlanner, whole: Whole, layers: Sequence[int]) -> bool:
+def _by_rows(planner: StreamPlanner, whole: WholeTensorPlan, layers: Sequence[int]) -> bool:
     """Return whether a streaming partition streams all of some layers."""
     calls = {each.layer.node for each in planner.planned if each.call is not None}
     return all(whole.rankings[index].layer.node not in calls for index in layers)
@@ -107,14 +107,14 @@ def _worse(found: Streamed) -> str:
     )
 
 
-def _is_better(found: Streamed, whole: Whole, search: Search) -> bool:
+def _is_better(found: Streamed, whole: WholeTensorPlan, search: StreamingSearch) -> bool:
     objective, reference = search.objective, search.reference
     return objective.value(found.figures, reference) < objective.value(whole.figures, reference)
 
 
-def _gain(whole: Whole, search: Search, index: int) -> float:
+def _gain(whole: WholeTensorPlan, search: StreamingSearch, index: int) -> float:
     """Return the cycles that streaming saves in a layer; minus infinity if it cannot be streamed."""
-    return whole.cost_of(index) - search.cuts.cost_by_rows(whole.rankings[index].layer.node)
+    return whole.cost_of(index) - search.cuts.streamed_cost(whole.rankings[index].layer.node)
 
 
 def _is_aligned(found: Streamed, options: Options) -> bool:

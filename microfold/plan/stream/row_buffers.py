@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from microfold.ir.node import Value
 from microfold.ops.rows import Rows
-from microfold.plan.stream.operations import Slide, Spot, Table
+from microfold.plan.stream.operations import IndirectionBuffer, MoveRows, WindowAddress
 
 
 @dataclass
-class Keeper(ABC):
+class RowBuffer(ABC):
     """Row buffer of a value.
 
     Attributes:
@@ -37,7 +37,9 @@ class Keeper(ABC):
     read: bool = False
     carries: bool = False
 
-    def write(self, first: int, last: int, needed: int, read_next: bool) -> tuple[list[Slide], Spot]:
+    def write(
+        self, first: int, last: int, needed: int, read_next: bool
+    ) -> tuple[list[MoveRows], WindowAddress]:
         """Make room for new rows.
 
         Args:
@@ -54,7 +56,9 @@ class Keeper(ABC):
         return moves, spot
 
     @abstractmethod
-    def _room(self, first: int, last: int, needed: int, read_next: bool) -> tuple[list[Slide], Spot]:
+    def _room(
+        self, first: int, last: int, needed: int, read_next: bool
+    ) -> tuple[list[MoveRows], WindowAddress]:
         """Implement `write`."""
 
     @abstractmethod
@@ -62,7 +66,7 @@ class Keeper(ABC):
         """Yield ranges of padding rows to write."""
 
     @abstractmethod
-    def keep(self, needed: int) -> list[Slide]:
+    def keep(self, needed: int) -> list[MoveRows]:
         """Copy newest rows that are still needed to the buffer of older rows."""
 
     @abstractmethod
@@ -70,7 +74,7 @@ class Keeper(ABC):
         """Release rows that are not needed any more."""
 
     @abstractmethod
-    def spots(self, first: int, last: int) -> Spot | Table:
+    def spots(self, first: int, last: int) -> WindowAddress | IndirectionBuffer:
         """Return the addresses of rows that are read by one call."""
 
     @property

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from microfold.codegen.taps import Role, Tap, layer_begin, layer_done, run_begin, run_end
+from microfold.codegen.tensor_trace import Role, TracedTensor, layer_begin, layer_done, run_begin, run_end
 from microfold.errors import NoReferenceError
 from microfold.ir.in_place import updated_states
 from microfold.ir.interpret import functions
@@ -29,8 +29,8 @@ from microfold.ir.types import Array, Tensor
 from microfold.plan.overlap import align
 from microfold.program import Buffer, Layer, Program
 from microfold.support.frozen import frozen
-from microfold.verification.taps.dump import Run, missing
-from microfold.verification.taps.records import Record
+from microfold.verification.tensor_trace.dump import RecordedRun, missing
+from microfold.verification.tensor_trace.records import TraceRecord
 from microfold.verification.verify import FLOAT_TOLERANCE, gaps, half_tolerance, reads_halves
 
 
@@ -87,9 +87,9 @@ class RunResult:
         unchecked: reason for each layer whose results could not be compared.
     """
 
-    run: Run
+    run: RecordedRun
     tensors: int
-    missing: Sequence[Tap]
+    missing: Sequence[TracedTensor]
     faults: Sequence[Fault]
     unchecked: Mapping[int, str]
 
@@ -130,7 +130,7 @@ class Diagnosis:
         # Number of the last run, the states at its start, and the states after it.
         self._last: tuple[int, _States, _States] | None = None
 
-    def check(self, run: Run) -> RunResult:
+    def check(self, run: RecordedRun) -> RunResult:
         """Compare one run; runs must be given in the order of the dump."""
         check = _RunCheck(self.program, run, self._functions, self._constants)
         before = check.begin(self._states_before(run.number))
@@ -156,7 +156,11 @@ class _RunCheck:
     """Check of one run. The methods must be called in the order of their definition."""
 
     def __init__(
-        self, program: Program, run: Run, bodies: Mapping[str, Function], constants: Mapping[Value, _Content]
+        self,
+        program: Program,
+        run: RecordedRun,
+        bodies: Mapping[str, Function],
+        constants: Mapping[Value, _Content],
     ):
         self.program = program
         self.tensors = 0
@@ -197,7 +201,7 @@ class _RunCheck:
         states = self.program.graph.state
         return {s.value: self._contents[s.next] for s in states if s.next in self._contents}
 
-    def _record(self, tap: Tap) -> Record | None:
+    def _record(self, tap: TracedTensor) -> TraceRecord | None:
         return self._run.records.get(tap.key)
 
     def _check_layer(self, layer: Layer) -> None:
@@ -229,7 +233,9 @@ class _RunCheck:
             operands[value] = Tensor(value.type, content.data)
         return node.evaluate(operands, self._bodies)
 
-    def _check_output(self, layer: Layer, tap: Tap, record: Record | None, expected: Array | None) -> None:
+    def _check_output(
+        self, layer: Layer, tap: TracedTensor, record: TraceRecord | None, expected: Array | None
+    ) -> None:
         value = tap.buffer.value
         self._contents.pop(value, None)
         if expected is not None:
@@ -265,7 +271,13 @@ class _RunCheck:
         return half_tolerance(node, read)
 
     def _arrive(
-        self, buffer: Buffer, record: Record | None, role: Role, layer: int | None, *, again: bool = False
+        self,
+        buffer: Buffer,
+        record: TraceRecord | None,
+        role: Role,
+        layer: int | None,
+        *,
+        again: bool = False,
     ) -> None:
         """Compare the bytes that are read with the bytes that were written, and continue with the former.
 
@@ -306,7 +318,7 @@ def _place(buffer: Buffer) -> tuple[str, int, int]:
     return buffer.region, buffer.offset, buffer.type.nbytes
 
 
-def _content(record: Record, buffer: Buffer) -> _Content:
+def _content(record: TraceRecord, buffer: Buffer) -> _Content:
     if record.payload is None:
         return _Content(None, record.crc)
     data = np.frombuffer(record.payload, buffer.type.dtype.numpy).reshape(buffer.type.shape)

@@ -11,8 +11,8 @@ from dataclasses import replace
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array
 from microfold.kernels.call import KernelCall
-from microfold.kernels.conv2d import dsp, mve, pairs, s16_dsp, s16_mve
-from microfold.kernels.conv2d.delegation import ByConvolution, register_by
+from microfold.kernels.conv2d import dsp, mve, packed_two_per_word, s16_dsp, s16_mve
+from microfold.kernels.conv2d.shared_conv_kernel import ByConvolution, register_by
 from microfold.kernels.fully_connected.portable import fully_connected_types, weights_zero_point
 from microfold.kernels.layer import LayerContext
 from microfold.ops.convolution.conv2d import Conv2D
@@ -72,8 +72,8 @@ register_by(
     {
         "s8_fully_connected__dsp_4x2_rows": dsp.Conv2DDsp,
         "s8_fully_connected__mve_2x4_rows": mve.Conv2DMve,
-        "s8_fully_connected__thumb1_4x1_rows": pairs.Conv2DThumb1,
-        "s8_fully_connected__thumb2_4x1_rows": pairs.Conv2DThumb2,
+        "s8_fully_connected__thumb1_4x1_rows": packed_two_per_word.Conv2DThumb1,
+        "s8_fully_connected__thumb2_4x1_rows": packed_two_per_word.Conv2DThumb2,
         "s16_fully_connected__dsp_4x2_rows": s16_dsp.Conv2DInt16Dsp,
         "s16_fully_connected__mve_1x4_rows": s16_mve.Conv2DInt16Mve,
     },

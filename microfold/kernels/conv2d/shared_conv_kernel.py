@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from typing import ClassVar
 
 from microfold.kernels.cost.terms import Terms
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.support.frozen import frozen
 
@@ -26,7 +26,7 @@ class ByConvolution(Kernel):
     """
 
     variant: Kernel | None = None
-    trades: frozenset[Trade] = field(init=False)
+    trades: frozenset[ResourceTradeoff] = field(init=False)
 
     convolution: ClassVar[Kernel]
 
@@ -57,16 +57,18 @@ class ByConvolution(Kernel):
     def cost(self, layer: LayerContext) -> float:
         return self._variant.cost(self.convolved(layer)) + self._added(layer)
 
-    def cost_alone(self, layer: LayerContext) -> float:
+    def single_caller_cost(self, layer: LayerContext) -> float:
         row = self.row(layer.target.features)
         known = row.alone if row is not None and row.alone else None
-        return self._variant.cost_alone(self.convolved(layer)) + self._added(layer, known)
+        return self._variant.single_caller_cost(self.convolved(layer)) + self._added(layer, known)
 
     def cycles(self, layer: LayerContext) -> float:
         return self._variant.cycles(self.convolved(layer)) + self._added_cycles(layer, alone=False)
 
-    def cycles_alone(self, layer: LayerContext) -> float:
-        return self._variant.cycles_alone(self.convolved(layer)) + self._added_cycles(layer, alone=True)
+    def single_caller_cycles(self, layer: LayerContext) -> float:
+        return self._variant.single_caller_cycles(self.convolved(layer)) + self._added_cycles(
+            layer, alone=True
+        )
 
     def _added(self, layer: LayerContext, known: Mapping[str, float] | None = None) -> float:
         """Estimate the instructions in addition to the convolution's."""

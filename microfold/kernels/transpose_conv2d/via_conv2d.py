@@ -17,10 +17,10 @@ import numpy as np
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array, TensorType
 from microfold.kernels.call import CFunction, KernelCall, Parameter
-from microfold.kernels.conv2d import dsp, f32_block, mve, pairs, s16_dsp
+from microfold.kernels.conv2d import dsp, f32_block, mve, packed_two_per_word, s16_dsp
 from microfold.kernels.conv2d import portable as conv2d
 from microfold.kernels.conv2d import s16_mve as conv2d_s16_mve
-from microfold.kernels.conv2d.delegation import ByConvolution, register_by
+from microfold.kernels.conv2d.shared_conv_kernel import ByConvolution, register_by
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.fields import Field, declare, inner_fields
@@ -169,11 +169,11 @@ class _TransposeConv2DRows(ByConvolution):
     def row_granularity(self, layer: LayerContext) -> int:
         return self._phases(layer)[0].stride
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         inner = self.convolved(layer)
-        return conv2d.is_pointwise(conv2d.conv_types(inner)[3]) or self._variant.reads_rows(inner)
+        return conv2d.is_pointwise(conv2d.conv_types(inner)[3]) or self._variant.supports_indirection(inner)
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return 1
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -252,8 +252,8 @@ register_by(
         "f32_transpose_conv2d__mve_4x4_rows": f32_block.Conv2DFloatMve,
         "f32_f16w_transpose_conv2d__mve_4x4_rows": f32_block.Conv2DFloatMveHalf,
         "s8_transpose_conv2d__mve_2x4_rows": mve.Conv2DMve,
-        "s8_transpose_conv2d__thumb1_4x1_rows": pairs.Conv2DThumb1,
-        "s8_transpose_conv2d__thumb2_4x1_rows": pairs.Conv2DThumb2,
+        "s8_transpose_conv2d__thumb1_4x1_rows": packed_two_per_word.Conv2DThumb1,
+        "s8_transpose_conv2d__thumb2_4x1_rows": packed_two_per_word.Conv2DThumb2,
         "s16_transpose_conv2d__dsp_4x2_rows": s16_dsp.Conv2DInt16Dsp,
         "s16_transpose_conv2d__mve_1x4_rows": conv2d_s16_mve.Conv2DInt16Mve,
     },

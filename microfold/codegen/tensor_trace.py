@@ -42,7 +42,7 @@ class Role(enum.IntEnum):
 
 
 @frozen
-class Tap:
+class TracedTensor:
     """A traced tensor, which every run writes once.
 
     Attributes:
@@ -61,33 +61,33 @@ class Tap:
         return self.role, self.layer, self.index
 
 
-def run_begin(program: Program) -> list[Tap]:
+def run_begin(program: Program) -> list[TracedTensor]:
     """Return the tensors that are written before the first layer."""
-    inputs = [Tap(Role.MODEL_INPUT, 0, i, buffer) for i, buffer in enumerate(program.inputs)]
-    return inputs + [Tap(Role.STATE, 0, i, slot.buffer) for i, slot in enumerate(program.state)]
+    inputs = [TracedTensor(Role.MODEL_INPUT, 0, i, buffer) for i, buffer in enumerate(program.inputs)]
+    return inputs + [TracedTensor(Role.STATE, 0, i, slot.buffer) for i, slot in enumerate(program.state)]
 
 
-def layer_begin(layer: Layer) -> list[Tap]:
+def layer_begin(layer: Layer) -> list[TracedTensor]:
     """Return the tensors that a layer reads, without constants and duplicates."""
-    found: dict[tuple[str, int, int], Tap] = {}
+    found: dict[tuple[str, int, int], TracedTensor] = {}
     for index, buffer in enumerate(layer.inputs):
         place = (buffer.region, buffer.offset, buffer.type.nbytes)
         if buffer.region != "constant":
-            found.setdefault(place, Tap(Role.LAYER_INPUT, layer.index, index, buffer))
+            found.setdefault(place, TracedTensor(Role.LAYER_INPUT, layer.index, index, buffer))
     return [*found.values()]
 
 
-def layer_done(layer: Layer) -> list[Tap]:
+def layer_done(layer: Layer) -> list[TracedTensor]:
     """Return the tensors that a layer has written."""
-    return [Tap(Role.LAYER_OUTPUT, layer.index, i, buffer) for i, buffer in enumerate(layer.outputs)]
+    return [TracedTensor(Role.LAYER_OUTPUT, layer.index, i, buffer) for i, buffer in enumerate(layer.outputs)]
 
 
-def run_end(program: Program) -> list[Tap]:
+def run_end(program: Program) -> list[TracedTensor]:
     """Return the tensors that are written after the last layer."""
-    return [Tap(Role.MODEL_OUTPUT, 0, i, buffer) for i, buffer in enumerate(program.outputs)]
+    return [TracedTensor(Role.MODEL_OUTPUT, 0, i, buffer) for i, buffer in enumerate(program.outputs)]
 
 
-def schedule(program: Program) -> Iterator[Tap]:
+def schedule(program: Program) -> Iterator[TracedTensor]:
     """Yield all traced tensors of a run, in order."""
     yield from run_begin(program)
     for layer in program.layers:

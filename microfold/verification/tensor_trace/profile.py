@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from microfold.codegen.taps import Role
+from microfold.codegen.tensor_trace import Role
 from microfold.program import Program
 from microfold.support.frozen import frozen
-from microfold.verification.taps.dump import Run
+from microfold.verification.tensor_trace.dump import RecordedRun
 
 
 @frozen
@@ -26,7 +26,7 @@ class LayerTicks:
 
 
 @frozen
-class Profile:
+class TraceProfile:
     """Ticks of all layers, in order.
 
     Attributes:
@@ -38,7 +38,7 @@ class Profile:
     layers: Sequence[LayerTicks]
 
 
-def profile(program: Program, runs: Sequence[Run]) -> Profile | None:
+def profile(program: Program, runs: Sequence[RecordedRun]) -> TraceProfile | None:
     """Return the profile of several runs; None if the device has no clock for the trace."""
     ticks = [_ticks(layer.index, runs) for layer in program.layers]
     means = [sum(each) / len(each) if each else None for each in ticks]
@@ -49,10 +49,10 @@ def profile(program: Program, runs: Sequence[Run]) -> Profile | None:
         LayerTicks(mean, min(each, default=None), max(each, default=None), _share(mean, total))
         for each, mean in zip(ticks, means, strict=True)
     ]
-    return Profile(len(runs), total, layers)
+    return TraceProfile(len(runs), total, layers)
 
 
-def _ticks(layer: int, runs: Sequence[Run]) -> list[int]:
+def _ticks(layer: int, runs: Sequence[RecordedRun]) -> list[int]:
     """Return the ticks of a layer in all runs with its records. All outputs of a layer have equal ticks."""
     found: list[int] = []
     for run in runs:

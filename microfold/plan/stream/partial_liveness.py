@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from microfold.plan.overlap import Overlap
-from microfold.plan.stream.blocks import Block, Occupied, moments_of
-from microfold.plan.stream.window import Held
+from microfold.plan.stream.blocks import Occupied, StreamBlock, moments_of
+from microfold.plan.stream.window import UsedBytes
 
 
-def occupied_bytes(block: Block, found: Iterable[Held], end: int) -> NDArray[np.int64]:
+def occupied_bytes(block: StreamBlock, found: Iterable[UsedBytes], end: int) -> NDArray[np.int64]:
     """Return the bytes of a block in use at each moment before `end`, see `Occupied`.
 
     Args:
@@ -25,7 +25,9 @@ def occupied_bytes(block: Block, found: Iterable[Held], end: int) -> NDArray[np.
     return held
 
 
-def overlaps_in_time(blocks: Sequence[Block], occupied: Occupied, given: Sequence[Overlap]) -> list[Overlap]:
+def overlaps_in_time(
+    blocks: Sequence[StreamBlock], occupied: Occupied, given: Sequence[Overlap]
+) -> list[Overlap]:
     """Return overlaps of blocks over bytes that are unused while both blocks are alive.
 
     Args:
@@ -52,7 +54,7 @@ def overlaps_in_time(blocks: Sequence[Block], occupied: Occupied, given: Sequenc
     return found
 
 
-def _changes(block: Block, held: NDArray[np.int64]) -> bool:
+def _changes(block: StreamBlock, held: NDArray[np.int64]) -> bool:
     """Return whether some bytes are unused for some time."""
     first, last = held[:, block.moments]
     return bool((first > 0).any() or (last < block.size).any())

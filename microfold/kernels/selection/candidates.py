@@ -43,12 +43,12 @@ NO_GUIDANCE = Guidance()
 
 
 @frozen(eq=False)
-class Offer:
+class Implementation:
     """One variant of a kernel for a layer, with its cost.
 
     Attributes:
         cost: cycles of a call, measured or estimated, if several layers may call the function.
-        cost_alone: cycles of a call if the function is compiled for this layer alone.
+        single_caller_cost: cycles of a call if the function is compiled for this layer alone.
         failure: reason why the variant must not compute the layer: it failed when it was measured.
         measured: cycles of a call, if they were measured.
     """
@@ -56,7 +56,7 @@ class Offer:
     kernel: Kernel
     layer: LayerContext
     cost: float
-    cost_alone: float
+    single_caller_cost: float
     failure: str | None = None
     measured: int | None = None
 
@@ -78,7 +78,7 @@ class Candidate:
     kernel: Kernel
     cost: float | None
     reason: str | None
-    offers: Sequence[Offer] = ()
+    offers: Sequence[Implementation] = ()
 
     @property
     def instructions(self) -> float | None:
@@ -91,13 +91,13 @@ class Candidate:
         """Cycles of a call, if they were measured."""
         return next((offer.measured for offer in self.offers if offer.kernel is self.kernel), None)
 
-    def variant(self, offer: Offer) -> Candidate:
+    def variant(self, offer: Implementation) -> Candidate:
         """Return the candidate with another one of its variants."""
         return replace(self, kernel=offer.kernel, cost=offer.cost, reason=None)
 
 
 @frozen(eq=False)
-class Ranking:
+class LayerCandidates:
     """A layer with the kernels considered for it, the fastest first.
 
     Attributes:
@@ -116,7 +116,7 @@ class Ranking:
     def least_cost(self) -> float:
         """Lower bound of the cycles of a call over all variants; 0 if no cost is known."""
         offers = (offer for candidate in self.candidates for offer in candidate.offers)
-        costs = [min(offer.cost, offer.cost_alone) for offer in offers if offer.failure is None]
+        costs = [min(offer.cost, offer.single_caller_cost) for offer in offers if offer.failure is None]
         return min(costs, default=self.candidates[0].cost or 0.0)
 
     @property
@@ -130,18 +130,18 @@ class Ranking:
         ]
 
 
-def run_cost(layers: Sequence[Ranking], chosen: Sequence[Candidate]) -> float:
+def run_cost(layers: Sequence[LayerCandidates], chosen: Sequence[Candidate]) -> float:
     """Return the cycles of all layers in a run."""
     return sum((c.cost or 0.0) * r.runs for r, c in zip(layers, chosen, strict=True))
 
 
-def least_cost(layers: Sequence[Ranking]) -> float:
+def least_cost(layers: Sequence[LayerCandidates]) -> float:
     """Return the cycles of all layers in a run with the fastest kernels."""
     return run_cost(layers, [ranking.candidates[0] for ranking in layers])
 
 
 def lowered_calls(
-    layers: Sequence[Ranking], chosen: Sequence[Candidate]
+    layers: Sequence[LayerCandidates], chosen: Sequence[Candidate]
 ) -> tuple[list[Kernel], list[KernelCall]]:
     """Return the chosen kernels and their calls, as arena planners need them."""
     kernels = [candidate.kernel for candidate in chosen]
@@ -158,20 +158,20 @@ def candidates(layer: LayerContext, guidance: Guidance = NO_GUIDANCE) -> list[Ca
     """Return every kernel of the node's operator: supported ones first, the fastest of them first."""
 
     def find() -> list[Candidate]:
-        found = [consider(kernel, layer, guidance) for kernel in kernels_for(layer.node)]
+        found = [evaluate_candidate(kernel, layer, guidance) for kernel in kernels_for(layer.node)]
         return sorted(found, key=lambda c: (c.cost is None, c.cost or 0.0, c.kernel.name))
 
     return layer.remembered((candidates, guidance), find)
 
 
-def consider(kernel: Kernel, layer: LayerContext, guidance: Guidance = NO_GUIDANCE) -> Candidate:
+def evaluate_candidate(kernel: Kernel, layer: LayerContext, guidance: Guidance = NO_GUIDANCE) -> Candidate:
     """Return a kernel with its variants for a layer, or with the reason why it is rejected."""
     pins = pinned(guidance.pins, layer)
     if pins is not None and kernel.name not in pins:
         return Candidate(kernel, None, f"{' or '.join(sorted(pins))} is pinned")
-    reason = layer.remembered((unfit, kernel), lambda: unfit(kernel, layer))
+    reason = layer.remembered((rejection_reason, kernel), lambda: rejection_reason(kernel, layer))
     if reason is not None and pins is not None:
-        reason = cannot_compute(kernel, layer)
+        reason = unsupported_reason(kernel, layer)
     if reason is not None:
         return Candidate(kernel, None, reason)
     offers = [_offer(variant, layer, guidance.costs) for variant in offered(kernel, layer)]
@@ -182,22 +182,22 @@ def consider(kernel: Kernel, layer: LayerContext, guidance: Guidance = NO_GUIDAN
     return Candidate(best.kernel, best.cost, None, offers)
 
 
-def _offer(variant: Kernel, layer: LayerContext, costs: MeasuredCosts | None) -> Offer:
+def _offer(variant: Kernel, layer: LayerContext, costs: MeasuredCosts | None) -> Implementation:
     if costs is not None:
         cost, failure = costs.cycles(variant, layer), costs.failure(variant, layer)
-        return Offer(variant, layer, cost, cost, failure, costs.measured(variant, layer))
-    return Offer(variant, layer, variant.cycles(layer), variant.cycles_alone(layer))
+        return Implementation(variant, layer, cost, cost, failure, costs.measured(variant, layer))
+    return Implementation(variant, layer, variant.cycles(layer), variant.single_caller_cycles(layer))
 
 
-def unfit(kernel: Kernel, layer: LayerContext) -> str | None:
+def rejection_reason(kernel: Kernel, layer: LayerContext) -> str | None:
     """Return why a kernel of the operator cannot or need not compute a layer; None if it may."""
     better = sorted(kernel.superseded_by & layer.target.features)
     if better and kernel.features <= layer.target.features and not refuses_layout(layer.node.op):
         return f"cores with {', '.join(better)} have better kernels"
-    return cannot_compute(kernel, layer)
+    return unsupported_reason(kernel, layer)
 
 
-def cannot_compute(kernel: Kernel, layer: LayerContext) -> str | None:
+def unsupported_reason(kernel: Kernel, layer: LayerContext) -> str | None:
     """Return why a kernel of the operator cannot compute a layer; None if it can."""
     missing = sorted(kernel.features - layer.target.features)
     if missing:
@@ -207,12 +207,16 @@ def cannot_compute(kernel: Kernel, layer: LayerContext) -> str | None:
     if layout is not None:
         return layout
     reason = kernel.supports(layer)
-    if reason is None and layer.row_table and not any(v.reads_rows(layer) for v in kernel.variants(layer)):
+    if (
+        reason is None
+        and layer.indirection_buffer
+        and not any(v.supports_indirection(layer) for v in kernel.variants(layer))
+    ):
         return "rows of its input must be contiguous"
     return reason
 
 
-def why_none(layer: LayerContext, considered: Sequence[Candidate]) -> str:
+def no_kernel_reason(layer: LayerContext, considered: Sequence[Candidate]) -> str:
     """Return why no kernel computes a layer: the reasons of all candidates."""
     if not considered:
         return _NO_KERNEL.get(type(layer.node.op), f"no kernel implements {layer.node.op.name}")

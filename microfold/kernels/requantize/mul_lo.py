@@ -26,7 +26,7 @@ import enum
 import numpy as np
 
 from microfold.arithmetic import numerics
-from microfold.arithmetic.staircase import steps
+from microfold.arithmetic.step_function import breakpoints
 from microfold.ir.types import Array
 from microfold.kernels.call import Parameter
 from microfold.kernels.layer import LayerContext
@@ -67,7 +67,7 @@ _CONSTANT_SHIFT = 20
 
 
 @frozen(eq=False)
-class Staircase:
+class StepFunction:
     """Steps of the reference's clamped output, which is a monotone step function.
 
     Attributes:
@@ -104,9 +104,9 @@ class Staircase:
         )
 
 
-def find_steps(
+def find_breakpoints(
     bounds: tuple[Array, Array], multipliers: tuple[Array, Array], zero_point: int, limits: tuple[int, int]
-) -> Staircase | None:
+) -> StepFunction | None:
     """Find the reference's steps; None if its output might be no monotone step function.
 
     Args:
@@ -136,11 +136,11 @@ def find_steps(
     below, above = int(first.min() > limits[0]), int(last.max() < limits[1])
     lowest, highest = int(first.min()) + 1 - below, int(last.max()) + above
     values = np.arange(lowest, highest + 1, dtype=np.int64)[:, np.newaxis]
-    reached = np.pad(steps(stairs, low, high, expected), ((below, above), (0, 0)))
+    reached = np.pad(breakpoints(stairs, low, high, expected), ((below, above), (0, 0)))
     # A step within the bounds has an accumulator on each side. Other values only have a bound.
     within = (values > first) & (values <= last)
     at, before = np.where(within, reached, low), np.where(within, reached - 1, high)
-    return Staircase(low, high, first, last, at, before, values <= last, values > first, values)
+    return StepFunction(low, high, first, last, at, before, values <= last, values > first, values)
 
 
 def plan_narrow(
@@ -154,12 +154,12 @@ def plan_narrow(
 
     Args:
         bias: int64 [channels], first column of the records.
-        bounds, multipliers, zero_point, limits: see `find_steps`.
+        bounds, multipliers, zero_point, limits: see `find_breakpoints`.
 
     Returns:
         The form, and int32 [channels, 4]: bias, m, c, shift.
     """
-    stairs = find_steps(bounds, multipliers, zero_point, limits)
+    stairs = find_breakpoints(bounds, multipliers, zero_point, limits)
     if stairs is None:
         return None
     mantissas = np.broadcast_to(np.asarray(multipliers[0], np.int64), stairs.low.shape)
@@ -172,7 +172,7 @@ def plan_narrow(
 
 
 def _fit(
-    form: NarrowForm, stairs: Staircase, multipliers: tuple[Array, Array]
+    form: NarrowForm, stairs: StepFunction, multipliers: tuple[Array, Array]
 ) -> tuple[Array, Array, Array] | None:
     """Return m, c and shift of each channel; None if some channel has none."""
     magnitude = np.maximum(np.abs(stairs.low), np.abs(stairs.high))

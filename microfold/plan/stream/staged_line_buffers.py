@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from microfold.ops.rows import Rows
-from microfold.plan.stream.keepers import Keeper
-from microfold.plan.stream.operations import Slide, Spot
+from microfold.plan.stream.operations import MoveRows, WindowAddress
+from microfold.plan.stream.row_buffers import RowBuffer
 
 
 @dataclass
-class Carried(Keeper):
+class StagedLineBuffer(RowBuffer):
     """Staged line buffer of a value. All rows are in the home buffer, or all on the stage (`newest`).
 
     Attributes:
@@ -28,38 +28,40 @@ class Carried(Keeper):
     home: Rows = (0, 0)
     empty: bool = True
 
-    def _room(self, first: int, last: int, needed: int, read_next: bool) -> tuple[list[Slide], Spot]:
+    def _room(
+        self, first: int, last: int, needed: int, read_next: bool
+    ) -> tuple[list[MoveRows], WindowAddress]:
         if self.is_apart:
             raise AssertionError(f"rows of {self.value!r} arrive while others are on its stage")
         start = first if self.empty else max(self.home[0], min(needed, first))
         stay = (first - start) * self.pitch
-        begin = Spot(self.value, 0, newest=read_next)
-        moves: list[Slide] = []
+        begin = WindowAddress(self.value, 0, newest=read_next)
+        moves: list[MoveRows] = []
         if stay and (read_next or start > self.home[0]):
-            moves.append(Slide(self._at_home(start), begin, stay))
+            moves.append(MoveRows(self._at_home(start), begin, stay))
         if read_next:
             self.carries = stay > 0
             self.newest, self.empty = (start, last), True
             self.width = max(self.width, last - start)
         else:
             self._come_home(start, last)
-        return moves, Spot(self.value, stay, newest=read_next)
+        return moves, WindowAddress(self.value, stay, newest=read_next)
 
     def padding(self, first: int, last: int) -> Iterator[Rows]:
         """Yield all rows of padding at once."""
         return iter([(first, last)])
 
-    def keep(self, needed: int) -> list[Slide]:
+    def keep(self, needed: int) -> list[MoveRows]:
         """Copy the rows on the stage that are still needed back to the home buffer."""
         first, last = self.newest
         start = max(first, min(needed, last))
         self.newest = last, last
         if start == last:
             return []
-        source = Spot(self.value, (start - first) * self.pitch, newest=True)
+        source = WindowAddress(self.value, (start - first) * self.pitch, newest=True)
         self._come_home(start, last)
         self.carries = True
-        return [Slide(source, Spot(self.value, 0), (last - start) * self.pitch)]
+        return [MoveRows(source, WindowAddress(self.value, 0), (last - start) * self.pitch)]
 
     def _come_home(self, first: int, last: int) -> None:
         """Record the rows that are now in the home buffer."""
@@ -71,15 +73,15 @@ class Carried(Keeper):
         if needed >= self.newest[1]:
             self.newest = self.newest[1], self.newest[1]
 
-    def spots(self, first: int, last: int) -> Spot:
+    def spots(self, first: int, last: int) -> WindowAddress:
         if self.newest[0] <= first < last <= self.newest[1]:
-            return Spot(self.value, (first - self.newest[0]) * self.pitch, newest=True)
+            return WindowAddress(self.value, (first - self.newest[0]) * self.pitch, newest=True)
         if self.empty or not self.home[0] <= first < last <= self.home[1]:
             raise AssertionError(f"rows {first} to {last} of {self.value!r} are not in a buffer")
         return self._at_home(first)
 
-    def _at_home(self, row: int) -> Spot:
-        return Spot(self.value, (row - self.home[0]) * self.pitch)
+    def _at_home(self, row: int) -> WindowAddress:
+        return WindowAddress(self.value, (row - self.home[0]) * self.pitch)
 
     @property
     def keeps(self) -> bool:

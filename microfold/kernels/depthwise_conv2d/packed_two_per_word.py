@@ -20,7 +20,7 @@ from microfold.kernels.depthwise_conv2d.portable import (
     unsupported_integer_depthwise,
 )
 from microfold.kernels.fields import Field, declare, describe
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, two_pixels_per_word
 from microfold.kernels.requantize import output_range, output_table
@@ -135,7 +135,7 @@ class _PairDepthwise(Kernel):
 
     op = DepthwiseConv2D
     superseded_by = frozenset({"dsp"})
-    trades = frozenset({Trade.INPUT_SCRATCH})
+    trades = frozenset({ResourceTradeoff.INPUT_SCRATCH})
     thumb1: bool
     fields = declare(
         Field("weights", "index and three weights of each run of each channel"),
@@ -211,7 +211,7 @@ class _PairDepthwise(Kernel):
         x, _, out, _ = depthwise_types(layer)
         return plane_in_place(x, out)
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return True
 
     def lower(self, layer: LayerContext) -> KernelCall:

@@ -18,7 +18,7 @@ from microfold.kernels.conv2d.portable import (
 )
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare, describe
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum, two_pixels_per_word
@@ -45,7 +45,7 @@ class _PairConv(Kernel):
 
     op = Conv2D
     superseded_by = frozenset({"dsp"})
-    trades = frozenset({Trade.INPUT_SCRATCH})
+    trades = frozenset({ResourceTradeoff.INPUT_SCRATCH})
     longest: int
     """Maximum number of weights in an iteration of the inner loop."""
     unsigned: bool
@@ -141,10 +141,10 @@ class _PairConv(Kernel):
         x, _, out, window = conv_types(layer)
         return window_overlap(x, out, window, PIXELS, across_rows=True)
 
-    def reads_rows(self, layer: LayerContext) -> bool:
+    def supports_indirection(self, layer: LayerContext) -> bool:
         return not is_pointwise(conv_types(layer)[3])
 
-    def rows_held(self, layer: LayerContext) -> int:
+    def row_release_granularity(self, layer: LayerContext) -> int:
         return 1
 
     def pack(self, matrix: Array, segment: int, length: int, unroll: int) -> Array:
@@ -191,7 +191,7 @@ class _PairConv(Kernel):
         }
         if rests.any():
             places = two_pixels_per_word.word_indices(segment, length, runs, 2 if self.unsigned else 0)
-            parameters |= {"rests": Constant("rests", two_pixels_per_word.pack_rests(rests, places))}
+            parameters |= {"rests": Constant("rests", two_pixels_per_word.pack_remainders(rests, places))}
         if pointwise:
             parameters |= {"depth": segment, "pixels": out.size // out.shape[3]}
         else:

@@ -13,25 +13,31 @@ from microfold.errors import BudgetError, InputError, Problem, UnsupportedModelE
 from microfold.ir.node import Node, Value
 from microfold.kernels.band import lowered, unsupported_rows
 from microfold.kernels.kernel import Kernel
-from microfold.kernels.selection.cheapest import Ranking, candidates
-from microfold.kernels.selection.objective import Figures, Objective, objective_of
+from microfold.kernels.selection.candidates import LayerCandidates, candidates
+from microfold.kernels.selection.objective import Objective, SelectionFigures, objective_of
 from microfold.lowering.choose import Chooser, limits_of
-from microfold.lowering.stream_cuts import Cuts
-from microfold.lowering.streamed import MOVED_BYTE, Streamed, streamed, wider, with_rows
+from microfold.lowering.streamed import (
+    CYCLES_PER_COPIED_BYTE,
+    Streamed,
+    streamed,
+    with_rows,
+    with_rows_per_step,
+)
+from microfold.lowering.streaming_partitions import StreamingPartitions
 from microfold.ops.rows import ROWS
 from microfold.options import Options
 from microfold.plan.stream.planner import StreamPlanner
-from microfold.plan.stream.region import Region, region_of
+from microfold.plan.stream.region import StreamRegion, region_of
 from microfold.plan.stream.row_node import RowNode
 from microfold.support.memo import Remembered
 
 # Number of partitions for which ring buffers and copied line buffers are tried, if the RAM is limited.
-RING_LOOKS = 2
+RING_EVALUATIONS = 2
 # Bytes of code and of the schedule that a streaming program has in addition to its calls.
 ROWS_CODE = 1100
 # Numbers of rows per call; the fraction of the time that they must save to be evaluated; and the maximum
 # number of evaluations, for the best partition and for others.
-WIDTHS = (2, 3, 4, 5, 6, 8)
+ROWS_PER_STEP = (2, 3, 4, 5, 6, 8)
 WORTHWHILE = 0.01
 WIDER_LOOKS, OTHER_WIDER_LOOKS = 24, 4
 
@@ -44,10 +50,12 @@ class NoKernelsFitError(InputError):
         self.planner = planner
 
 
-class Search:
+class StreamingSearch:
     """Search for streaming partitions with their kernels, and for improvements of them."""
 
-    def __init__(self, cuts: Cuts, reference: Figures, options: Options | None = None):
+    def __init__(
+        self, cuts: StreamingPartitions, reference: SelectionFigures, options: Options | None = None
+    ):
         self.cuts, self.reference = cuts, reference
         self.scope, self.options = cuts.scope, options or cuts.options
         self.objective = objective_of(self.options)
@@ -59,9 +67,9 @@ class Search:
         return (*self.objective.value(found.figures, self.reference), found.memory.size)
 
     @property
-    def without_limit(self) -> Search:
+    def without_limit(self) -> StreamingSearch:
         """Search among the same partitions without a limit of RAM."""
-        return Search(self.cuts, self.reference, replace(self.options, ram=None))
+        return StreamingSearch(self.cuts, self.reference, replace(self.options, ram=None))
 
     @property
     def allowed(self) -> int | None:
@@ -82,14 +90,14 @@ class Search:
         Args:
             refusals: list to which the reasons of partitions that do not fit are added.
         """
-        promising: list[tuple[tuple[float, ...], StreamPlanner]] = []
+        shortlist: list[tuple[tuple[float, ...], StreamPlanner]] = []
         refused = refusals if refusals is not None else []
         for planner in planners:
             try:
-                promising.append((self.bound(planner), planner))
+                shortlist.append((self.bound(planner), planner))
             except InputError as refusal:
                 refused.append(refusal)
-        for bound, planner in sorted(promising, key=lambda each: each[0]):
+        for bound, planner in sorted(shortlist, key=lambda each: each[0]):
             if best is not None and bound >= self.value(best)[: len(bound)]:
                 break
             try:
@@ -111,28 +119,32 @@ class Search:
         found = self._chooser(planner).bound(self.objective, limits_of(self.options, self.cuts.state))
         if found is None:
             raise self._refused(planner)
-        figures = replace(found, cycles=found.cycles + MOVED_BYTE * planner.least_moved)
+        figures = replace(found, cycles=found.cycles + CYCLES_PER_COPIED_BYTE * planner.least_moved)
         return self.objective.value(figures, self.reference)
 
     @property
-    def with_rows_apart(self) -> Iterator[StreamPlanner]:
+    def with_non_contiguous_buffers(self) -> Iterator[StreamPlanner]:
         """The best partitions with ring buffers wherever possible, and variants with copied line buffers."""
-        for planner in self.cuts.promising[:RING_LOOKS]:
-            yield from self.apart(planner)
+        for planner in self.cuts.shortlist[:RING_EVALUATIONS]:
+            yield from self.with_separate_buffers(planner)
 
-    def apart(self, planner: StreamPlanner) -> Iterator[StreamPlanner]:
+    def with_separate_buffers(self, planner: StreamPlanner) -> Iterator[StreamPlanner]:
         """Yield the partition with ring buffers, or copied line buffers if these are impossible or slower."""
-        ringed = self.ringed(planner)
-        if ringed is not None:
-            yield ringed
+        with_ring_buffers = self.with_ring_buffers(planner)
+        if with_ring_buffers is not None:
+            yield with_ring_buffers
         slow = [value for region in planner.regions for value in self._better_carried(region)]
         if slow:
-            rings = [v for region in ringed.regions for v in region.rings if v not in slow] if ringed else []
-            kept = self.ringed(planner, rings, slow)
+            rings = (
+                [v for region in with_ring_buffers.regions for v in region.rings if v not in slow]
+                if with_ring_buffers
+                else []
+            )
+            kept = self.with_ring_buffers(planner, rings, slow)
             assert kept is not None
             yield kept
 
-    def ringed(
+    def with_ring_buffers(
         self,
         planner: StreamPlanner,
         chosen: Collection[Value] | None = None,
@@ -154,7 +166,7 @@ class Search:
         none = chosen is None and not any(region.rings for region in regions)
         return None if none else self.cuts.planner(regions)
 
-    def _readable(self, region: Region) -> list[Value]:
+    def _readable(self, region: StreamRegion) -> list[Value]:
         """Return the values that kernels can read from ring buffers."""
         return [
             value
@@ -162,7 +174,7 @@ class Search:
             if all(self._least_by_address(node) is not None for node in _readers(region, value))
         ]
 
-    def _better_carried(self, region: Region) -> list[Value]:
+    def _better_carried(self, region: StreamRegion) -> list[Value]:
         """Return the values for which a (contiguous) copied line buffer is faster than a ring buffer."""
         readable = self._readable(region)
         found: list[Value] = []
@@ -171,7 +183,7 @@ class Search:
             for node in _readers(region, value) if value in readable else ():
                 slower += (self._least_by_address(node) or 0.0) - self.cuts.cost(node.addressed(False))
             # Rows that stay are copied twice in a copied line buffer, but only once into a ring buffer.
-            moved = MOVED_BYTE * value.type.nbytes
+            moved = CYCLES_PER_COPIED_BYTE * value.type.nbytes
             if value not in readable or slower > moved:
                 found.append(value)
         return found
@@ -190,26 +202,28 @@ class Search:
             self._by_address[key] = sum(costs) if len(costs) == len(found) else None
         return self._by_address[key]
 
-    def with_free_rows_apart(self, found: Streamed) -> Streamed:
+    def with_free_non_contiguous_buffers(self, found: Streamed) -> Streamed:
         """Return the partition with ring buffers or copied line buffers if that is better."""
         best = found
 
         def planners() -> Iterator[StreamPlanner | None]:
-            yield from self.apart(found.planner)
+            yield from self.with_separate_buffers(found.planner)
             if best is found:
                 # If ring buffers cost too much time, kernels that read windows may be better.
                 values = [value for region in found.planner.regions for value in region.may_be_carried]
-                yield self.ringed(found.planner, (), values)
+                yield self.with_ring_buffers(found.planner, (), values)
 
         for planner in planners():
             if planner is not None:
                 best = self.best_of([planner], best) or best
         return best
 
-    def with_fewer_rows_apart(self, found: Streamed) -> Streamed:
+    def with_fewer_non_contiguous_buffers(self, found: Streamed) -> Streamed:
         """Return the partition without useless ring buffers and copied line buffers, which cost time."""
-        for values in self._alike((*found.rings, *found.carried)):
-            fewer = self.ringed(found.planner, {*found.rings} - {*values}, {*found.carried} - {*values})
+        for values in self._grouped_by_tile((*found.rings, *found.carried)):
+            fewer = self.with_ring_buffers(
+                found.planner, {*found.rings} - {*values}, {*found.carried} - {*values}
+            )
             if fewer is not None:
                 found = self.best_of([fewer], found) or found
         return found
@@ -230,9 +244,9 @@ class Search:
             InputError: nothing fits the RAM or the flash that the options allow.
         """
         chooser, limits = self._chooser(planner), limits_of(self.options, self.cuts.state)
-        known: Figures | None = None
+        known: SelectionFigures | None = None
         if best is not None:
-            moved = MOVED_BYTE * planner.least_moved
+            moved = CYCLES_PER_COPIED_BYTE * planner.least_moved
             known = replace(best.figures, cycles=best.figures.cycles - moved)
         found = chooser.best(self.objective, limits, known, thorough=thorough)
         if found is None and best is not None:
@@ -270,18 +284,18 @@ class Search:
             may_compute=may_compute,
         )
 
-    def widened(self, found: Streamed, looks: int = WIDER_LOOKS) -> Streamed:
+    def with_more_rows(self, found: Streamed, looks: int = WIDER_LOOKS) -> Streamed:
         """Return the partition with calls that compute several rows, if that costs less.
 
         Each additional row also enlarges the windows before and after a layer by one row. Therefore this
         suits layers for which the arena has room: up to the limit of the options, or up to its present size.
         """
         limit = self._limit(found)
-        for nodes, width in self._worthwhile(found):
+        for nodes, width in self._profitable_widths(found):
             planner = self._with_width(found.planner, nodes, width)
             if planner is None:
                 continue
-            most = found.cost - MOVED_BYTE * planner.least_moved
+            most = found.cost - CYCLES_PER_COPIED_BYTE * planner.least_moved
             if self._least_cost(planner, limit) >= most:
                 continue
             if looks == 0:
@@ -308,30 +322,30 @@ class Search:
                 return math.inf
         return sum(costs)
 
-    def _least(self, planner: StreamPlanner, index: int, ranking: Ranking, limit: int) -> float:
+    def _least(self, planner: StreamPlanner, index: int, ranking: LayerCandidates, limit: int) -> float:
         """Return the cost of a layer's fastest kernel whose call fits; infinite if none fits."""
         offers = [offer for candidate in ranking.candidates for offer in candidate.offers]
-        costs = {offer.kernel: min(offer.cost, offer.cost_alone) for offer in offers}
+        costs = {offer.kernel: min(offer.cost, offer.single_caller_cost) for offer in offers}
         costs = costs or {each.kernel: each.cost for each in ranking.candidates if each.cost is not None}
         for kernel in sorted(costs, key=lambda each: costs[each]):
             if planner.need(index, kernel, lowered(kernel, ranking.layer)) <= limit:
                 return costs[kernel]
         return math.inf
 
-    def _alike(self, values: Sequence[Value]) -> list[list[Value]]:
+    def _grouped_by_tile(self, values: Sequence[Value]) -> list[list[Value]]:
         """Return values in groups: the parts of one value in different tiles are together."""
         found: dict[Value, list[Value]] = {}
         for value in values:
             found.setdefault(self.cuts.whole(value), []).append(value)
         return [*found.values()]
 
-    def _worthwhile(self, found: Streamed) -> list[tuple[list[Node], int]]:
+    def _profitable_widths(self, found: Streamed) -> list[tuple[list[Node], int]]:
         """Return layers and rows per call by descending saving; for the same layers, fewer rows first."""
         saved: list[tuple[float, list[Node], int]] = []
         for rows in self._together(found):
             least = sum(self.cuts.cost(node) for node in rows)
-            for width in WIDTHS:
-                wide = [wider(node, width) for node in rows]
+            for width in ROWS_PER_STEP:
+                wide = [with_rows_per_step(node, width) for node in rows]
                 if any(width >= len(node.parts) for node in rows) or any(isinstance(w, str) for w in wide):
                     break
                 cost = sum(self.cuts.cost(node) for node in wide if not isinstance(node, str))
@@ -346,14 +360,14 @@ class Search:
         If one layer computes several rows at once, the next one reads them at once, so that no rows wait.
         """
         rows = {n.output: n for region in found.planner.regions for n in region.nodes if not n.accumulates}
-        alone = [[rows[value] for value in outputs] for outputs in self._alike([*rows])]
+        alone = [[rows[value] for value in outputs] for outputs in self._grouped_by_tile([*rows])]
         heights = groupby(alone, key=lambda nodes: nodes[0].output.type.shape[ROWS])
         alike = [[node for nodes in group for node in nodes] for _, group in heights]
         return alone + [nodes for nodes in alike if nodes not in alone]
 
     def _with_width(self, planner: StreamPlanner, wide: Sequence[Node], width: int) -> StreamPlanner | None:
         """Return the partition with calls for several rows for some nodes; None if that is impossible."""
-        changed: list[Region] = []
+        changed: list[StreamRegion] = []
         for region in planner.regions:
             rows: list[RowNode] = []
             made: dict[Value, RowNode] = {}
@@ -371,9 +385,9 @@ class Search:
             changed.append(found.with_rings(region.rings, region.carried))
         return self.cuts.planner(changed)
 
-    def refusal(self, refusals: Sequence[InputError], tiles: Sequence[Search] = ()) -> Exception:
+    def refusal(self, refusals: Sequence[InputError], tiles: Sequence[StreamingSearch] = ()) -> Exception:
         """Return the error that no partition fits, including tiles of columns."""
-        if not self.cuts.promising:
+        if not self.cuts.shortlist:
             return UnsupportedModelError(
                 self.scope.graph.name,
                 [
@@ -387,9 +401,9 @@ class Search:
         ram = self.options.ram
         if ram is None:
             return self._least_flash(refusals)
-        smallest = by_rows = self.leanest
+        smallest = by_rows = self.with_least_memory
         for search in tiles:
-            smallest = min(smallest, search.leanest_below(smallest))
+            smallest = min(smallest, search.least_memory_below(smallest))
         least = smallest + self.cuts.state
         if least <= ram:
             return self._least_flash(refusals)
@@ -418,13 +432,13 @@ class Search:
         return nearest
 
     @cached_property
-    def leanest(self) -> float:
+    def with_least_memory(self) -> float:
         """Smallest arena of these partitions with any kernels, in bytes; infinite if there is none."""
-        return self.leanest_below(math.inf)
+        return self.least_memory_below(math.inf)
 
-    def leanest_below(self, most: float) -> float:
+    def least_memory_below(self, most: float) -> float:
         """Return the size of the smallest arena, or `most` if none is smaller."""
-        planners = [*self.cuts.promising, *self.with_rows_apart]
+        planners = [*self.cuts.shortlist, *self.with_non_contiguous_buffers]
         needs = [planner.least_need(self.cuts.first_kernels(planner)) for planner in planners]
         found = most
         for need, planner in sorted(zip(needs, planners, strict=True), key=lambda each: each[0]):
@@ -434,6 +448,6 @@ class Search:
         return found
 
 
-def _readers(region: Region, value: Value) -> list[RowNode]:
+def _readers(region: StreamRegion, value: Value) -> list[RowNode]:
     """Return the nodes that read several rows of a value at once."""
     return [node for node, index in region.readers[value] if node.reads_several(index)]

@@ -23,7 +23,7 @@ def choices_of(call: KernelCall) -> Mapping[str, SpecValue]:
 
 
 def distinguishing_names(calls: Sequence[KernelCall]) -> list[str]:
-    """Return the names of the choices that `distinguish` uses."""
+    """Return the names of the choices that `variant_labels` uses."""
     described = [choices_of(call) for call in calls]
     names = [name for call in calls for name, _ in call.function.spec]
     names += [name for known in described for name in known]

@@ -11,24 +11,30 @@ from microfold.errors import BudgetError, InputError, Problem, UnsupportedModelE
 from microfold.ir.graph import Graph
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
-from microfold.kernels.selection.cheapest import Candidate, Guidance, Ranking, lowered_calls, why_none
+from microfold.kernels.selection.candidates import (
+    Candidate,
+    Guidance,
+    LayerCandidates,
+    lowered_calls,
+    no_kernel_reason,
+)
 from microfold.kernels.selection.measured import MeasuredCosts
-from microfold.kernels.selection.objective import Figures, Objective, objective_of
+from microfold.kernels.selection.objective import Objective, SelectionFigures, objective_of
 from microfold.kernels.selection.pins import NO_PINS, Pins
 from microfold.lowering.choose import Chooser, ChosenKernels, limits_of
-from microfold.lowering.rows_or_whole import Whole, smaller_rows, why_not_faster
-from microfold.lowering.scope import Scope, ScopeMemory
-from microfold.lowering.stream import in_rows, in_tiles
-from microfold.lowering.stream_cuts import Cuts
-from microfold.lowering.stream_search import Search
+from microfold.lowering.scope import LoweringScope, ScopeMemory
+from microfold.lowering.stream import best_streamed, best_tiled
 from microfold.lowering.streamed import Streamed
+from microfold.lowering.streamed_or_whole import WholeTensorPlan, smaller_rows, why_not_faster
+from microfold.lowering.streaming_partitions import StreamingPartitions
+from microfold.lowering.streaming_search import StreamingSearch
 from microfold.options import Options
 from microfold.passes.context import ArenaEstimate
 from microfold.plan.schedule import Schedule, SchedulePlanner
 from microfold.target import Target
 
 
-class Selected:
+class SelectionResult:
     """Result of kernel selection and memory planning for one graph; every part is computed on demand.
 
     Attributes:
@@ -46,21 +52,21 @@ class Selected:
         options: Options,
         costs: MeasuredCosts | None = None,
         pins: Pins = NO_PINS,
-        reference: Figures | None = None,
+        reference: SelectionFigures | None = None,
     ):
         self.graph = graph
         self._costs, self._pins = costs, pins
         self._reference = reference
         self.options = options
         self.target = target
-        self.scope = Scope(graph, target, options, Guidance(costs, pins))
+        self.scope = LoweringScope(graph, target, options, Guidance(costs, pins))
 
-    def with_options(self, options: Options) -> Selected:
+    def with_options(self, options: Options) -> SelectionResult:
         """Return the selection for the same graph with other options, and the same hundred percent."""
-        return Selected(self.graph, self.target, options, self._costs, self._pins, self.reference)
+        return SelectionResult(self.graph, self.target, options, self._costs, self._pins, self.reference)
 
     @cached_property
-    def rankings(self) -> list[Ranking]:
+    def rankings(self) -> list[LayerCandidates]:
         """All layers in the graph's order, with the kernels considered for them.
 
         Each layer is followed by the layers that it runs.
@@ -72,8 +78,8 @@ class Selected:
         """Layers that no kernel computes."""
         return [
             Problem(
-                f"layer {index} ({layer.node.op.name}) {layer.node.outputs[0].brief!r}",
-                f"no kernel for {layer.target.name} supports it: {why_none(layer, found)}",
+                f"layer {index} ({layer.node.op.name}) {layer.node.outputs[0].short_name!r}",
+                f"no kernel for {layer.target.name} supports it: {no_kernel_reason(layer, found)}",
                 "choose another target or data type; `microfold kernels` lists the reasons for all kernels",
             )
             for index, (layer, found) in enumerate((r.layer, r.candidates) for r in self.rankings)
@@ -127,7 +133,7 @@ class Selected:
         return Chooser(self.rankings, plans, reference=reference, fixed_ram=ram)
 
     @cached_property
-    def reference(self) -> Figures:
+    def reference(self) -> SelectionFigures:
         """Figures that count as a hundred percent: the least time, flash and RAM of any choice of kernels.
 
         Raises:
@@ -174,10 +180,10 @@ class Selected:
                 must.
             InputError: nothing fits the flash or the RAM that the options allow.
         """
-        if isinstance(self.smaller_by_rows, Streamed):
-            return self.smaller_by_rows
+        if isinstance(self.smaller_streamed, Streamed):
+            return self.smaller_streamed
         found = self.rows
-        return found if isinstance(found, Streamed) else in_tiles(self._search, found)
+        return found if isinstance(found, Streamed) else best_tiled(self._search, found)
 
     @cached_property
     def rows(self) -> Streamed | list[InputError]:
@@ -187,11 +193,11 @@ class Selected:
             UnsupportedModelError: some layers have no kernel.
         """
         self.require_kernels()
-        return in_rows(self._search)
+        return best_streamed(self._search)
 
     @cached_property
-    def _search(self) -> Search:
-        return Search(Cuts(self.scope, self.options), self.reference)
+    def _search(self) -> StreamingSearch:
+        return StreamingSearch(StreamingPartitions(self.scope, self.options), self.reference)
 
     @property
     def _no_choice(self) -> str:
@@ -202,10 +208,10 @@ class Selected:
             return "a layer runs others (a loop or a condition)"
         if any(memory.prefetch for memory in self.target.memories):
             return "streamed layers cannot prefetch the constants of the target's memories"
-        return self.options.why_whole
+        return self.options.streaming_blocker
 
     @cached_property
-    def smaller_by_rows(self) -> Streamed | str:
+    def smaller_streamed(self) -> Streamed | str:
         """Streamed model that is preferred without limits, or the reason why whole tensors are preferred."""
         options = self.options
         if options.ram is not None or options.flash is not None:
@@ -225,12 +231,14 @@ class Selected:
         return self._no_choice or why_not_faster(self._whole, self._search, lambda: self.rows)
 
     @property
-    def _whole(self) -> Whole:
+    def _whole(self) -> WholeTensorPlan:
         """Selection of kernels for whole tensors."""
         memory, order = self.schedule.memory, self.schedule.order
         needs = dict(zip(order, memory.needs, strict=True))
         layers = [needs[index] for index in range(len(order))]
-        return Whole(self.rankings, self.chosen, layers, replace(self.exact.figures, arena=memory.size))
+        return WholeTensorPlan(
+            self.rankings, self.chosen, layers, replace(self.exact.figures, arena=memory.size)
+        )
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -240,7 +248,7 @@ class Selected:
         return plans.planned(*lowered_calls(self.rankings, self.chosen))
 
 
-class PlannedArenas:
+class MemoryEstimator:
     """Memory estimator for `PassContext.arenas`; the graph that remains in the end is not planned again.
 
     Args:
@@ -249,23 +257,23 @@ class PlannedArenas:
 
     def __init__(self, target: Target, options: Options, may_stream: bool = True):
         self.target, self.options = target, options
-        self.may_stream = may_stream and not options.why_whole
+        self.may_stream = may_stream and not options.streaming_blocker
         self.limited = options.ram is not None
-        self._selected: list[Selected] = []
+        self._selected: list[SelectionResult] = []
 
     @property
-    def reference(self) -> Figures | None:
+    def reference(self) -> SelectionFigures | None:
         """Least figures of the first graph, to which prices refer; None if it has no kernels."""
         if not self._selected or self._selected[0].problems:
             return None
         return self._selected[0].reference
 
-    def selected(self, graph: Graph) -> Selected:
+    def selected(self, graph: Graph) -> SelectionResult:
         """Return the cached selection result for a graph."""
         for there in self._selected:
             if there.graph is graph:
                 return there
-        found = Selected(graph, self.target, self.options, reference=self.reference)
+        found = SelectionResult(graph, self.target, self.options, reference=self.reference)
         self._selected.append(found)
         return found
 
@@ -289,20 +297,20 @@ class PlannedArenas:
         figures = selected.exact.figures
         return ArenaEstimate(found.memory.size, figures.cycles, figures.flash, frozenset(alive))
 
-    def _by_rows(self, selected: Selected) -> ArenaEstimate | None:
+    def _by_rows(self, selected: SelectionResult) -> ArenaEstimate | None:
         if not self.may_stream:
             return None
         found = selected.rows
         if not isinstance(found, Streamed):
             return None
         figures = found.figures
-        return ArenaEstimate(figures.arena, figures.cycles, figures.flash, frozenset(), by_rows=True)
+        return ArenaEstimate(figures.arena, figures.cycles, figures.flash, frozenset(), streamed=True)
 
     def why_not(self, before: ArenaEstimate | None, after: ArenaEstimate | None) -> str | None:
-        if after is None or after.by_rows:
+        if after is None or after.streamed:
             return (
                 "nothing fits the limits"
-                if before is None or before.by_rows
+                if before is None or before.streamed
                 else "some layers have no kernel"
             )
         if before is None:
@@ -312,11 +320,12 @@ class PlannedArenas:
 
 
 def worse(
-    objective: Objective, reference: Figures, before: ArenaEstimate, after: ArenaEstimate
+    objective: Objective, reference: SelectionFigures, before: ArenaEstimate, after: ArenaEstimate
 ) -> str | None:
     """Return why a graph is no better than the previous one by the objective; None if it is better."""
     now, then = (
-        objective.value(Figures(each.cycles, each.flash, each.arena), reference) for each in (before, after)
+        objective.value(SelectionFigures(each.cycles, each.flash, each.arena), reference)
+        for each in (before, after)
     )
     if then < now:
         return None

@@ -32,11 +32,11 @@ from microfold.kernels.fully_connected.portable import (
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
-from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, two_pixels_per_word
 from microfold.kernels.requantize import output_range
-from microfold.kernels.requantize.multiply_low import channel_records
+from microfold.kernels.requantize.mul_lo import channel_records
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.support.frozen import frozen
@@ -55,7 +55,7 @@ RESTS_SHARE, MOST_RESTS = 1 / 8, 1.0
 
 
 @frozen(eq=False)
-class Split:
+class WeightSplit:
     """Weights, split into a part whose runs fit 16 bits, and remainders.
 
     Attributes:
@@ -68,7 +68,7 @@ class Split:
     fitting: Array
     rests: Array
 
-    def equals(self, other: Split) -> bool:
+    def equals(self, other: WeightSplit) -> bool:
         """Return whether another split of the same weights is equal."""
         return self.run == other.run and np.array_equal(self.rests, other.rests)
 
@@ -80,7 +80,7 @@ def _split(
     unroll: int,
     costs: tuple[float, float, float, float],
     share: float,
-) -> Split | None:
+) -> WeightSplit | None:
     # The first run is the last one of reversed weights.
     reverse = np.ascontiguousarray(np.frombuffer(weights, np.int8).reshape(shape)[:, ::-1])
     inputs = shape[1]
@@ -90,7 +90,7 @@ def _split(
         fitting, rests = two_pixels_per_word.split_long_runs(reverse, inputs, run)
         # A remainder has an index and a weight of 2 bytes each.
         if 4 * np.count_nonzero(rests) <= share * reverse.size:
-            return Split(run, fitting[:, ::-1], rests[:, ::-1])
+            return WeightSplit(run, fitting[:, ::-1], rests[:, ::-1])
         lengths = range(unroll, run, unroll)
     return None
 
@@ -112,7 +112,7 @@ class _FullyConnectedPairs(Kernel):
     """
 
     few_rests: bool = False
-    trades: frozenset[Trade] = frozenset()
+    trades: frozenset[ResourceTradeoff] = frozenset()
 
     op = FullyConnected
     superseded_by = frozenset({"dsp"})
@@ -145,7 +145,7 @@ class _FullyConnectedPairs(Kernel):
 
     def variants(self, layer: LayerContext) -> Sequence[Kernel]:
         few = replace(self, few_rests=True)
-        many = replace(self, trades=self.trades | {Trade.RESTS})
+        many = replace(self, trades=self.trades | {ResourceTradeoff.DUPLICATED_WEIGHTS})
         with_few, with_many = few._split(layer), many._split(layer)
         if with_few is None:
             return [many]
@@ -159,7 +159,7 @@ class _FullyConnectedPairs(Kernel):
         """Return the inputs per iteration of the inner loop."""
         return UNROLL if fully_connected_types(layer)[0].shape[1] % UNROLL == 0 else 1
 
-    def _split(self, layer: LayerContext) -> Split | None:
+    def _split(self, layer: LayerContext) -> WeightSplit | None:
         """Return the split of the weights; None if the remainders need too much flash."""
         array = layer.array(1)
         assert array is not None
@@ -227,7 +227,7 @@ class _FullyConnectedPairs(Kernel):
         }
         parameters["rests"] = None
         if rests.any():
-            packed = two_pixels_per_word.pack_rests(rests, np.arange(inputs))
+            packed = two_pixels_per_word.pack_remainders(rests, np.arange(inputs))
             parameters["rests"] = Constant("rests", packed)
         if zero_point:
             parameters |= {"weights_zero_point": zero_point}

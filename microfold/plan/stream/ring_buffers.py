@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 
 from microfold.ir.node import Value
 from microfold.ops.rows import Rows
-from microfold.plan.stream.keepers import Keeper
-from microfold.plan.stream.operations import Operation, RowsCall, Slide, Spot, Table
+from microfold.plan.stream.operations import IndirectionBuffer, MoveRows, Operation, RowsCall, WindowAddress
+from microfold.plan.stream.row_buffers import RowBuffer
 
 
 @dataclass
-class Ring(Keeper):
+class RingBuffer(RowBuffer):
     """Ring buffer of a value.
 
     Attributes:
@@ -30,25 +30,27 @@ class Ring(Keeper):
     kept: deque[tuple[int, int]] = field(default_factory=deque[tuple[int, int]])
     count: int = 0
 
-    def _room(self, first: int, last: int, needed: int, read_next: bool) -> tuple[list[Slide], Spot]:
+    def _room(
+        self, first: int, last: int, needed: int, read_next: bool
+    ) -> tuple[list[MoveRows], WindowAddress]:
         del read_next
         moves = self.keep(needed)
         self.newest = first, last
         self.width = max(self.width, last - first)
-        return moves, Spot(self.value, 0, newest=True)
+        return moves, WindowAddress(self.value, 0, newest=True)
 
     def padding(self, first: int, last: int) -> Iterator[Rows]:
         """Yield single rows: the buffer only has room for the rows that one call computes."""
         return ((row, row + 1) for row in range(first, last))
 
-    def keep(self, needed: int) -> list[Slide]:
+    def keep(self, needed: int) -> list[MoveRows]:
         """Copy newest rows that are still needed into slots."""
         self._forget_kept(needed)
-        moves: list[Slide] = []
+        moves: list[MoveRows] = []
         first, last = self.newest
         for row in range(max(first, needed), last):
-            source = Spot(self.value, (row - first) * self.pitch, newest=True)
-            moves.append(Slide(source, Spot(self.value, self.count * self.pitch), self.pitch))
+            source = WindowAddress(self.value, (row - first) * self.pitch, newest=True)
+            moves.append(MoveRows(source, WindowAddress(self.value, self.count * self.pitch), self.pitch))
             self.kept.append((row, self.count))
             self.count += 1
         self.most = max(self.most, len(self.kept))
@@ -64,20 +66,20 @@ class Ring(Keeper):
         while self.kept and self.kept[0][0] < needed:
             self.kept.popleft()
 
-    def spot(self, row: int) -> Spot:
+    def spot(self, row: int) -> WindowAddress:
         """Return the address of a row."""
         first, last = self.newest
         if first <= row < last:
-            return Spot(self.value, (row - first) * self.pitch, newest=True)
+            return WindowAddress(self.value, (row - first) * self.pitch, newest=True)
         slots = dict(self.kept)
         if row not in slots:
             raise AssertionError(f"row {row} of {self.value!r} is in no buffer")
-        return Spot(self.value, slots[row] * self.pitch)
+        return WindowAddress(self.value, slots[row] * self.pitch)
 
-    def spots(self, first: int, last: int) -> Spot | Table:
+    def spots(self, first: int, last: int) -> WindowAddress | IndirectionBuffer:
         if last - first == 1:
             return self.spot(first)
-        return Table(tuple(self.spot(row) for row in range(first, last)))
+        return IndirectionBuffer(tuple(self.spot(row) for row in range(first, last)))
 
     @property
     def keeps(self) -> bool:
@@ -91,17 +93,17 @@ def in_slots(operation: Operation, rings: Mapping[Value, int]) -> Operation:
         rings: size of the slots of each ring, in bytes.
     """
 
-    def spot(given: Spot) -> Spot:
+    def spot(given: WindowAddress) -> WindowAddress:
         size = rings.get(given.value)
         if size is None or given.newest or given.offset < size:
             return given
-        return Spot(given.value, given.offset % size)
+        return WindowAddress(given.value, given.offset % size)
 
-    if isinstance(operation, Slide):
+    if isinstance(operation, MoveRows):
         return replace(operation, target=spot(operation.target))
     if isinstance(operation, RowsCall) and any(each.value in rings for each in operation.inputs):
         inputs = [
-            spot(each) if isinstance(each, Spot) else Table(tuple(map(spot, each.spots)))
+            spot(each) if isinstance(each, WindowAddress) else IndirectionBuffer(tuple(map(spot, each.spots)))
             for each in operation.inputs
         ]
         return replace(operation, inputs=(*inputs,))

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from microfold.codegen.taps import CHECKSUM_ONLY, FORMAT, HEAD, MAGIC, Role
+from microfold.codegen.tensor_trace import CHECKSUM_ONLY, FORMAT, HEAD, MAGIC, Role
 from microfold.support.frozen import frozen
 
 _MAGIC = MAGIC.to_bytes(4, "little")
@@ -20,7 +20,7 @@ _MOST_CHECKED = 8
 
 
 @frozen
-class Record:
+class TraceRecord:
     """Complete record, all of whose checksums are correct.
 
     Attributes:
@@ -41,7 +41,7 @@ class Record:
 
     @property
     def key(self) -> tuple[Role, int, int]:
-        """Key of the record's tap, see `Tap.key`."""
+        """Key of the record's tap, see `TracedTensor.key`."""
         return self.role, self.layer, self.index
 
 
@@ -84,17 +84,17 @@ class RecordParser:
     checked: int = 0
     _buffer: bytearray = field(default_factory=bytearray)
 
-    def feed(self, data: bytes) -> Iterator[Record]:
+    def feed(self, data: bytes) -> Iterator[TraceRecord]:
         """Append bytes, and yield the records that they complete."""
         self._buffer += data
         self.total += len(data)
         yield from self._scan(final=False)
 
-    def finish(self) -> Iterator[Record]:
+    def finish(self) -> Iterator[TraceRecord]:
         """Yield the remaining records at the end of the stream, after a record that has lost its end."""
         yield from self._scan(final=True)
 
-    def _scan(self, final: bool) -> Iterator[Record]:
+    def _scan(self, final: bool) -> Iterator[TraceRecord]:
         buffer, start = self._buffer, self.total - len(self._buffer)
         position = 0
         while True:
@@ -137,7 +137,7 @@ class RecordParser:
             yield _with_payload(record, payload)
         del buffer[:position]
 
-    def _head(self, head: bytes) -> tuple[Record, int] | None:
+    def _head(self, head: bytes) -> tuple[TraceRecord, int] | None:
         """Return a record without its payload, and the payload's size in bytes; None if this is no head."""
         if len(head) < HEAD.size or zlib.crc32(head[:-4]) != int.from_bytes(head[-4:], "little"):
             return None
@@ -149,10 +149,10 @@ class RecordParser:
         if role not in _ROLES or size > LARGEST_TENSOR:
             return None
         payload = None if only else b""
-        return Record(Role(role), layer, index, run, ticks, build, size, 0, payload), 4 if only else size
+        return TraceRecord(Role(role), layer, index, run, ticks, build, size, 0, payload), 4 if only else size
 
 
-def _with_payload(head: Record, payload: bytes) -> Record:
+def _with_payload(head: TraceRecord, payload: bytes) -> TraceRecord:
     if head.payload is None:
         return replace(head, crc=int.from_bytes(payload, "little"))
     return replace(head, crc=zlib.crc32(payload), payload=payload)

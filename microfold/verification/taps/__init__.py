@@ -1,1 +1,0 @@
-"""Comparison of tensor traces from devices with the reference; see `microfold.codegen.taps`."""

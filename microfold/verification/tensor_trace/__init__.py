@@ -1,0 +1,1 @@
+"""Comparison of tensor traces from devices with the reference; see `microfold.codegen.tensor_trace`."""
