@@ -7,7 +7,7 @@ import pytest
 
 from microfold import target
 from microfold.kernels.call import CFunction, KernelCall
-from microfold.kernels.cost.code_rows import around_calls, code_files, description_bytes, estimate
+from microfold.kernels.cost.code_rows import CodeRow, around_calls, code_files, description_bytes, estimate
 from microfold.kernels.cost.code_terms import term
 from microfold.kernels.kernel import KERNELS, Kernel
 from tests.kernels.calibration.code_cases import code_cases
@@ -68,6 +68,29 @@ def test_a_kernel_that_no_file_knows_is_guessed() -> None:
     assert (found.shared, found.alone, dict(found.helpers)) == (800, 800, {"s8_conv2d__c_new": 200})
 
 
+def test_functions_share_the_parts_that_their_different_choices_do_not_change() -> None:
+    row = CodeRow(
+        functions=9,
+        complete=True,
+        error=0.0,
+        code={
+            "base": (900, 900, 900, 900, 900, 900),
+            "groups": (300, 300, 300, 300, 300, 300),
+            "segment": (300, 300, 2, 300, 300, 2),
+        },
+        least=(0, 0, 0, 0, 0, 0),
+        most=(9000, 9000, 9000, 9000, 9000, 9000),
+        helpers={},
+    )
+
+    def parts(**spec: int) -> list[str]:
+        return row.choices_of_parts(2, spec)
+
+    assert parts(groups=4, segment=0, shift=9) == parts(groups=4, segment=7, shift=9)
+    assert parts(groups=4, segment=0, shift=9) != parts(groups=2, segment=0, shift=9)
+    assert parts(groups=4, segment=0, shift=9) != parts(groups=4, segment=0, shift=8), "in no term"
+
+
 def test_layers_compiled_for_size_take_less() -> None:
     graph = conv2d_graph(9, 9, 8, 12)
     (kernel,) = (each for each in KERNELS if each.name == "s8_conv2d__c_2x2")
@@ -95,7 +118,5 @@ def test_functions_are_as_large_as_the_file_says(core: str) -> None:
     loaded, rows = target.load(core), code_files()[core].rows
     cases = code_cases(layers()[::3], loaded, small=False, wanted="s8_max_pool2d__")
     sizes = shared_sizes(cases, loaded, "-O2")
-    errors = [
-        rows[s.call.function.name].sizes((0,), dict(s.call.function.spec))[0] / s.own - 1 for s in sizes
-    ]
+    errors = [rows[s.call.function.name].size(0, dict(s.call.function.spec)) / s.own - 1 for s in sizes]
     assert float(np.quantile(np.abs(errors), 0.9)) <= 0.1

@@ -22,22 +22,22 @@ at -O2 and at -Os. A table for each function name follows::
     helpers.mf_doubling_product = "base" # term that is not 0 if the function calls the helper
 
 Parts are functions within a function that do not read the layer struct. Compilers merge equal parts before
-they propagate constants of layers. Therefore a part is in flash once for all functions with one name whose
-terms estimate the same size of their parts.
+they propagate constants of layers. Therefore a part is in flash once for all functions with one name that are
+equal in the choices on which parts depend.
 
 A function that is missing in the file of the closest core is looked up in the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from microfold.kernels.call import KernelCall
 from microfold.kernels.cost.code import CodeBytes
-from microfold.kernels.cost.code_terms import Values, term
+from microfold.kernels.cost.code_terms import Values, names, term
 from microfold.kernels.cost.coefficients import chain
 from microfold.kernels.cost.tables import Tables, read_file
 from microfold.support.frozen import frozen
@@ -48,6 +48,9 @@ FOLDER = Path(__file__).parent / "code_data"
 # at -O2 and -Os. Measured sizes times this factor are off by 5 % (median), 14 % (80th percentile) and 31 %
 # (90th percentile).
 IN_PROGRAMS = 0.9
+# Bytes of a function's parts for which a term must account. The fit gives smaller shares to choices on which
+# no part depends. Source: the M4's data, where such shares are below 9 bytes and others above 20.
+_PART_NOISE = 16
 # Minimum size of a function, in bytes: a jump to another one, and its address.
 _LEAST = 8
 # Shared, alone and parts, in bytes, at -O2, then at -Os.
@@ -78,11 +81,23 @@ class CodeRow:
     most: Columns
     helpers: Mapping[str, str]
 
-    def sizes(self, columns: Sequence[int], values: Values) -> list[float]:
-        """Return the bytes of some columns, for a function's choices and the fields of its layer."""
-        terms = [(code, term(name)(values)) for name, code in self.code.items()]
-        sums = ((column, sum(code[column] * value for code, value in terms)) for column in columns)
-        return [min(max(found, self.least[column]), self.most[column]) for column, found in sums]
+    def size(self, column: int, values: Values) -> float:
+        """Return the bytes of one column, for a function's choices and the fields of its layer."""
+        found = sum(code[column] * term(name)(values) for name, code in self.code.items())
+        return min(max(found, self.least[column]), self.most[column])
+
+    def choices_of_parts(self, column: int, spec: Values) -> list[str]:
+        """Return the choices on which the parts of a function depend, with their values.
+
+        The fit tells which choices of the specification do not matter: those in terms, if none of the terms
+        accounts for many bytes of the parts.
+        """
+        matters: dict[str, bool] = {}
+        for text, code in self.code.items():
+            share = abs(code[column] * term(text)(spec))
+            for name in names(text):
+                matters[name] = matters.get(name, False) or share >= _PART_NOISE
+        return [f"{name}={value}" for name, value in spec.items() if matters.get(name, True)]
 
 
 @frozen
@@ -124,14 +139,14 @@ class CodeFile:
             return None
         spec = dict(call.function.spec)
         values = {**call.parameters, **spec}
-        shared, parts = row.sizes((3 * small, 3 * small + 2), spec)
-        (alone,) = row.sizes((3 * small + 1,), values)
+        sizes = (row.size(3 * small, spec), row.size(3 * small + 1, values), row.size(3 * small + 2, spec))
+        shared, alone, parts = sizes
         shared, alone = max(shared * IN_PROGRAMS, _LEAST), max(alone, _LEAST)
         merged = min(max(round(parts), 0), round(shared) - _LEAST, round(alone) - _LEAST)
         called = (name for name, condition in row.helpers.items() if term(condition)(values))
         helpers = {name: round(self.helpers[name][small]) for name in called}
-        # Two specifications share their parts if all terms estimate the same size of parts for both.
-        helpers[f"{call.function.name} with parts of {parts:.1f} bytes"] = merged
+        same = ", ".join(row.choices_of_parts(3 * small + 2, spec))
+        helpers[f"{call.function.name} with {same}"] = merged
         return CodeBytes(
             round(shared) - merged,
             round(alone) - merged,

@@ -39,10 +39,23 @@ def term(text: str) -> Callable[[Values], float]:
     return product
 
 
-def _factor(text: str) -> Callable[[Values], float]:
+@cache
+def names(text: str) -> frozenset[str]:
+    """Return the names of the choices and fields in a term."""
+    if text == _BASE:
+        return frozenset()
+    return frozenset(_match(part)["name"] for part in text.split("*"))
+
+
+def _match(text: str) -> re.Match[str]:
     match = _FORM.fullmatch(text)
     if match is None:
         raise ValueError(f"a term of code size must have a form of `code_terms`; got {text!r}")
+    return match
+
+
+def _factor(text: str) -> Callable[[Values], float]:
+    match = _match(text)
     name, value, word = match["name"], match["value"], match["word"]
     if value is not None:
         return lambda values: float(name in values and as_text(values[name]) == value)
