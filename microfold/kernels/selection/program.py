@@ -152,33 +152,18 @@ class ChoiceProgram:
     def _undominated(self, variants: Sequence[Variant]) -> list[VariantChoice]:
         """Return the choices that no other choice of the layer with the same function dominates."""
         found: list[VariantChoice] = []
-        by_function: dict[Hashable, list[tuple[VariantChoice, Mapping[Hashable, int]]]] = {}
-        for choice in sorted(self._choices_of(variants), key=lambda c: (c.cycles, self._own_bytes(c))):
-            pieces = dict(self._pieces(choice))
-            function = None if choice.own_copy else choice.variant.function
+        by_function: dict[Hashable, list[_Comparable]] = {}
+        offered = [self._comparable(choice) for choice in self._choices_of(variants)]
+        for one in sorted(offered, key=lambda each: (each.choice.cycles, each.own_bytes)):
+            function = None if one.choice.own_copy else one.choice.variant.function
             better = by_function.setdefault(function, [])
-            if not any(self._replaces(choice, pieces, *other) for other in better):
-                better.append((choice, pieces))
-                found.append(choice)
+            if not any(_replaces(one, other) for other in better):
+                better.append(one)
+                found.append(one.choice)
         return found
 
-    def _replaces(
-        self,
-        one: VariantChoice,
-        used: Mapping[Hashable, int],
-        other: VariantChoice,
-        pieces: Mapping[Hashable, int],
-    ) -> bool:
-        """Return whether another choice, which is no slower, needs no more flash and no more of the arena.
-
-        Args:
-            used, pieces: pieces of both choices that other layers may also use. The other choice may have to
-                pay for all of its own pieces.
-        """
-        paid = sum(size for key, size in pieces.items() if key not in used)
-        if self._own_bytes(other) + paid > self._own_bytes(one):
-            return False
-        return _is_at_least_as_demanding(one.variant, other.variant)
+    def _comparable(self, choice: VariantChoice) -> _Comparable:
+        return _Comparable(choice, self._own_bytes(choice), dict(self._pieces(choice)))
 
     def _choices_of(self, variants: Sequence[Variant]) -> Iterator[VariantChoice]:
         for variant in variants:
@@ -252,6 +237,31 @@ class ChoiceProgram:
         columns = (column for layer in window.requests for column in self._columns[layer])
         alike = {column: 1 for column in columns if window.covers(self.choices[column].variant)}
         self.program.at_most(len(window.requests) - 1, {**alike, step: -1})
+
+
+@frozen(eq=False)
+class _Comparable:
+    """A choice with what decides whether another one dominates it.
+
+    Attributes:
+        own_bytes: bytes of flash that no other layer can share.
+        pieces: bytes of the pieces that other layers may also use.
+    """
+
+    choice: VariantChoice
+    own_bytes: int
+    pieces: Mapping[Hashable, int]
+
+
+def _replaces(one: _Comparable, other: _Comparable) -> bool:
+    """Return whether another choice, which is no slower, needs no more flash and no more of the arena.
+
+    The other choice may have to pay for all of its own pieces.
+    """
+    paid = sum(size for key, size in other.pieces.items() if key not in one.pieces)
+    if other.own_bytes + paid > one.own_bytes:
+        return False
+    return _is_at_least_as_demanding(one.choice.variant, other.choice.variant)
 
 
 def _is_at_least_as_demanding(one: Variant, other: Variant) -> bool:
