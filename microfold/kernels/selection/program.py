@@ -31,6 +31,10 @@ class Prices:
     arena: float = 0.0
     ranks: int = 0
 
+    def between(self, low: int, high: int) -> int:
+        """Return the difference in price of two arenas, rounded so that such differences add up."""
+        return round(high * self.arena) - round(low * self.arena)
+
 
 # Makes the solution unique for every solver: of equally good choices, the first variants are preferred.
 RANKS = Prices(ranks=1)
@@ -127,7 +131,7 @@ class ChoiceProgram:
                 found[column] = found.get(column, 0) + round(size * prices.flash)
         if prices.arena:
             for column, (low, high) in self._steps.items():
-                found[column] = round(high * prices.arena) - round(low * prices.arena)
+                found[column] = prices.between(low, high)
         if prices.ranks:
             found |= self._ranks
         return found

@@ -294,9 +294,9 @@ class Selector:
             chosen = program.chosen(solution.taken)
             known = self._known_arena(chosen)
             size = self._planned_arena(chosen) if self.plans is not None else known
-            more = max(size - known, 0)
-            if size <= limits.arena and not any(round(each.arena * more) for each, _ in minima):
-                found = _Minimum(chosen, size, solution.value + round(prices.arena * more))
+            size = max(size, known)
+            if size <= limits.arena and not any(each.between(known, size) for each, _ in minima):
+                found = _Minimum(chosen, size, solution.value + prices.between(known, size))
                 if best is None or found.value < best.value:
                     best = found
                 if best.value <= solution.value:

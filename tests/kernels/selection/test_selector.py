@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import highspy
 import pytest
@@ -15,10 +16,11 @@ import pytest
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.cost.code import CodeBytes
 from microfold.kernels.kernel import Kernel
+from microfold.kernels.selection import selector as selector_module
 from microfold.kernels.selection.objective import Limits, Objective, SelectionFigures
 from microfold.kernels.selection.program import ChoiceProgram, Prices, VariantChoice, figures_of
 from microfold.kernels.selection.selector import Selection, Selector
-from microfold.kernels.selection.solver import solve, write_model
+from microfold.kernels.selection.solver import ProgramSolution, solve, write_model
 from microfold.kernels.selection.variant import ArenaRequest, Variant
 
 OBJECTIVES = {
@@ -126,6 +128,22 @@ def test_no_choice_is_better(name: str, shared_calls: bool) -> None:
         # The value is counted in millionths, rounded for every column.
         assert objective.value(found.figures, selector.least)[0] <= best[0] * (1 + 1e-5)
     assert refused < 20
+
+
+def test_minima_are_rounded_so_that_the_next_question_has_a_solution(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = 0
+
+    def counted(*arguments: Any) -> ProgramSolution | None:
+        nonlocal without
+        found = solve(*arguments)
+        without += found is None
+        return found
+
+    monkeypatch.setattr(selector_module, "solve", counted)
+    for seed in range(25):
+        layers = _layers(random.Random(seed))
+        assert Selector(layers, _Plans(layers)).best(OBJECTIVES["balanced"]) is not None
+    assert without == 0
 
 
 def test_the_choice_does_not_depend_on_the_order_of_equal_variants_of_other_layers() -> None:
