@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 LOCK   := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes \
           --no-annotate --no-header --default-index https://pypi.org/simple
 
-.PHONY: setup browser venv test test-fast test-exhaustive lint format analyze audit docs docs-serve lock release conversions clean
+.PHONY: setup browser prover venv test test-fast test-exhaustive lint format analyze audit docs docs-serve lock release conversions clean
 .NOTPARALLEL:
 
 setup:
@@ -28,6 +28,9 @@ setup:
 
 browser:
 	.ci/setup browser
+
+prover:
+	.ci/setup prover
 
 venv:
 	@.ci/setup venv

@@ -29,6 +29,7 @@ _PACKAGES = {
     "c++": "g++",
     "cc": "gcc",
     "ctest": "cmake",
+    "frama-c": "frama-c-base",
     "nm": "binutils",
     "objdump": "binutils",
     f"{_SANITIZERS}clang": "libclang-rt-*-dev, of clang's version",

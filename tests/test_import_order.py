@@ -20,7 +20,7 @@ CODEGEN = [*PROGRAM, "codegen"]
 EXTERNAL = [*KERNELS, *PASSES, "external"]
 LOWERING = [*CODEGEN, *EXTERNAL, "lowering"]
 COMPILER = [*LOWERING, "frontend", "compiler"]
-RUN = [*COMPILER, "host", "simulate", "verification", "reporting"]
+RUN = [*COMPILER, "host", "simulate", "verification", "prove", "reporting"]
 
 MAY_IMPORT: dict[str, list[str]] = {
     "errors": [],
@@ -45,7 +45,8 @@ MAY_IMPORT: dict[str, list[str]] = {
     "host": COMPILER,
     "simulate": COMPILER,
     "verification": [*COMPILER, "host", "simulate"],
-    "reporting": [*COMPILER, "host", "simulate", "verification"],
+    "prove": CODEGEN,
+    "reporting": [*COMPILER, "host", "simulate", "verification", "prove"],
     "export": RUN,
     "workers": [*SUPPORT, "workers"],
     "tune": [*RUN, "workers", "tune"],

@@ -36,6 +36,7 @@ COMMANDS = (
     "run",
     "kernels",
     "explain",
+    "prove",
     "tradeoffs",
     "tune",
     "report",

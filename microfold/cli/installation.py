@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from microfold.errors import ToolError
+from microfold.prove.analyser import FRAMA_C, INSTALL
 from microfold.simulate.toolchain import ARM_COMPILER, EMULATOR
 from microfold.support.frozen import frozen
 from microfold.support.tools import run_tool
@@ -80,7 +81,7 @@ class InstalledPart:
 
 def find_parts() -> list[InstalledPart]:
     """Return all parts, found or missing, in the order of their importance."""
-    return [*_minimum(), _host_compiler(), *_arm_compiler(), _emulator(), *_extras()]
+    return [*_minimum(), _host_compiler(), *_arm_compiler(), _emulator(), _analyser(), *_extras()]
 
 
 def _minimum() -> Iterator[InstalledPart]:
@@ -125,6 +126,10 @@ def _arm_compiler() -> Iterator[InstalledPart]:
 
 def _emulator() -> InstalledPart:
     return _tool(EMULATOR, EMULATOR, "bench, verify and tune on simulated cores", _advice(EMULATOR))
+
+
+def _analyser() -> InstalledPart:
+    return _tool("Frama-C", FRAMA_C, "prove: proofs that no input leads to undefined behaviour", INSTALL)
 
 
 def _extras() -> Iterator[InstalledPart]:

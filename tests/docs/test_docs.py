@@ -125,8 +125,9 @@ def test_continuous_integration_runs_the_commands_of_the_readme(tmp_path: Path) 
     lines = (tmp_path / "log").read_text(encoding="utf-8").splitlines()
     beside = [f"{tmp_path}/make {names}" for names in ("docs", "audit release")]
     one, two = (f"{tmp_path}/bash -ec {text.strip()}" for text in readme_commands())
-    exhaustive, analyze = [line for line in lines if line not in beside][3:]
-    assert [line for line in lines if line not in beside][:3] == [".ci/setup browser", one, two]
+    setups = [".ci/setup browser", ".ci/setup prover"]
+    exhaustive, analyze = [line for line in lines if line not in beside][4:]
+    assert [line for line in lines if line not in beside][:4] == [*setups, one, two]
     assert exhaustive.startswith(f"{tmp_path}/make test-exhaustive PART=")
     assert analyze.startswith(f"{tmp_path}/make analyze PART=")
     assert sorted(line for line in lines if line in beside) == sorted(beside)

@@ -1,0 +1,1 @@
+"""Proofs that generated C has no undefined behaviour, for any input and any state, by Frama-C."""
