@@ -101,15 +101,16 @@ def quantize(
         raise InputError(f"--scheme must be {', '.join(_SCHEMES)}; it is {scheme!r}")
     if output is None and not compare:
         raise InputError("quantize requires --output FILE, or --compare")
-    if output is not None and output.exists() and model.exists() and output.samefile(model):
-        raise InputError(f"--output must not be the float model {model}: choose another name")
     target = choose_target(target, CORE, as_json)
+    from microfold.frontend.tflite import read_file
     from microfold.quantization.report import quantize_report
-    from microfold.quantization.session import QuantizationSettings, run
+    from microfold.quantization.session import QuantizationSettings, check_output, run
     from microfold.quantization.text import print_quantisation
     from microfold.support.files import write_file
     from microfold.target import load
 
+    if output is not None:
+        check_output(output, model)
     settings = QuantizationSettings(
         data,
         tuple(layer or ()),
@@ -122,16 +123,15 @@ def quantize(
     )
     core = load(target)
     schemes = [*SCHEMES.values()] if compare else [SCHEMES[scheme]]
-    found = run(model, schemes, settings, core, lambda what: progress_bar(what, as_json))
-    chosen = next(result for result in found.results if result.scheme.name == scheme)
+    content = read_file(model)
+    found = run(model.name, content, schemes, settings, core, lambda what: progress_bar(what, as_json))
     if output is not None:
-        if not chosen.data:
-            raise InputError(f"--scheme {scheme} has no result: {chosen.problem}")
-        write_file(output, chosen.data)
+        write_file(output, found.of_scheme(scheme).data)
     if as_json:
         print_json(quantize_report(found))
     else:
         print_quantisation(found, core, output)
+    chosen = next(result for result in found.results if result.scheme.name == scheme)
     if chosen.problem or (chosen.verified is not None and chosen.verified.exact is False):
         raise typer.Exit(1)
 
