@@ -18,7 +18,7 @@ from microfold.frontend.model_source import ModelSource, read_source
 from microfold.ir.graph import Graph
 from microfold.ir.types import Array
 from microfold.quantization.schemes import SCHEMES
-from microfold.quantization.session import QuantizationSettings, check_output, run
+from microfold.quantization.session import QuantizationSettings, check_outputs, run
 from microfold.target import Target
 
 SchemeName = Literal["int8", "int16x8", "int4", "dynamic", "float16"]
@@ -82,8 +82,7 @@ def quantize(
     )
     core = target if isinstance(target, Target) else load_target(target)
     path, content = _read(model)
-    if output is not None:
-        check_output(Path(output), path)
+    check_outputs(path, {"--output": Path(output) if output is not None else None})
     schemes = [*SCHEMES.values()] if compare else [SCHEMES[scheme]]
     report = run(path.name, content, schemes, settings, core, lambda _: nullcontext(_no_progress))
     result = QuantizationResult(report, report.of_scheme(scheme))

@@ -148,6 +148,13 @@ class QuantizationResult:
         """Whether the C code has the same bits as the reference; None: it was not compared."""
         return self.chosen.verified.exact if self.chosen.verified is not None else None
 
+    @property
+    def html(self) -> str:
+        """Text of the HTML page that `microfold quantize --html` writes."""
+        from microfold.quantization.page import render_quantisation
+
+        return render_quantisation(self.report, self.chosen)
+
     def save(self, file: str | os.PathLike[str]) -> Path:
         """Write the model to a `.tflite` file. Return its path.
 

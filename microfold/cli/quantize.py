@@ -89,6 +89,16 @@ def quantize(
     ] = "",
     std: Annotated[str, typer.Option("--std", metavar="X,…", help="See --mean.", show_default=False)] = "",
     target: TargetName = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            callback=named,
+            help="Also write the report as an HTML page.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Quantise a float model, and check the result layer by layer.
@@ -104,13 +114,12 @@ def quantize(
     target = choose_target(target, CORE, as_json)
     from microfold.frontend.tflite import read_file
     from microfold.quantization.report import quantize_report
-    from microfold.quantization.session import QuantizationSettings, check_output, run
+    from microfold.quantization.session import QuantizationSettings, check_outputs, run
     from microfold.quantization.text import print_quantisation
     from microfold.support.files import write_file
     from microfold.target import load
 
-    if output is not None:
-        check_output(output, model)
+    check_outputs(model, {"--output": output, "--html": html})
     settings = QuantizationSettings(
         data,
         tuple(layer or ()),
@@ -125,13 +134,18 @@ def quantize(
     schemes = [*SCHEMES.values()] if compare else [SCHEMES[scheme]]
     content = read_file(model)
     found = run(model.name, content, schemes, settings, core, lambda what: progress_bar(what, as_json))
+    chosen = next(result for result in found.results if result.scheme.name == scheme)
+    content = found.of_scheme(scheme).data if output is not None else b""
+    if html is not None:
+        from microfold.quantization.page import render_quantisation
+
+        write_file(html, render_quantisation(found, chosen))
     if output is not None:
-        write_file(output, found.of_scheme(scheme).data)
+        write_file(output, content)
     if as_json:
         print_json(quantize_report(found))
     else:
-        print_quantisation(found, core, output)
-    chosen = next(result for result in found.results if result.scheme.name == scheme)
+        print_quantisation(found, (output, html))
     if chosen.problem or (chosen.verified is not None and chosen.verified.exact is False):
         raise typer.Exit(1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
 from pathlib import Path
@@ -86,6 +86,7 @@ class Quantisation:
 
     Attributes:
         size: bytes of the float file.
+        cycles_error: error of the target's cycle estimates in percent; None: it has no cycle model.
         figures: figures of the float model on the target.
         accuracy: accuracy of the float model; None without labels.
         notes: changes to the model, and other remarks.
@@ -94,6 +95,7 @@ class Quantisation:
     model: str
     size: int
     target: str
+    cycles_error: int | None
     split: SampleSplit
     count: int
     figures: WhatIfBuild
@@ -127,14 +129,22 @@ class _Job:
     held_back: tuple[Array, ...]
 
 
-def check_output(output: Path, model: Path) -> None:
-    """Check that the quantised model does not replace the float model.
+def check_outputs(model: Path, outputs: Mapping[str, Path | None]) -> None:
+    """Check that no output replaces the float model or another output.
+
+    Args:
+        outputs: files to write, by option; None: nothing is written.
 
     Raises:
-        InputError: both are the same file.
+        InputError: two are the same file.
     """
-    if output.exists() and model.exists() and output.samefile(model):
-        raise InputError(f"--output must not be the float model {model}: choose another name")
+    taken = {model.resolve(): f"the float model {model}"}
+    for option, output in outputs.items():
+        if output is None:
+            continue
+        if (other := taken.get(output.resolve())) is not None:
+            raise InputError(f"{option} must not be {other}: choose another name")
+        taken[output.resolve()] = f"the file of {option}"
 
 
 def run(
@@ -195,6 +205,7 @@ def run(
         file,
         len(data),
         target.name,
+        target.cycle_model.error if target.cycle_model is not None else None,
         parts,
         samples.count,
         original,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,6 @@ from microfold.quantization.wording import (
 from microfold.reporting.console import console
 from microfold.reporting.tables import Table, TableColumn, number
 from microfold.reporting.terminal.figures import number_text, print_cycles_note
-from microfold.target import Target
 
 if TYPE_CHECKING:
     from microfold.quantization.session import Quantisation, SchemeResult
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 _LONGEST = 300
 
 
-def print_quantisation(found: Quantisation, target: Target, output: Path | None) -> None:
+def print_quantisation(found: Quantisation, written: Sequence[Path | None]) -> None:
     """Print the layers of a single scheme, a row for each scheme, and advice."""
     single = found.results[0] if len(found.results) == 1 else None
     if single is not None and single.layers:
         _print_layers(single)
         console.print()
-    _print_schemes(found, target)
+    _print_schemes(found)
     for note in found.notes:
         console.print(f"note: {note}")
     for result in found.results:
@@ -44,8 +44,9 @@ def print_quantisation(found: Quantisation, target: Target, output: Path | None)
             console.print(f"{prefix}{word}: {_cut(result.verified.reason)}")
         for line in result.advice:
             console.print(f"{prefix}{line}")
-    if output is not None:
-        console.print(f"written: {output}")
+    for file in written:
+        if file is not None:
+            console.print(f"written: {file}")
 
 
 def _cut(text: str) -> str:
@@ -65,7 +66,7 @@ def _print_layers(result: SchemeResult) -> None:
     console.print("alone: the layer with the float model's values as inputs, rounded to their types")
 
 
-def _print_schemes(found: Quantisation, target: Target) -> None:
+def _print_schemes(found: Quantisation) -> None:
     size = len(found.split.held_back)
     columns = (TableColumn("scheme"), number("file"), number("SNR dB"), number("same answer %"))
     columns += (number("accuracy %"),) if found.accuracy is not None else ()
@@ -93,8 +94,8 @@ def _print_schemes(found: Quantisation, target: Target) -> None:
         else "RAM: arena and state; flash: constants"
     )
     console.print(f"file, RAM and flash in bytes. {text}")
-    if target.cycle_model is not None:
-        print_cycles_note({target.name: target.cycle_model.error})
+    if found.cycles_error is not None:
+        print_cycles_note({found.target: found.cycles_error})
 
 
 def _figures(found: WhatIfBuild | None) -> list[str]:

@@ -27,6 +27,12 @@ def layer_name(layer: LayerQuality) -> str:
     return primary_name(layer.tensor) or layer.tensor
 
 
+def lossiest_layer(layers: Sequence[LayerQuality]) -> LayerQuality | None:
+    """Return the layer that alone loses most; None if no layer loses anything."""
+    lossy = [layer for layer in layers if layer.own_snr is not None]
+    return min(lossy, key=lambda layer: layer.own_snr or 0.0, default=None)
+
+
 def lowest_snr(outputs: Sequence[OutputQuality]) -> float | None:
     """Return the lowest SNR of all outputs in dB; None if nothing differs."""
     return min((output.snr for output in outputs if output.snr is not None), default=None)

@@ -86,7 +86,7 @@ def test_results_are_short_texts_and_tables(tmp_path: Path) -> None:
         (
             None,
             {"scheme": "int3", "layer": "0=int8", "samples": 0, "held_back": True, "seed": -1},
-            "^scheme must be int8, .*; got 'int3'; layer .*; samples .* at least 1; got 0; held_back .*; seed ",
+            "^scheme must be int8, .*; got 'int3'; layer .*; samples .* at least 1; got 0; held_back .*seed",
         ),
         (None, {"mean": "a"}, "mean must be a finite number, or one for each channel; got 'a'"),
         (None, {"mean": 0, "std": [1, float("nan")]}, "std must be a finite number"),

@@ -39,6 +39,7 @@ def quantisation(verified: Verified = EXACT, *further: SchemeResult) -> Quantisa
         "net.tflite",
         4000,
         "cortex-m4",
+        5,
         SampleSplit((0, 1, 2), (3,)),
         4,
         WhatIfBuild("cortex-m4", "balanced", None, 900, 5000, True, 9000, 12000),
