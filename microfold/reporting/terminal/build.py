@@ -87,8 +87,8 @@ def _print_int8_size(program: Program) -> None:
     size = int8_size(program)
     if size is not None:
         console.print(
-            f"in int8, by the sizes of the tensors: about {_rounded(size.weights)} bytes of weights (twice for "
-            f"some fast kernels) and {_rounded(size.arena)} of arena; see `microfold quantize`"
+            f"in int8, by the sizes of the tensors: about {_rounded(size.weights)} bytes of weights (twice "
+            f"for some fast kernels) and {_rounded(size.arena)} of arena; see `microfold quantize`"
         )
 
 
