@@ -82,7 +82,8 @@ def quantize(
     )
     core = target if isinstance(target, Target) else load_target(target)
     path, content = _read(model)
-    check_outputs(path, {"--output": Path(output) if output is not None else None})
+    if output is not None and not isinstance(model, bytes | bytearray | memoryview):
+        check_outputs(path, {"--output": Path(output)})
     schemes = [*SCHEMES.values()] if compare else [SCHEMES[scheme]]
     report = run(path.name, content, schemes, settings, core, lambda _: nullcontext(_no_progress))
     result = QuantizationResult(report, report.of_scheme(scheme))

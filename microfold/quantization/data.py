@@ -116,21 +116,26 @@ def refuse(source: Path | str, problems: Sequence[str]) -> None:
 
 def _named(source: object) -> dict[str, Array]:
     """Return arrays by name, or by position."""
-    if isinstance(source, np.ndarray):
-        return {"": source}
+    if _is_plain(source):
+        return {"": np.asarray(source)}
     found: dict[object, object] = {}
     if isinstance(source, Mapping):
         found = {**source}
     elif isinstance(source, list | tuple):
         found = {f"array {index}": array for index, array in enumerate(source)}
-    wrong = [each for each in found.values() if not isinstance(each, np.ndarray)]
+    wrong = [each for each in found.values() if not _is_plain(each)]
     if wrong or not found:
         kind = type(wrong[0] if wrong else source).__name__
         raise InputError(
             "data must be a path, an array [samples, shape of the input], or an array for each input, in "
             f"order or by the inputs' names; got {kind}: convert the samples with numpy.asarray"
         )
-    return {str(name): array for name, array in found.items() if isinstance(array, np.ndarray)}
+    return {str(name): np.asarray(array) for name, array in found.items()}
+
+
+def _is_plain(source: object) -> bool:
+    """Return whether a value is an array whose elements all count, unlike those of a masked array."""
+    return isinstance(source, np.ndarray) and not isinstance(source, np.ma.MaskedArray)
 
 
 def _parse_npz(data: bytes, path: Path) -> dict[str, Array]:

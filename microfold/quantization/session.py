@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
@@ -138,13 +139,21 @@ def check_outputs(model: Path, outputs: Mapping[str, Path | None]) -> None:
     Raises:
         InputError: two are the same file.
     """
-    taken = {model.resolve(): f"the float model {model}"}
+    taken = [(model, f"the float model {model}")]
     for option, output in outputs.items():
         if output is None:
             continue
-        if (other := taken.get(output.resolve())) is not None:
-            raise InputError(f"{option} must not be {other}: choose another name")
-        taken[output.resolve()] = f"the file of {option}"
+        for path, other in taken:
+            if _is_same_file(output, path):
+                raise InputError(f"{option} must not be {other}: choose another name")
+        taken.append((output, f"the file of {option}"))
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    """Return whether two paths are the same file; both can be missing."""
+    if os.path.exists(one) and os.path.exists(other):
+        return os.path.samefile(one, other)
+    return one.absolute() == other.absolute()
 
 
 def run(

@@ -78,6 +78,7 @@ def test_results_are_short_texts_and_tables(tmp_path: Path) -> None:
     [
         (7, {}, "data must be a path, an array .* got int: convert the samples with numpy.asarray"),
         ([], {}, "got list"),
+        (np.ma.masked_array(np.zeros(3)), {}, "got MaskedArray"),
         ([[0.5]], {}, "got list: convert"),
         ([np.zeros(3), np.zeros(3)], {}, "must be an array for each of .*; got array 0, array 1"),
         ({"a": np.zeros(3), "b": np.zeros(3)}, {}, "the array does not fit the model:\n.* got a, b"),
