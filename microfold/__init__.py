@@ -1,16 +1,17 @@
 """microfold: an ahead-of-time compiler from `.tflite` models to plain C99 for microcontrollers.
 
 `compile` runs a model on this machine. `build` writes C for a target, `verify` compares all tensors of that C
-with the reference, and `report` returns a page about it. `load_target` reads the description of a target.
+with the reference, and `report` returns a page about it. `quantize` turns a float model into an int8 model.
+`load_target` reads the description of a target.
 """
 
 # Importing `typing` is slow, and until `main` runs, an interrupt would print a traceback.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from microfold.api.functions import build, compile, load_target, report, verify
+    from microfold.api.functions import build, compile, load_target, quantize, report, verify
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "build", "compile", "load_target", "report", "verify"]
+__all__ = ["__version__", "build", "compile", "load_target", "quantize", "report", "verify"]
 
 
 def __getattr__(name: str) -> object:

@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, list[str]] = {
     "workers": [*SUPPORT, "workers"],
     "tune": [*RUN, "workers", "tune"],
     "quantization": [*RUN, "quantization"],
-    "api": RUN,
+    "api": [*RUN, "quantization"],
 }
 # At the bottom: anything but the command line.
 BOTTOM = ["api", "host", "simulate", "verification", "reporting", "export", "workers", "tune", "quantization"]

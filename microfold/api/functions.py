@@ -10,6 +10,7 @@ import numpy as np
 
 from microfold.api.compilation import compile_program, load_target
 from microfold.api.options import CompileOptions, with_options
+from microfold.api.quantization import quantize
 from microfold.api.results import BuildResult, ReportPage
 from microfold.errors import InputError
 from microfold.frontend.model_source import ModelSource
@@ -25,7 +26,7 @@ from microfold.verification.window import runs_to_make
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["build", "compile", "load_target", "report", "verify"]
+__all__ = ["build", "compile", "load_target", "quantize", "report", "verify"]
 
 TargetChoice = str | os.PathLike[str] | Target
 InputSet = Array | Sequence[Array]

@@ -33,6 +33,7 @@ PACKAGES = {
 }
 # Extras of pyproject.toml: distribution, module and purpose.
 EXTRAS = {
+    "quantize": ("ai-edge-quantizer", "ai_edge_quantizer", "quantize: int8 and other models of float models"),
     "serial": ("pyserial", "serial", "microfold diff --port: tensors of a board over a serial port"),
     "scheduler": ("distributed", "distributed", "--scheduler: suites and tuning on several machines"),
 }

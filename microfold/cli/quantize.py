@@ -89,6 +89,16 @@ def quantize(
     ] = "",
     std: Annotated[str, typer.Option("--std", metavar="X,…", help="See --mean.", show_default=False)] = "",
     target: TargetName = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            callback=named,
+            help="Also write the report as an HTML page.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Quantise a float model, and check the result layer by layer.
@@ -101,15 +111,15 @@ def quantize(
         raise InputError(f"--scheme must be {', '.join(_SCHEMES)}; it is {scheme!r}")
     if output is None and not compare:
         raise InputError("quantize requires --output FILE, or --compare")
-    if output is not None and output.exists() and model.exists() and output.samefile(model):
-        raise InputError(f"--output must not be the float model {model}: choose another name")
     target = choose_target(target, CORE, as_json)
+    from microfold.frontend.tflite import read_file
     from microfold.quantization.report import quantize_report
-    from microfold.quantization.session import QuantizationSettings, run
+    from microfold.quantization.session import QuantizationSettings, check_outputs, run
     from microfold.quantization.text import print_quantisation
     from microfold.support.files import write_file
     from microfold.target import load
 
+    check_outputs(model, {"--output": output, "--html": html})
     settings = QuantizationSettings(
         data,
         tuple(layer or ()),
@@ -122,16 +132,20 @@ def quantize(
     )
     core = load(target)
     schemes = [*SCHEMES.values()] if compare else [SCHEMES[scheme]]
-    found = run(model, schemes, settings, core, lambda what: progress_bar(what, as_json))
+    content = read_file(model)
+    found = run(model.name, content, schemes, settings, core, lambda what: progress_bar(what, as_json))
     chosen = next(result for result in found.results if result.scheme.name == scheme)
+    content = found.of_scheme(scheme).data if output is not None else b""
+    if html is not None:
+        from microfold.quantization.page import render_quantisation
+
+        write_file(html, render_quantisation(found, chosen))
     if output is not None:
-        if not chosen.data:
-            raise InputError(f"--scheme {scheme} has no result: {chosen.problem}")
-        write_file(output, chosen.data)
+        write_file(output, content)
     if as_json:
         print_json(quantize_report(found))
     else:
-        print_quantisation(found, core, output)
+        print_quantisation(found, (output, html))
     if chosen.problem or (chosen.verified is not None and chosen.verified.exact is False):
         raise typer.Exit(1)
 

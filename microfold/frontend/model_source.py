@@ -63,7 +63,7 @@ def load_model(
     if isinstance(source, Graph):
         _check_unused("an imported graph", signature, input_shapes)
         return SourceModel(source)
-    path, data = _read(source)
+    path, data = read_source(source)
     if path.suffix == text_form.SUFFIX:
         _check_unused("a graph in text form", signature, input_shapes)
         return SourceModel(text_form.parse_graph(data, str(path)), path.name, data)
@@ -78,10 +78,14 @@ def _check_unused(kind: str, signature: str | None, input_shapes: Sequence[str])
             raise InputError(f"{option} requires a .tflite file; the model is {kind}: remove the option")
 
 
-def _read(
+def read_source(
     source: str | os.PathLike[str] | bytes | bytearray | memoryview[int] | BinaryFile,
 ) -> tuple[Path, bytes]:
-    """Return the path of a model, or the name in its place, and its content."""
+    """Return the path of a model, or the name in its place, and its content.
+
+    Raises:
+        InputError: it cannot be read, or is not a model.
+    """
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         return path, read_file(path) if path.suffix == text_form.SUFFIX else tflite.read_file(path)

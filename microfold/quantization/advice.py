@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from microfold.ir.node import primary_name
 from microfold.quantization.compare import LayerQuality
 from microfold.quantization.schemes import FLOAT, Scheme
+from microfold.quantization.wording import lossiest_layer
 
 # Saturation is the cause of a loss if saturated values have more than this share of it.
 _MAIN_CAUSE = 0.5
@@ -14,10 +15,9 @@ _MAIN_CAUSE = 0.5
 
 def advise(scheme: Scheme, layers: Sequence[LayerQuality]) -> list[str]:
     """Return sentences about the layer that alone loses most, or about none if no layer loses anything."""
-    lossy = [layer for layer in layers if layer.own_snr is not None]
-    if not lossy:
+    worst = lossiest_layer(layers)
+    if worst is None:
         return []
-    worst = min(lossy, key=lambda layer: layer.own_snr or 0.0)
     name = f"layer {worst.number} ({worst.operator}, {primary_name(worst.tensor) or worst.tensor!r})"
     found = [f"most is lost in {name}: alone, it has {worst.own_snr:.1f} dB"]
     if worst.overflowed_biases:

@@ -1,4 +1,4 @@
-"""Sample data for calibration and comparison: array files, and the choice of a reader."""
+"""Sample data for calibration and comparison: arrays, array files, and the choice of a reader."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,10 @@ IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".webp")
 SOUNDS = (".wav",)
 # Problems that a message lists.
 _MOST_LISTED = 10
+# A path, an array [samples, shape of the input], or such an array for each input, by name or in order.
+SampleSource: TypeAlias = "Path | Array | Sequence[Array] | Mapping[str, Array]"
+# Subject of messages about arrays in memory.
+_UNNAMED = "the array"
 _FORMATS = ".npy, .npz, .csv, or a folder of images or .wav files"
 
 
@@ -55,8 +59,8 @@ class ArrayData:
         return tuple(array[np.asarray(chosen, np.int64)] for array in self.arrays)
 
 
-def open_data(path: Path, inputs: Sequence[Port], preprocessing: Sequence[Preprocessing]) -> Data:
-    """Return the samples in a file or folder.
+def open_data(source: SampleSource, inputs: Sequence[Port], preprocessing: Sequence[Preprocessing]) -> Data:
+    """Return the samples in arrays, or in a file or folder.
 
     Args:
         inputs: inputs of the model, for which samples are needed.
@@ -66,7 +70,10 @@ def open_data(path: Path, inputs: Sequence[Port], preprocessing: Sequence[Prepro
         InputError: the data do not fit the inputs. The message lists all problems.
     """
     problems = [f"{port.name!r}: {fault}" for port, fault in _faults(inputs, preprocessing) if fault]
-    refuse(path, problems)
+    refuse(source if isinstance(source, Path) else _UNNAMED, problems)
+    if not isinstance(source, Path):
+        return ArrayData(_fit(_UNNAMED, _named(source), inputs, preprocessing))
+    path = source
     if path.is_dir():
         from microfold.quantization.images import open_images
         from microfold.quantization.sound import open_sounds
@@ -99,12 +106,36 @@ def _faults(inputs: Sequence[Port], preprocessing: Sequence[Preprocessing]) -> l
     return [(port, each.fault(port.shape[-1] if port.shape else 1)) for port, each in pairs]
 
 
-def refuse(path: Path, problems: Sequence[str]) -> None:
+def refuse(source: Path | str, problems: Sequence[str]) -> None:
     """Raise `InputError` with all problems of the data, if there are any."""
     if problems:
         more = len(problems) - _MOST_LISTED
         lines = listed([*problems[:_MOST_LISTED], *([f"{more} more"] if more > 0 else [])])
-        raise InputError(f"{path} does not fit the model:\n{lines}")
+        raise InputError(f"{source} does not fit the model:\n{lines}")
+
+
+def _named(source: object) -> dict[str, Array]:
+    """Return arrays by name, or by position."""
+    if _is_plain(source):
+        return {"": np.asarray(source)}
+    found: dict[object, object] = {}
+    if isinstance(source, Mapping):
+        found = {**source}
+    elif isinstance(source, list | tuple):
+        found = {f"array {index}": array for index, array in enumerate(source)}
+    wrong = [each for each in found.values() if not _is_plain(each)]
+    if wrong or not found:
+        kind = type(wrong[0] if wrong else source).__name__
+        raise InputError(
+            "data must be a path, an array [samples, shape of the input], or an array for each input, in "
+            f"order or by the inputs' names; got {kind}: convert the samples with numpy.asarray"
+        )
+    return {str(name): np.asarray(array) for name, array in found.items()}
+
+
+def _is_plain(source: object) -> bool:
+    """Return whether a value is an array whose elements all count, unlike those of a masked array."""
+    return isinstance(source, np.ndarray) and not isinstance(source, np.ma.MaskedArray)
 
 
 def _parse_npz(data: bytes, path: Path) -> dict[str, Array]:
@@ -167,13 +198,16 @@ def _is_number(text: str) -> bool:
 
 
 def _fit(
-    path: Path, arrays: Mapping[str, Array], inputs: Sequence[Port], preprocessing: Sequence[Preprocessing]
+    source: Path | str,
+    arrays: Mapping[str, Array],
+    inputs: Sequence[Port],
+    preprocessing: Sequence[Preprocessing],
 ) -> tuple[Array, ...]:
     """Return the samples for each input: the array of its name, or else the arrays in their order."""
     names = [port.name for port in inputs]
     if len(arrays) != len(inputs):
         have = ", ".join(arrays) if "" not in arrays else "one"
-        refuse(path, [f"there must be an array for each of {', '.join(names)}; got {have}"])
+        refuse(source, [f"there must be an array for each of {', '.join(names)}; got {have}"])
     chosen = [arrays[name] for name in names] if set(names) == set(arrays) else [*arrays.values()]
     problems: list[str] = []
     found: list[Array] = []
@@ -184,7 +218,7 @@ def _fit(
     counts = [len(array) for array in found]
     if not problems and len(set(counts)) > 1:
         problems.append(f"all inputs must have the same number of samples; got {counts}")
-    refuse(path, problems)
+    refuse(source, problems)
     return tuple(found)
 
 
@@ -199,9 +233,7 @@ def fit_array(array: Array, port: Port, rule: Preprocessing) -> tuple[Array | No
     shaped = _shaped(array, port.shape)
     if shaped is None:
         want = ",".join(map(str, ("N", *port.shape)))
-        problems.append(
-            f"the shape must be [{want}]; it is {list(array.shape)}: reshape it, and save it again"
-        )
+        problems.append(f"the shape must be [{want}]; it is {list(array.shape)}: reshape the array")
     kind, dtype = array.dtype.kind, port.dtype
     if dtype.kind == "f":
         if kind not in "iuf":

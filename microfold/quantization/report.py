@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from microfold import __version__
 
 if TYPE_CHECKING:
-    from microfold.quantization.session import Quantisation, QuantizationResult
+    from microfold.quantization.session import Quantisation, SchemeResult
     from microfold.reporting.what_if import WhatIfBuild
 
 # Version of the fields. Removing a field or changing its meaning increments it.
@@ -31,7 +31,7 @@ def quantize_report(found: Quantisation) -> dict[str, Any]:
     }
 
 
-def _scheme(result: QuantizationResult) -> dict[str, Any]:
+def _scheme(result: SchemeResult) -> dict[str, Any]:
     return {
         "scheme": result.scheme.name,
         "problem": result.problem or None,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
 from pathlib import Path
@@ -11,16 +12,16 @@ from pathlib import Path
 import numpy as np
 
 from microfold.errors import InputError, MicrofoldError
-from microfold.frontend.tflite import ImportTrace, read_file, trace_model
+from microfold.frontend.tflite import ImportTrace, trace_model
 from microfold.host.ports import Port
 from microfold.ir.graph import Graph
 from microfold.ir.types import Array
 from microfold.quantization.advice import advise
 from microfold.quantization.build import Verified, figures, verified
 from microfold.quantization.compare import LayerQuality, OutputQuality, QuantizedModel, compare
-from microfold.quantization.data import Data, open_data
+from microfold.quantization.data import Data, SampleSource, open_data
 from microfold.quantization.engine import check_installed, quantize
-from microfold.quantization.labels import read_classes
+from microfold.quantization.labels import LabelSource, read_classes
 from microfold.quantization.layers import FloatLayer, layer_schemes, layers_of
 from microfold.quantization.normalise import Normalised, normalise
 from microfold.quantization.preprocessing import read_preprocessing, with_options
@@ -35,28 +36,30 @@ Progress = Callable[[int, int], None]
 ShowProgress = Callable[[str], AbstractContextManager[Progress]]
 
 
-@frozen
+@frozen(eq=False)
 class QuantizationSettings:
     """Options of a quantisation.
 
     Attributes:
+        data: samples of the inputs.
         layers: ``LAYER=SCHEME`` for single layers.
         samples, held_back: maximum number of samples for calibration and for the comparison.
+        labels: class of each sample; None: unknown.
         mean, std: preprocessing of raw values; empty: by the model's metadata.
     """
 
-    data: Path
+    data: SampleSource
     layers: tuple[str, ...] = ()
     samples: int = 128
     held_back: int = 64
     seed: int = 0
-    labels: Path | None = None
+    labels: LabelSource | None = None
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
 
 
 @frozen(eq=False)
-class QuantizationResult:
+class SchemeResult:
     """Model of one scheme, with its checks.
 
     Attributes:
@@ -84,6 +87,7 @@ class Quantisation:
 
     Attributes:
         size: bytes of the float file.
+        cycles_error: error of the target's cycle estimates in percent; None: it has no cycle model.
         figures: figures of the float model on the target.
         accuracy: accuracy of the float model; None without labels.
         notes: changes to the model, and other remarks.
@@ -92,19 +96,31 @@ class Quantisation:
     model: str
     size: int
     target: str
+    cycles_error: int | None
     split: SampleSplit
     count: int
     figures: WhatIfBuild
     accuracy: float | None
     notes: tuple[str, ...]
-    results: tuple[QuantizationResult, ...] = field(default_factory=tuple)
+    results: tuple[SchemeResult, ...] = field(default_factory=tuple)
+
+    def of_scheme(self, scheme: str) -> SchemeResult:
+        """Return the result of a scheme that was tried.
+
+        Raises:
+            InputError: there is no model for this scheme.
+        """
+        found = next(result for result in self.results if result.scheme.name == scheme)
+        if not found.data:
+            raise InputError(f"--scheme {scheme} has no result: {found.problem}")
+        return found
 
 
 @frozen(eq=False)
 class _Job:
     """A float model with its data."""
 
-    path: Path
+    file: str
     traced: ImportTrace
     normalised: Normalised
     layers: tuple[FloatLayer, ...]
@@ -114,25 +130,59 @@ class _Job:
     held_back: tuple[Array, ...]
 
 
+def check_outputs(model: Path, outputs: Mapping[str, Path | None]) -> None:
+    """Check that no output replaces the float model or another output.
+
+    Args:
+        outputs: files to write, by option; None: nothing is written.
+
+    Raises:
+        InputError: two are the same file.
+    """
+    taken = [(model, f"the float model {model}")]
+    for option, output in outputs.items():
+        if output is None:
+            continue
+        for path, other in taken:
+            if _is_same_file(output, path):
+                raise InputError(f"{option} must not be {other}: choose another name")
+        taken.append((output, f"the file of {option}"))
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    """Return whether two paths are the same file; both can be missing."""
+    if os.path.exists(one) and os.path.exists(other):
+        return os.path.samefile(one, other)
+    return one.absolute() == other.absolute()
+
+
 def run(
-    path: Path, schemes: Sequence[Scheme], settings: QuantizationSettings, target: Target, show: ShowProgress
+    file: str,
+    data: bytes,
+    schemes: Sequence[Scheme],
+    settings: QuantizationSettings,
+    target: Target,
+    show: ShowProgress,
 ) -> Quantisation:
     """Quantise a model by each scheme, and check the results.
+
+    Args:
+        file: name of the model's file, for messages and names of models.
+        data: content of a `.tflite` file.
 
     Raises:
         MicrofoldError: the model or the data do not fit, or a single scheme cannot be applied.
     """
     check_installed()
-    data = read_file(path)
-    traced = trace_model(data, path.stem, path.name)
+    traced = trace_model(data, Path(file).stem, file)
     ports = [Port(value.name, value.type) for value in traced.graph.inputs]
     if not any(port.dtype == np.float32 for port in ports):
         types = ", ".join(str(port.type) for port in ports)
         raise InputError(
-            f"quantize requires a model with float32 inputs; those of {path.name} are {types}: "
+            f"quantize requires a model with float32 inputs; those of {file} are {types}: "
             "convert the float model again, or compile this one with `microfold build`"
         )
-    normalised = normalise(data, path.name)
+    normalised = normalise(data, file)
     layers = layers_of(traced, normalised.operators)
     chosen = layer_schemes(settings.layers, layers)
     rules, ignored = read_preprocessing(data, len(ports))
@@ -142,14 +192,14 @@ def run(
     parts = split(samples.count, settings.samples, settings.held_back, settings.seed)
     labels = _labels(settings, samples, traced.graph, parts)
     calibration, held_back = samples.read(parts.calibration), samples.read(parts.held_back)
-    job = _Job(path, traced, normalised, layers, chosen, parts, calibration, held_back)
+    job = _Job(file, traced, normalised, layers, chosen, parts, calibration, held_back)
     made = [_made(job, scheme, show, single=len(schemes) == 1) for scheme in schemes]
     candidates = [QuantizedModel(graph, layers) if graph is not None else None for _, graph in made]
     with show("samples compared") as progress:
         accuracy = compare(
             traced.graph, [each for each in candidates if each is not None], held_back, labels, progress
         )
-    results: list[QuantizationResult] = []
+    results: list[SchemeResult] = []
     with show("models built") as progress:
         progress(0, len(made) + 1)
         original = figures(traced.graph, target)
@@ -161,9 +211,10 @@ def run(
             results.append(checked)
     notes = [*normalised.changes, *([ignored] if ignored else []), *_kept_weights(traced.graph)]
     return Quantisation(
-        path.name,
+        file,
         len(data),
         target.name,
+        target.cycle_model.error if target.cycle_model is not None else None,
         parts,
         samples.count,
         original,
@@ -185,27 +236,27 @@ def _labels(
 
 def _made(
     job: _Job, scheme: Scheme, show: ShowProgress, *, single: bool
-) -> tuple[QuantizationResult, Graph | None]:
+) -> tuple[SchemeResult, Graph | None]:
     """Return the model of a scheme and its graph, or the problem if there are other schemes."""
     try:
         with show(f"{scheme.name}: steps") as progress:
             data = quantize(job.normalised, recipe(scheme, job.chosen), job.calibration, progress)
-        name = f"{job.path.stem}_{scheme.name}"
-        graph = trace_model(data, name, f"{scheme.name} model of {job.path.name}").graph
+        name = f"{Path(job.file).stem}_{scheme.name}"
+        graph = trace_model(data, name, f"{scheme.name} model of {job.file}").graph
     except MicrofoldError as error:
         if single:
             raise
-        return QuantizationResult(scheme, b"", str(error)), None
-    return QuantizationResult(scheme, data, ""), graph
+        return SchemeResult(scheme, b"", str(error)), None
+    return SchemeResult(scheme, data, ""), graph
 
 
 def _checked(
-    result: QuantizationResult, candidate: QuantizedModel, job: _Job, target: Target, labelled: bool
-) -> QuantizationResult:
+    result: SchemeResult, candidate: QuantizedModel, job: _Job, target: Target, labelled: bool
+) -> SchemeResult:
     samples = [candidate.quantized(inputs) for inputs in zip(*job.held_back, strict=True)]
     layers = candidate.layer_qualities()
     found = figures(candidate.graph, target)
-    return QuantizationResult(
+    return SchemeResult(
         result.scheme,
         result.data,
         found.problem or "",

@@ -23,8 +23,10 @@ microfold.build("model.tflite", "host", optimize="fast")
 microfold.verify("model.tflite", ram="64K")
 microfold.report("model.tflite")
 microfold.compile(7)
+microfold.quantize("model.tflite", "x.npy", scheme="int3")
+microfold.quantize("model.tflite", "x.npy", sample=3)
 """
-LINES = {4, 5, 6, 7, 8}
+LINES = {4, 5, 6, 7, 8, 9, 10}
 
 
 def check(command: list[str], folder: Path, text: str) -> tuple[str, set[int]]:

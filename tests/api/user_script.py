@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,17 @@ def build_for_a_core(model: Path, folder: Path) -> int:
         page = microfold.report(file, core, place=["conv2d=.fast"])
     page.write(folder / "report.html")
     return result.program.macs
+
+
+def quantize(model: Path, samples: np.ndarray[Any, np.dtype[np.float32]], file: Path) -> float:
+    """Quantise a float model, and return its size and the share of equal answers."""
+    result = microfold.quantize(
+        model, samples, scheme="int16x8", layer=["0=int8"], labels=[1, 2], mean=0.5, std=2
+    )
+    result.save(file)
+    print(result.advice, [layer.snr for layer in result.layers], len(result.model), result.exact)
+    by_name = microfold.quantize(model, {"x": samples}, file, target=microfold.load_target("cortex-m4"))
+    return by_name.outputs[0].agreement or 0.0
 
 
 def check(model: Path) -> bool:

@@ -21,6 +21,8 @@ def test_packages_and_extras_are_those_of_the_project() -> None:
     project = tomli.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     needed = {Requirement(text).name for text in project["dependencies"]}
     assert {*installation.PACKAGES, "tomli"} == needed
+    groups = {"oracle", "test", "lint", "release", "dev", "docs", "build"}  # of developers
+    assert set(installation.EXTRAS) == set(project["optional-dependencies"]) - groups
     for extra, (distribution, *_) in installation.EXTRAS.items():
         assert distribution in {Requirement(t).name for t in project["optional-dependencies"][extra]}
 

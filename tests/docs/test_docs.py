@@ -18,7 +18,7 @@ from microfold.ops.elementwise.unary import FUNCTIONS, Unary
 from microfold.pipeline import default_pipeline
 from microfold.transform import available, location, summary
 from tests.golden import Golden
-from tests.needs import need_tools
+from tests.needs import need_modules, need_tools
 from tests.reporting.schema_page import tables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -151,6 +151,20 @@ def test_table_of_passes_is_complete(request: pytest.FixtureRequest) -> None:
         level = f"{item.opt_level}, mandatory" if item.mandatory else str(item.opt_level)
         rows.append(f"| {link} | {level} | {'yes' if name in used else ''} | {summary(name)} |")
     check_written(request, "passes.md", "\n".join(rows))
+
+
+@pytest.mark.slow
+def test_session_of_quantisation_prints_what_the_page_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_modules("ai_edge_quantizer")
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    ((code, printed),) = re.findall(r"```py\n(.*?)```\n\nprints\n\n```\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    assert capsys.readouterr().out == printed
+    assert (tmp_path / "build" / "cnn_int8.tflite").is_file()
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from microfold.quantization.schemes import SCHEMES, recipe
 from tests.command_line import microfold, refuse, succeed
 from tests.needs import need_modules
 from tests.quantization.models import dense
+from tests.reporting.page.test_page import check
 
 CNN = Path(__file__).resolve().parents[1] / "models" / "made" / "cnn_f32.tflite"
 RNG = np.random.default_rng(2)
@@ -65,7 +66,11 @@ def test_a_model_is_quantised_and_checked(digits: Path, tmp_path: Path) -> None:
     assert scheme["layers"][0]["operator"] == "CONV_2D"
     assert all(layer["type"] == "int8" for layer in scheme["layers"])
     # Equal options lead to equal bytes; text says where the file is.
-    text = succeed("quantize", *common, "-o", tmp_path / "two.tflite")
+    page = tmp_path / "page.html"
+    text = succeed("quantize", *common, "-o", tmp_path / "two.tflite", "--html", page)
+    assert f"written: {page}" in text and check(page.read_text(encoding="utf-8")).all(
+        "table", class_="layers"
+    )
     assert "most is lost in layer" in text
     assert (tmp_path / "one.tflite").read_bytes() == (tmp_path / "two.tflite").read_bytes()
     assert json.loads(succeed("verify", tmp_path / "one.tflite", "--json"))["exact"]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from microfold.program import Program
+from microfold.reporting.int8_size import int8_size
 from microfold.reporting.schema import BuildReport
 from microfold.reporting.terminal.figures import (
     console,
@@ -26,6 +27,7 @@ def print_build(program: Program, report: BuildReport, folder: Path) -> None:
     _print_estimate(report)
     print_memory(program, report)
     print_memories(report)
+    _print_int8_size(program)
     if report.relaxed is not None:
         for change in report.relaxed.changes:
             console.print(f"relaxed numerics: {change.where}: {change.change}")
@@ -78,6 +80,21 @@ def print_export(program: Program, report: BuildReport, folder: Path, files: Seq
         console.print(f"    {name}", soft_wrap=True)
     _print_excess(program, report)
     _print_unmeasured(program, report)
+
+
+def _print_int8_size(program: Program) -> None:
+    """Print the estimated need of a float32 model in int8."""
+    size = int8_size(program)
+    if size is not None:
+        console.print(
+            f"in int8, by the sizes of the tensors: about {_rounded(size.weights)} bytes of weights (twice "
+            f"for some fast kernels) and {_rounded(size.arena)} of arena; see `microfold quantize`"
+        )
+
+
+def _rounded(size: int) -> str:
+    """Return a size with two significant digits, because it is an estimate."""
+    return f"{float(f'{size:.2g}'):,.0f}"
 
 
 def _print_excess(program: Program, report: BuildReport) -> None:
