@@ -5,7 +5,7 @@ The rule that a kernel must keep is in docs/developing.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -145,7 +145,7 @@ def _built_without(model: ImportedModel, name: str) -> _Build | None:
 
 
 @contextmanager
-def _without(name: str) -> Iterator[None]:
+def _without(name: str) -> Generator[None]:
     """Remove a kernel from `KERNELS` for a while."""
     index = next(i for i, kernel in enumerate(KERNELS) if kernel.name == name)
     kernel = KERNELS.pop(index)
