@@ -29,6 +29,7 @@ from microfold.transform.matmul.simplify_fc_transpose import simplify_fc_transpo
 from microfold.transform.placement.concat_as_view import concat_as_view
 from microfold.transform.placement.fuse_elementwise import fuse_elementwise
 from microfold.transform.placement.fuse_ops import FuseOps
+from microfold.transform.placement.fuse_residual import fuse_residual
 from microfold.transform.placement.materialize_outputs import materialize_outputs
 from microfold.transform.placement.recognize_layer_norm import recognize_layer_norm
 from microfold.transform.placement.slice_as_view import slice_as_view
@@ -264,6 +265,8 @@ def default_pipeline() -> FixedPointIteration:
                 # Views last, because the parts of a view cannot be parts of another one.
                 slice_as_view,
                 concat_as_view,
+                # If it makes the arena smaller. Last, because it plans the memory of the final graph.
+                fuse_residual,
             ),
         ],
         name="default_pipeline",

@@ -67,6 +67,7 @@ def opt(
         from microfold.cli.passes_text import explained_by, known_passes, listed_names, parse_passes
         from microfold.kernels.selection.node_cost import NodeCosts
         from microfold.kernels.selection.objective import objective_of
+        from microfold.lowering.selection_result import MemoryEstimator
         from microfold.options import Options
         from microfold.passes.context import Decision
         from microfold.passes.kinds import Sequential
@@ -89,6 +90,7 @@ def opt(
                 channel_block=core.channel_block,
                 node_cost=costs,
                 node_scratch=costs.scratch,
+                arenas=MemoryEstimator(core, Options()),
                 half_precision=core.half_precision,
             )
             chosen = chosen.reporting_to(decisions.append)

@@ -18,7 +18,7 @@ from microfold.kernels.selection.objective import SelectionFigures, objective_of
 from microfold.kernels.selection.pins import NO_PINS, Pins, resolve_pins
 from microfold.lowering.chosen_kernels import StreamedModel, WholeTensors, choose_kernels
 from microfold.lowering.pinnable import pinnable_layers
-from microfold.lowering.selection_result import SelectionResult
+from microfold.lowering.selection_result import MemoryEstimator, SelectionResult
 from microfold.ops.control.control_flow import While
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
@@ -229,13 +229,14 @@ def _run_passes(model: ImportedModel, unroll: int, *, unlimited: bool = False) -
     chosen_for = replace(options, ram=None) if unlimited else options
     # Measured costs rank kernels only. Passes still use estimates, because whole-program measurements enter
     # through `Choices`.
+    estimates = MemoryEstimator(target, chosen_for, may_stream=sliding is None)
+    told = replace(context, arenas=estimates if options.io != "rows" else None)
     decisions: list[Decision] = []
-    graph = pipeline(source, context.reporting_to(decisions.append))
-    estimated, pins = SelectionResult(graph, target, chosen_for), NO_PINS
+    graph = pipeline(source, told.reporting_to(decisions.append))
+    estimated, pins = estimates.selected(graph), NO_PINS
     if options.kernels:
         pins = resolve_pins(options.kernels, pinnable_layers(estimated))
-        reference = None if estimated.problems else estimated.reference
-        estimated = SelectionResult(graph, target, chosen_for, pins=pins, reference=reference)
+        estimated = SelectionResult(graph, target, chosen_for, pins=pins, reference=estimates.reference)
     selected = _with_measured(estimated, model.costs, pins)
     return OptimisedModel(
         source, target, options, context, decisions, sliding, estimated, selected, unlimited=unlimited

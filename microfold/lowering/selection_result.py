@@ -1,4 +1,4 @@
-"""Kernel selection and memory planning for one graph."""
+"""Kernel selection and memory planning for one graph, and the memory estimator that passes use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from microfold.kernels.selection.candidates import (
     no_kernel_reason,
 )
 from microfold.kernels.selection.measured import MeasuredCosts
-from microfold.kernels.selection.objective import SelectionFigures, objective_of
+from microfold.kernels.selection.objective import Objective, SelectionFigures, objective_of
 from microfold.kernels.selection.pins import NO_PINS, Pins
 from microfold.lowering.choose import Chooser, ChosenKernels, limits_of
 from microfold.lowering.scope import LoweringScope, ScopeMemory
@@ -29,6 +29,7 @@ from microfold.lowering.streamed_or_whole import WholeTensorPlan, smaller_rows, 
 from microfold.lowering.streaming_partitions import StreamingPartitions
 from microfold.lowering.streaming_search import StreamingSearch
 from microfold.options import Options
+from microfold.passes.context import ArenaEstimate
 from microfold.plan.schedule import Schedule, SchedulePlanner
 from microfold.target import Target
 
@@ -245,3 +246,90 @@ class SelectionResult:
         plans = self.exact.plans
         assert isinstance(plans, SchedulePlanner)
         return plans.planned(*lowered_calls(self.rankings, self.chosen))
+
+
+class MemoryEstimator:
+    """Memory estimator for `PassContext.arenas`; the graph that remains in the end is not planned again.
+
+    Args:
+        may_stream: whether layers may be streamed if nothing else fits.
+    """
+
+    def __init__(self, target: Target, options: Options, may_stream: bool = True):
+        self.target, self.options = target, options
+        self.may_stream = may_stream and not options.streaming_blocker
+        self.limited = options.ram is not None
+        self._selected: list[SelectionResult] = []
+
+    @property
+    def reference(self) -> SelectionFigures | None:
+        """Least figures of the first graph, to which prices refer; None if it has no kernels."""
+        if not self._selected or self._selected[0].problems:
+            return None
+        return self._selected[0].reference
+
+    def selected(self, graph: Graph) -> SelectionResult:
+        """Return the cached selection result for a graph."""
+        for there in self._selected:
+            if there.graph is graph:
+                return there
+        found = SelectionResult(graph, self.target, self.options, reference=self.reference)
+        self._selected.append(found)
+        return found
+
+    def __call__(self, graph: Graph) -> ArenaEstimate | None:
+        selected = self.selected(graph)
+        if selected.scope.inner or selected.problems:
+            return None
+        try:
+            found = selected.schedule
+        except InputError:
+            return self._by_rows(selected)
+        if self.may_stream and selected.why_not_faster_by_rows is None:
+            return self._by_rows(selected)
+        needs = found.memory.needs
+        fullest = [position for position, need in enumerate(needs) if need == max(needs)]
+        alive = {
+            value
+            for value, storage in found.memory.owners.items()
+            if any(storage.first <= position <= storage.last for position in fullest)
+        }
+        figures = selected.exact.figures
+        return ArenaEstimate(found.memory.size, figures.cycles, figures.flash, frozenset(alive))
+
+    def _by_rows(self, selected: SelectionResult) -> ArenaEstimate | None:
+        if not self.may_stream:
+            return None
+        found = selected.rows
+        if not isinstance(found, Streamed):
+            return None
+        figures = found.figures
+        return ArenaEstimate(figures.arena, figures.cycles, figures.flash, frozenset(), streamed=True)
+
+    def why_not(self, before: ArenaEstimate | None, after: ArenaEstimate | None) -> str | None:
+        if after is None or after.streamed:
+            return (
+                "nothing fits the limits"
+                if before is None or before.streamed
+                else "some layers have no kernel"
+            )
+        if before is None:
+            return None
+        assert self.reference is not None  # a graph has been planned
+        return worse(objective_of(self.options), self.reference, before, after)
+
+
+def worse(
+    objective: Objective, reference: SelectionFigures, before: ArenaEstimate, after: ArenaEstimate
+) -> str | None:
+    """Return why a graph is no better than the previous one by the objective; None if it is better."""
+    now, then = (
+        objective.value(SelectionFigures(each.cycles, each.flash, each.arena), reference)
+        for each in (before, after)
+    )
+    if then < now:
+        return None
+    return (
+        f"by the objective, {after.cycles:.0f} cycles, {after.flash} bytes of flash and {after.arena} of "
+        f"arena are no better than {before.cycles:.0f}, {before.flash} and {before.arena}"
+    )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.ir.kind import kind_of
-from microfold.ir.node import Node, describe
+from microfold.ir.node import Node, Value, describe
 from microfold.ir.pattern_table import PatternTable
 from microfold.passes.choices import Choices, Estimates
 from microfold.support.digest import digest_of
@@ -22,6 +22,43 @@ Numerics = Literal["exact", "relaxed"]
 Transform = Callable[[Graph, "PassContext"], Graph]
 # Returns the cost of a node on the target, in cycles or bytes; None if no kernel computes the node.
 NodeCost = Callable[[Node, Graph], "float | None"]
+
+
+class ArenaEstimate(NamedTuple):
+    """Resources that a graph needs on the target.
+
+    Attributes:
+        arena: size of the planned arena, in bytes.
+        cycles: estimated cycles of a run.
+        flash: size of constants and code, in bytes.
+        peak_values: values that are alive in the calls that need the most arena.
+        streamed: whether some layers must be streamed to meet the limits.
+    """
+
+    arena: int
+    cycles: float
+    flash: int
+    peak_values: frozenset[Value]
+    streamed: bool = False
+
+
+class Arenas(Protocol):
+    """Estimator of a graph's resources, by the kernels of the target.
+
+    Attributes:
+        limited: whether RAM has a limit; below the limit it costs nothing.
+    """
+
+    @property
+    def limited(self) -> bool: ...
+
+    def __call__(self, graph: Graph) -> ArenaEstimate | None:
+        """Return the estimate; None if it is unknown or exceeds the limits."""
+        ...
+
+    def why_not(self, before: ArenaEstimate | None, after: ArenaEstimate | None) -> str | None:
+        """Return the reason why a graph is not better than before, by the objective; None if it is."""
+        ...
 
 
 MAX_OPT_LEVEL = 4
@@ -96,6 +133,7 @@ class PassContext:
         save_flash: whether passes must not use more flash to save instructions.
         node_cost: cycles of a node on the target; None: unknown, dependent rewrites are skipped.
         node_scratch: scratch memory of the node's kernel, in bytes; None if unknown.
+        arenas: estimator of a graph's arena; None: unknown, dependent rewrites are skipped.
         choices: decides between bit-identical alternatives; None: estimates decide.
         half_precision: whether the target computes float16 faster than float32.
         externals: pattern tables of the external code generators, in order of preference.
@@ -120,6 +158,7 @@ class PassContext:
     save_flash: bool = False
     node_cost: NodeCost | None = None
     node_scratch: NodeCost | None = None
+    arenas: Arenas | None = None
     choices: Choices | None = None
     half_precision: bool = False
     externals: Sequence[PatternTable] = ()

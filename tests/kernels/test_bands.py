@@ -58,13 +58,17 @@ UNIT = ElementType(DType.INT8, Quant.per_tensor(1 / 256, -128))
 
 
 def kernels_of(core: str) -> list[Kernel]:
-    """Kernels of operators that work by rows, whose instructions this core is the first to have."""
+    """Kernels of operators that work by rows, whose instructions this core is the first to have.
+
+    Those that add a second tensor have no bands.
+    """
     features = {name: target.load(name).features for name in CORES}
     return [
         kernel
         for kernel in KERNELS
         if not issubclass(kernel.op, tuple(REFUSED))
         and kernel.name not in UNUSED
+        and not kernel.name.endswith("_residual")
         and next(name for name in CORES if kernel.features <= features[name]) == core
     ]
 

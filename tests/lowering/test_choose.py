@@ -14,7 +14,11 @@ from microfold.errors import BudgetError, InputError
 from microfold.frontend.tflite import load
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, make_node
+from microfold.kernels.selection.objective import objective_of
+from microfold.lowering.optimised import ImportedModel, optimised
+from microfold.lowering.selection_result import MemoryEstimator
 from microfold.options import Options
+from microfold.passes.context import PassContext
 from microfold.plan import arena
 from microfold.plan.exact import PlacementSolution
 from microfold.program import Program
@@ -94,6 +98,21 @@ def test_outputs_are_exact(objective: str) -> None:
 def test_simulated() -> None:
     need_tools(*CROSS_TOOLS)
     assert_exact(build(graph_of("preact_bn_int8"), "cortex-m4", BALANCED), 2)
+
+
+def test_rewrites_of_the_graph_are_judged_by_the_objective() -> None:
+    """Fused sums are taken where they are better, and the worse graph is no better than the taken one."""
+    core, options = target.load("cortex-m4"), Options(objective=BALANCED)
+    for name in ("preact_bn_int8", "preact_bn_f32"):
+        graph = graph_of(name)
+        arenas = MemoryEstimator(core, options)
+        values: list[tuple[float, ...]] = []
+        for disabled in ((), ("fuse_residual",)):
+            model = optimised(ImportedModel(graph, core, options, PassContext(disabled_pass=disabled)))
+            found = arenas.selected(model.graph).exact
+            assert arenas.reference is not None
+            values.append(objective_of(options).value(found.figures, arenas.reference))
+        assert values[0] <= values[1]
 
 
 def test_refusals_of_the_option() -> None:

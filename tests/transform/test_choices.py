@@ -19,10 +19,13 @@ from microfold.transform.layout.optimize_layout_transform import optimize_layout
 from microfold.transform.matmul.dense_to_sparse import DenseToSparse
 from microfold.transform.placement.fuse_elementwise import fuse_elementwise
 from microfold.transform.placement.fuse_ops import FuseOps
+from microfold.transform.placement.fuse_residual import fuse_residual
 from microfold.transform.simplify.split_grouped_conv2d import split_grouped_conv2d
 from tests.evaluation import assert_same_meaning
+from tests.transform.arenas import Counted
 from tests.transform.matmul.test_dense_to_sparse import layer, pruned
 from tests.transform.placement.test_fuse_ops import TABLE
+from tests.transform.placement.test_fuse_residual import ONE
 from tests.transform.simplify.test_split_grouped_conv2d import SAME
 
 GROUPS = f"""
@@ -69,6 +72,12 @@ CASES = [
         DenseToSparse(), layer(pruned(8, 256, 0.1)), PassContext(), {"sparse", "dense"}, id="sparse"
     ),
     pytest.param(DenseToSparse(), layer(pruned(16, 64, 0.6)), PassContext(), {"sparse", "dense"}, id="dense"),
+    pytest.param(
+        fuse_residual, parse(ONE), PassContext(arenas=Counted()), {"as planned", "apart"}, id="residual"
+    ),
+    pytest.param(
+        fuse_residual, parse(ONE), PassContext(arenas=Counted(full=())), {"as planned", "fused"}, id="sum"
+    ),
     pytest.param(
         optimize_layout_transform, parse(TRANSPOSES), PassContext(), {"moved", "as they are"}, id="layout"
     ),
@@ -127,7 +136,7 @@ def test_what_is_not_there_is_passed_over() -> None:
 
 def test_traces_as_texts() -> None:
     assert trace_text({}) == ""
-    trace = {"layers": "by rows", "dense_to_sparse weights": "dense"}
+    trace = {"layers": "by rows", "fuse_residual sums": "apart"}
     assert trace_of(trace_text(trace)) == trace
     assert trace_text(dict(reversed(trace.items()))) == trace_text(trace)
     with pytest.raises(InputError, match="must be a JSON object"):

@@ -15,6 +15,7 @@ from microfold.passes.instruments import Verify
 from microfold.pipeline import default_pipeline, optimize
 from microfold.transform import available
 from microfold.transform.placement.concat_as_view import concat_as_view
+from microfold.transform.placement.fuse_residual import fuse_residual
 from microfold.transform.placement.materialize_outputs import materialize_outputs
 from microfold.transform.placement.slice_as_view import slice_as_view
 from tests.evaluation import assert_same_meaning
@@ -84,8 +85,10 @@ def test_levels_are_those_of_tvm() -> None:
 
 
 def test_values_are_placed_last() -> None:
-    *_, outputs, slices, parts = default_pipeline().sections["storage"].passes
+    """But for what asks for a plan of the arena, which depends on where they lie."""
+    *_, outputs, slices, parts, planned = default_pipeline().sections["storage"].passes
     assert (outputs, slices, parts) == (materialize_outputs, slice_as_view, concat_as_view)
+    assert planned is fuse_residual
 
 
 @pytest.mark.parametrize("place", [{"before": "fusion"}, {"after": "external"}])
@@ -119,7 +122,7 @@ def test_a_section_is_disabled_and_required_by_its_name() -> None:
     )
     default_pipeline()(graph, context)
     skipped = {decision.pass_name for decision in decisions if not decision.fired}
-    assert {"slice_as_view", "concat_as_view", "fuse_ops"} <= skipped
+    assert {"slice_as_view", "concat_as_view", "fuse_residual", "fuse_ops"} <= skipped
     assert not {"materialize_outputs", "adjust_matmul_order"} & skipped
 
 

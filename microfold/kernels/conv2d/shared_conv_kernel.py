@@ -44,8 +44,13 @@ class ByConvolution(Kernel):
     def function_bytes(self) -> int:
         return self.code if self.variant is None else self.variant.function_bytes
 
+    def beside(self, layer: LayerContext) -> Sequence[tuple[Kernel, LayerContext]]:
+        """Return the layers that it computes in addition to the convolution, each with its kernel."""
+        del layer
+        return ()
+
     def terms(self, layer: LayerContext) -> Terms:
-        """Count the code parts beyond the convolution. Default: none."""
+        """Count the code parts beyond the convolution and the layers of `beside`. Default: none."""
         del layer
         return Terms()
 
@@ -67,13 +72,15 @@ class ByConvolution(Kernel):
 
     def _added(self, layer: LayerContext, known: Mapping[str, float] | None = None) -> float:
         """Estimate the instructions in addition to the convolution's."""
-        return self.price(layer, self.terms(layer), known)
+        beside = sum(kernel.cost(part) for kernel, part in self.beside(layer))
+        return beside + self.price(layer, self.terms(layer), known)
 
     def _added_cycles(self, layer: LayerContext, *, alone: bool) -> float:
         """Estimate the cycles in addition to the convolution's."""
         row = self.row(layer.target.features)
         known = {} if row is None else row.alone_cycles if alone and row.alone_cycles else row.cycles
-        return self.price(layer, self.terms(layer), known)
+        beside = sum(kernel.cycles(part) for kernel, part in self.beside(layer))
+        return beside + self.price(layer, self.terms(layer), known)
 
     @property
     def _variant(self) -> Kernel:

@@ -43,7 +43,7 @@ from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.top_k import TopK
 from tests.kernels.calibration.cells import cells
-from tests.kernels.calibration.product_sums import SAME, beside, deep, product_sums
+from tests.kernels.calibration.product_sums import SAME, beside, deep, product_sums, residuals
 from tests.kernels.expression_cases import cases as expressions
 from tests.kernels.graphs import (
     NO_PADDING,
@@ -95,6 +95,7 @@ def layers() -> list[Graph]:
         *deep(),
         *_cut_at_zero(),
         *beside(),
+        *residuals(),
         *_functions(),
     ]
 

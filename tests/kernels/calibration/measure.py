@@ -103,14 +103,14 @@ def with_others(
     handed = {
         (c.kernel.name, c.index, c.variant): _handed_on(c, target) for c in cases if _hands_on(c.kernel)
     }
-    measured = _measure_handed([*handed.values()], target, alone) if handed else {}
+    measured = _measure_handed([own for own, _ in handed.values()], target, alone) if handed else {}
     found: list[Sample] = []
     for sample in samples:
         key = sample.kernel, sample.layer, sample.variant
         if key in handed:
-            own = handed[key]
+            own, (instructions, cycles) = handed[key]
             other = measured[own.kernel.name, own.index, own.variant]
-            sample = replace(sample, others=(other.instructions, other.cycles))
+            sample = replace(sample, others=(other.instructions + instructions, other.cycles + cycles))
         found.append(sample)
     return found
 
@@ -133,8 +133,8 @@ def _measure_handed(
     return {(sample.kernel, sample.layer, sample.variant): sample for sample in samples}
 
 
-def _handed_on(case: _Case, target: Target) -> _Case:
-    """The convolution that a kernel hands on, by the same variant."""
+def _handed_on(case: _Case, target: Target) -> tuple[_Case, tuple[float, float]]:
+    """The convolution that a kernel hands on, by the same variant; estimates of what it computes besides."""
     (node,) = case.graph.nodes
     layer = LayerContext(node, case.graph.constants, target, analyze(case.graph))
     variant = case.kernel.variants(layer)[case.variant]
@@ -143,7 +143,10 @@ def _handed_on(case: _Case, target: Target) -> _Case:
     inner = variant.convolved(layer)
     inputs = tuple(value for value in inner.node.operands if value not in inner.constants)
     graph = Graph("net", inputs, inner.node.outputs, (inner.node,), inner.constants)
-    return _Case(case.index, graph, own, case.variant, {})
+    beside = variant.beside(layer)
+    instructions = sum(kernel.cost(part) for kernel, part in beside)
+    cycles = sum(kernel.cycles(part) for kernel, part in beside)
+    return _Case(case.index, graph, own, case.variant, {}), (instructions, cycles)
 
 
 def measure_batch(cases: Sequence[_Case], target: Target, alone: bool) -> list[Sample]:

@@ -10,6 +10,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.types import DType, Quant, TensorType
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
+from tests.kernels.conv2d.test_residual import residual_graph
 from tests.kernels.fully_connected.test_sparse import prune
 from tests.kernels.graphs import (
     NO_PADDING,
@@ -265,3 +266,27 @@ def beside() -> Iterator[Graph]:
             yield depthwise_conv2d_graph(
                 height, width, channels, size, strides=(stride, stride), padding=padding, **more
             )
+
+
+def residuals() -> Iterator[Graph]:
+    """Convolutions that add a second tensor: few products, and many, for each block of outputs."""
+    for height, width, channels, filters, size, stride in (
+        (12, 12, 16, 32, 3, 1),
+        (16, 16, 8, 32, 1, 1),
+        (8, 8, 24, 64, 3, 1),
+        (7, 7, 24, 96, 1, 1),
+        (14, 14, 4, 6, 3, 1),
+        (9, 9, 8, 24, 1, 1),
+        (16, 16, 16, 16, 3, 1),
+        (6, 8, 32, 10, 1, 1),
+        (10, 5, 12, 7, 3, 1),
+        (5, 5, 40, 33, 1, 1),
+        (12, 12, 8, 12, 3, 2),
+        (8, 8, 32, 16, 1, 1),
+        (20, 12, 4, 8, 3, 1),
+        (11, 11, 4, 40, 1, 1),
+    ):
+        choices = {"kernel": (size, size), "strides": (stride, stride)}
+        choices |= {"padding": SAME if size == 3 else NO_PADDING}
+        for activation in (None, RELU):
+            yield residual_graph((height, width, channels, filters), choices, activation=activation)

@@ -148,7 +148,7 @@ def _id(found: Selection, layer: int) -> tuple[int, bool]:
 def test_of_equally_fast_choices_speed_takes_the_smallest() -> None:
     draw = random.Random(3)
     small, large = _variant(draw, 0), _variant(draw, 0)
-    figures = {"cycles": 100, "single_caller_cycles": 100, "constants": {}, "need": 64}
+    figures = {"cycles": 100, "cycles_alone": 100, "constants": {}, "need": 64}
     small = replace(small, **figures, code=CodeBytes(100, 100))
     large = replace(large, **figures, code=CodeBytes(100, 101 + small.description))
     found = Selector([[large, small]]).best(OBJECTIVES["speed"])
