@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from microfold.cli.common import compile_model, print_json, working
+from microfold.cli.common import compile_model, measured_costs, prepared, print_json, working
 from microfold.cli.default_target import CORE, choose_target, split_targets
 from microfold.cli.options import CodeOptions, Json, SuiteOptions, TargetName
 from microfold.cli.panels import SUITES
@@ -36,6 +36,15 @@ def bench(
             help="Include the models of a suite that have no figures of other runtimes.",
         ),
     ] = False,
+    kernels: Annotated[
+        bool,
+        typer.Option(
+            "--kernels",
+            rich_help_panel=SUITES,
+            help="List the kernels that the builds of a suite choose and their largest gain, instead of "
+            "running them.",
+        ),
+    ] = False,
     target: TargetName = None,
     as_json: Json = False,
 ) -> None:
@@ -44,15 +53,19 @@ def bench(
     Instructions are counted on a simulated core. Several models are shown in one table, one row per model.
     With --target all, or a comma-separated list, the table has one row per core. With --suite, the table
     includes known figures of other runtimes. Default target: cortex-m4; with --suite: all targets that have
-    such figures.
+    such figures. With --suite and --kernels, the table has one row per kernel, for all models of the suite.
     """
     if suite.suite is not None:
         if models:
             raise InputError("--suite cannot be combined with models; remove either of them")
+        if kernels:
+            _list_kernels(suite.suite, suite, choose_target(target, CORE, as_json), code, passes, as_json)
+            return
         _bench_suite(suite.suite, suite, target, code, passes, every_model, as_json)
         return
-    if every_model:
-        raise InputError("--every-model requires --suite DIR")
+    for option, given in (("--every-model", every_model), ("--kernels", kernels)):
+        if given:
+            raise InputError(f"{option} requires --suite DIR")
     if not models:
         raise InputError("bench requires a model, or --suite DIR")
     if target is not None and len(targets := split_targets(target)) > 1:
@@ -125,6 +138,35 @@ def _bench_suite(
 def bench_piece(path: Path, piece: SuiteTask) -> BuildReport:
     """Return the bench report of one piece of a suite."""
     return _measure(path, piece.target, piece.code, piece.passes, as_json=True)
+
+
+def _list_kernels(
+    folder: Path,
+    suite: SuiteOptions,
+    target: str,
+    code: CodeOptions,
+    passes: PassOptions,
+    as_json: bool,
+) -> None:
+    """Print the use of each kernel in the builds of a suite."""
+    from microfold.cli.suite import finish, models_of, rows, run_suite
+    from microfold.reporting.kernel_wins import kernel_uses
+    from microfold.reporting.terminal.kernel_uses import print_kernel_uses
+
+    targets, models = split_targets(target), models_of(folder)
+    reports = rows(run_suite(suite, kernels_piece, models, targets, code, passes, quiet=as_json))
+    finish(reports, lambda: print_kernel_uses(kernel_uses(reports), reports), as_json)
+
+
+def kernels_piece(path: Path, piece: SuiteTask) -> dict[str, Any]:
+    """Return the gains of the kernels in one build of a suite."""
+    from microfold.lowering.optimised import ImportedModel
+    from microfold.reporting.kernel_wins import kernel_wins
+
+    with prepared(path, piece.target, piece.code, piece.passes) as (graph, _, core, options, context):
+        costs = measured_costs(piece.code, core, options)
+        wins = kernel_wins(ImportedModel(graph, core, options, context, costs))
+    return {"model": path.stem, "target": core.name, "kernels": wins}
 
 
 def _measure(

@@ -16,7 +16,7 @@ from microfold.ir.types import Array
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.ops.rows import ROWS, Band, OperandRows, Rows, band, row_pitch
+from microfold.ops.rows import ROWS, Band, OperandRows, Rows, band
 from microfold.support.frozen import frozen
 
 
@@ -78,22 +78,6 @@ def remembered_band(layer: LayerContext, rows: Rows) -> LayerBand | str:
         )
     key = remembered_band, found.layer.node.op, rows[1] - rows[0], (*parts,)
     return replace(found, layer=layer.remembered(key, lambda: found.layer))
-
-
-def unsupported_rows(kernel: Kernel, part: LayerBand) -> str | None:
-    """Return the reason why the kernel cannot compute a band of contiguous rows, or None if it can.
-
-    Each row starts at the end of the row before, but the kernel may require a larger alignment.
-    """
-    alignment = kernel.row_alignment(part.layer)
-    node = part.layer.node
-    read = [node.inputs[i] for i in kernel.data_inputs(part.layer) if part.operands[i] is not None]
-    for value in (*read, node.output):
-        assert value is not None
-        pitch = row_pitch(value.type)
-        if pitch % alignment:
-            return f"rows must be multiples of {alignment} bytes; rows of %{value.name} have {pitch} bytes"
-    return None
 
 
 def offered(kernel: Kernel, layer: LayerContext) -> Sequence[Kernel]:

@@ -285,18 +285,6 @@ class Kernel:
         del layer
         return ()
 
-    def row_alignment(self, layer: LayerContext) -> int:
-        """Return the alignment that the kernel requires of every input and output row, in bytes.
-
-        Whole tensors start at multiples of 8 bytes, but a row starts at the end of the row before. Scratch
-        memory is always aligned.
-
-        Returns:
-            A power of two. 1 is the alignment of the elements, which is enough for most kernels: pixels of
-            3 channels also start at any address.
-        """
-        return 1
-
     def row_granularity(self, layer: LayerContext) -> int:
         """Return the number of output rows that the kernel computes together.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -123,10 +123,9 @@ class Chooser:
         plans: planner of the arena; None if layers run others: the arena then does not influence the choice.
         reference: figures that count as a hundred percent; None: the least figures of these layers.
         fixed_flash, fixed_ram: see `Selector`.
-        may_compute: whether a kernel may compute a layer, given by index; default: any kernel that can.
 
     Raises:
-        InputError: no kernel may compute one of the layers.
+        InputError: no kernel can compute one of the layers.
     """
 
     def __init__(
@@ -137,12 +136,9 @@ class Chooser:
         reference: SelectionFigures | None = None,
         fixed_flash: int = 0,
         fixed_ram: int = 0,
-        may_compute: Callable[[int, Kernel], bool] | None = None,
     ):
         self.layers, self._plans = layers, plans
         variants = [variants_of(index, ranking, plans) for index, ranking in enumerate(layers)]
-        if may_compute is not None:
-            variants = [[v for v in each if may_compute(v.layer, v.kernel)] for each in variants]
         for ranking, found in zip(layers, variants, strict=True):
             if not found:
                 raise InputError(f"no kernel can compute rows of %{ranking.layer.node.outputs[0].short_name}")

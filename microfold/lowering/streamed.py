@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from microfold.analysis.ranges import Ranges
-from microfold.errors import InputError
 from microfold.ir.node import Value
-from microfold.kernels.band import unsupported_rows
 from microfold.kernels.call import KernelCall
 from microfold.kernels.selection.candidates import (
     Candidate,
@@ -52,11 +50,7 @@ class Streamed:
     ranges: Ranges
 
     def with_kernels(self, chosen: Sequence[Candidate]) -> Streamed:
-        """Return the model with other kernels.
-
-        Raises:
-            InputError: one of the kernels cannot compute rows of its layer.
-        """
+        """Return the model with other kernels."""
         if all(one is other for one, other in zip(self.chosen, chosen, strict=True)):
             return self
         found = streamed(self.planner, self.rankings, chosen, self.selection, self.ranges)
@@ -106,17 +100,8 @@ def streamed(
     selection: ChosenKernels,
     ranges: Ranges,
 ) -> Streamed:
-    """Return a partition with its kernels and its memory plan; for arguments see `Streamed`.
-
-    Raises:
-        InputError: one of the kernels cannot compute rows of its layer.
-    """
+    """Return a partition with its kernels and its memory plan; for arguments see `Streamed`."""
     kernels, calls = lowered_calls(rankings, chosen)
-    for kernel, each in zip(kernels, planner.planned, strict=True):
-        reason = unsupported_rows(kernel, each.band.band) if each.band is not None else None
-        if reason is not None:
-            name = each.layer.node.output.short_name
-            raise InputError(f"{kernel.name} cannot compute %{name} by rows: {reason}")
     memory = planner.plan(kernels, calls)
     return Streamed(planner, rankings, chosen, selection, calls, memory, ranges)
 

@@ -11,8 +11,7 @@ from itertools import groupby
 
 from microfold.errors import BudgetError, InputError, Problem, UnsupportedModelError
 from microfold.ir.node import Node, Value
-from microfold.kernels.band import lowered, unsupported_rows
-from microfold.kernels.kernel import Kernel
+from microfold.kernels.band import lowered
 from microfold.kernels.selection.candidates import LayerCandidates, candidates
 from microfold.kernels.selection.objective import Objective, SelectionFigures, objective_of
 from microfold.lowering.choose import Chooser, limits_of
@@ -269,20 +268,12 @@ class StreamingSearch:
 
     def _chooser(self, planner: StreamPlanner) -> Chooser:
         """Return the chooser of the kernels of a partition."""
-        return self._remembered((Chooser, planner), lambda: self._make_chooser(planner))
 
-    def _make_chooser(self, planner: StreamPlanner) -> Chooser:
-        def may_compute(index: int, kernel: Kernel) -> bool:
-            band = planner.planned[index].band
-            return band is None or unsupported_rows(kernel, band.band) is None
+        def make() -> Chooser:
+            rankings = self.cuts.rankings(planner)
+            return Chooser(rankings, planner, reference=self.reference, fixed_flash=ROWS_CODE)
 
-        return Chooser(
-            self.cuts.rankings(planner),
-            planner,
-            reference=self.reference,
-            fixed_flash=ROWS_CODE,
-            may_compute=may_compute,
-        )
+        return self._remembered((Chooser, planner), make)
 
     def with_more_rows(self, found: Streamed, looks: int = WIDER_LOOKS) -> Streamed:
         """Return the partition with calls that compute several rows, if that costs less.

@@ -61,6 +61,17 @@ def test_bench_makes_a_table_over_cores() -> None:
     assert "cortex-m0plus" in text and "cortex-m4 " in text and "all were compiled and run" in text
 
 
+def test_bench_lists_the_kernels_of_a_suite(tmp_path: Path) -> None:
+    shutil.copy(CNN, tmp_path / "cnn.tflite")
+    words = ["bench", "--suite", tmp_path, "--kernels", "-t", "cortex-m4", "--levels", "speed,size"]
+    found = microfold(*words, "--workers", "1")
+    assert found.status == 0, found.err
+    assert "kernels of 2 builds" in found.out and "s8_max_pool2d__dsp" in found.out
+    reports = json.loads(microfold(*words, "--workers", "1", "--json").out)
+    assert [report["level"] for report in reports] == ["speed", "size"]
+    assert {"kernel", "win", "layers", "others"} <= reports[0]["kernels"][0].keys()
+
+
 def test_all_targets_are_the_simulated_cores() -> None:
     found = split_targets("own.toml, all")
     assert {"cortex-m0plus", "cortex-m85", "own.toml"} <= set(found) and "host" not in found
@@ -87,6 +98,7 @@ def test_what_is_asked_for_must_make_sense(folder: Path, tmp_path: Path) -> None
         "verify", CNN, "--levels", "size", "--cache", tmp_path
     )
     assert "--every-model requires" in refuse("bench", CNN, "--every-model")
+    assert "--kernels requires" in refuse("bench", CNN, "--kernels")
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from microfold.host.session import Session
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.kernels.band import LayerBand, layer_band, lower_by_rows, unsupported_rows
+from microfold.kernels.band import LayerBand, layer_band, lower_by_rows
 from microfold.kernels.call import CFunction, KernelCall, Library
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
@@ -88,10 +88,7 @@ def banded(kernel: Kernel, layer: LayerContext, variant: int = 0) -> BandedLayer
         if refused is None:
             offers = [kernel.variants(part.layer) for part in parts]
             kernels = tuple(each[min(variant, len(each) - 1)] for each in offers)
-            refusals = map(unsupported_rows, kernels, parts)
-            refused = next(filter(None, refusals), None)
-            if refused is None:
-                return BandedLayer(layer, parts, kernels, _images(layer, parts))
+            return BandedLayer(layer, parts, kernels, _images(layer, parts))
         reason = refused
     return reason
 
@@ -209,9 +206,7 @@ class _Builder:
         self.outputs.append(result)
 
     def _place_image(self, case: BandedLayer, value: Value) -> Buffer:
-        needed = [k.row_alignment(part.layer) for k, part in zip(case.kernels, case.parts, strict=True)]
-        alignment = max(*needed, value.type.dtype.itemsize)
-        return Buffer(value, "arena", self.place(value.type.nbytes, alignment))
+        return Buffer(value, "arena", self.place(value.type.nbytes, value.type.dtype.itemsize))
 
     def _add_band(
         self,

@@ -86,7 +86,7 @@ def _offsets(kernel: Kernel, layer: LayerContext) -> tuple[int, ...]:
     node = layer.node
     x, out = node.operands[0].type, node.output.type
     held = [first_row_held(kernel, layer, row) for row in range(out.shape[ROWS])]
-    alignment = max(kernel.row_alignment(layer), x.dtype.itemsize)
+    alignment = x.dtype.itemsize
     offsets: list[int] = []
     behind = 0
     for row in range(x.shape[ROWS]):

@@ -23,7 +23,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import EpilogueStep, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import DType, ElementType, Quant
-from microfold.kernels.band import LayerBand, layer_band, lower_by_rows, unsupported_rows
+from microfold.kernels.band import LayerBand, layer_band, lower_by_rows
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
@@ -256,16 +256,6 @@ def test_reasons() -> None:
     assert layer_band(layer, (0, 1)) == "its epilogue has softmax, which needs more than one input element"
     layer = layer_of(graphs.one_node_graph(Concatenate(1), [x, x], {}))
     assert layer_band(layer, (0, 1)) == "it concatenates along the rows"
-
-
-def test_rows_that_would_not_be_aligned() -> None:
-    (words,) = (kernel for kernel in KERNELS if kernel.name == "s8_max_pool2d__thumb1_words")
-    pool = MaxPool2D((2, 2), (1, 1), graphs.NO_PADDING)
-    part = _band(layer_of(graphs.one_node_graph(pool, [graphs.int8_input("x", (1, 5, 3, 4))], {})), (1, 2))
-    assert unsupported_rows(words, part) is None
-    part = _band(layer_of(graphs.one_node_graph(pool, [graphs.int8_input("x", (1, 5, 4, 3))], {})), (1, 2))
-    expected = "rows must be multiples of 4 bytes; rows of %model/layer/out have 9 bytes"
-    assert unsupported_rows(words, part) == expected
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import LANES
 from microfold.ops.batch_matmul import BatchMatmul
-from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
 class _Columns(MatmulInt8):
@@ -151,24 +150,8 @@ class BatchMatmulDsp(_ColumnsDsp):
 
 
 @register
-class FullyConnectedMatmulDsp(_ColumnsDsp):
-    """Fully connected layer with computed weights with SMLAD: output units are columns."""
-
-    name = "s8_fully_connected__dsp_matmul"
-    op = FullyConnected
-
-
-@register
 class BatchMatmulMve(_ColumnsMve):
     """Batch matrix multiplication of int8 with VMLADAVA."""
 
     name = "s8_batch_matmul__mve"
     op = BatchMatmul
-
-
-@register
-class FullyConnectedMatmulMve(_ColumnsMve):
-    """Fully connected layer with computed weights with VMLADAVA: output units are columns."""
-
-    name = "s8_fully_connected__mve_matmul"
-    op = FullyConnected

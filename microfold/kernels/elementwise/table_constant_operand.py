@@ -1,22 +1,14 @@
-"""Elementwise operators of an int8 tensor and a constant number, by a table over the other operand."""
+"""Multiplication of an int8 tensor by a constant number, by a table over the tensor's values."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from microfold.ir.op import Op
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.kernels.elementwise.table import TableKernel, TableMve
 from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
-from microfold.ops.elementwise.activations.prelu import Prelu
-from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.maximum import Maximum
-from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
-from microfold.ops.elementwise.quantized_div import QuantizedDiv
-from microfold.ops.elementwise.squared_difference import SquaredDifference
-from microfold.ops.elementwise.sub import Sub
 
 
 class _ConstantOperand(Kernel):
@@ -67,26 +59,17 @@ def _constant_scalar(layer: LayerContext) -> int | None:
     return None
 
 
-def _define(operator: type[Op], portable_name: str, mve_name: str) -> None:
-    for base, name, variant, how in (
-        (TableKernel, portable_name, "c", "one by one"),
-        (TableMve, mve_name, "mve", "sixteen at a time"),
-    ):
-        bases = (_ConstantOperand, base)
-        attributes = {
-            "__doc__": f"{operator.__name__} of int8 elements and a constant number, {how}, by a table.",
-            "name": name,
-            "like": f"s8_mul__{variant}_constant" if operator is QuantizedDiv else None,
-            "op": operator,
-        }
-        register(type(f"{operator.__name__}Constant{variant.title()}", bases, attributes))
+@register
+class MulConstant(_ConstantOperand, TableKernel):
+    """Products of int8 elements and a constant number, one by one, by a table."""
+
+    name = "s8_mul__c_constant"
+    op = Mul
 
 
-_define(Add, "s8_add__c_constant", "s8_add__mve_constant")
-_define(Maximum, "s8_maximum__c_constant", "s8_maximum__mve_constant")
-_define(Minimum, "s8_minimum__c_constant", "s8_minimum__mve_constant")
-_define(Mul, "s8_mul__c_constant", "s8_mul__mve_constant")
-_define(Prelu, "s8_prelu__c_constant", "s8_prelu__mve_constant")
-_define(QuantizedDiv, "s8_quantized_div__c_constant", "s8_quantized_div__mve_constant")
-_define(SquaredDifference, "s8_squared_difference__c_constant", "s8_squared_difference__mve_constant")
-_define(Sub, "s8_sub__c_constant", "s8_sub__mve_constant")
+@register
+class MulConstantMve(_ConstantOperand, TableMve):
+    """Products of int8 elements and a constant number, sixteen at a time, by a table."""
+
+    name = "s8_mul__mve_constant"
+    op = Mul

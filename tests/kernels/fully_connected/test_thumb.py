@@ -16,7 +16,6 @@ from microfold.kernels.fully_connected.packed_two_per_word import (
     FullyConnectedPairsThumb2,
 )
 from microfold.kernels.fully_connected.thumb1 import FullyConnectedThumb1
-from microfold.kernels.fully_connected.thumb2 import FullyConnectedThumb2
 from microfold.kernels.kernel import Kernel, ResourceTradeoff
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.program import Program
@@ -53,7 +52,6 @@ RUNS = [
     _zero_point_graph(40, 10, 5),
 ]
 PAIRS = (FullyConnectedPairsThumb1, FullyConnectedPairsThumb2)
-OTHERS = (FullyConnectedThumb1, FullyConnectedThumb2)
 
 
 def _check(
@@ -71,13 +69,13 @@ def _check(
 
 @pytest.mark.slow
 @pytest.mark.always
-@pytest.mark.parametrize("kernel", [*PAIRS, *OTHERS])
+@pytest.mark.parametrize("kernel", [*PAIRS, FullyConnectedThumb1])
 def test_equals_reference(kernel: type[Kernel], monkeypatch: pytest.MonkeyPatch) -> None:
     _check(kernel, RUNS if kernel in PAIRS else GRAPHS, monkeypatch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", sampled([*PAIRS, *OTHERS], 2))
+@pytest.mark.parametrize("kernel", sampled([*PAIRS, FullyConnectedThumb1], 2))
 def test_without_assembly(kernel: type[Kernel], monkeypatch: pytest.MonkeyPatch) -> None:
     _check(kernel, (RUNS if kernel in PAIRS else GRAPHS)[::2], monkeypatch, assembly=False)
 
@@ -94,17 +92,6 @@ def test_rests_take_little_flash(share: float, monkeypatch: pytest.MonkeyPatch) 
     if "rests" in constants:
         # Of each unit a count, of each rest a place and a weight.
         assert constants["rests"].array.nbytes - 2 * 16 <= share * 256 * 16
-
-
-def _selected(largest: int) -> str:
-    graph = graphs.fully_connected_graph(128, 32, largest=largest)
-    return compile_graph(graph, target.load("cortex-m3")).layers[0].kernel.name
-
-
-def test_short_runs_are_left_to_long_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    avoid(monkeypatch, lambda kernel: kernel.name == "s8_fully_connected__c_4")
-    assert _selected(20) == FullyConnectedPairsThumb2.name
-    assert _selected(127) == FullyConnectedThumb2.name
 
 
 def test_words_of_units() -> None:
@@ -140,7 +127,7 @@ def test_arithmetic_of_pairs(saturated: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.figures
-@pytest.mark.parametrize("kernel", sampled([*PAIRS, *OTHERS], 2))
+@pytest.mark.parametrize("kernel", sampled([*PAIRS, FullyConnectedThumb1], 2))
 def test_cost(kernel: type[Kernel], monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [
         graphs.fully_connected_graph(*size, largest=largest)
