@@ -13,7 +13,7 @@ from microfold.codegen.literals import literal
 from microfold.codegen.names import Namer
 from microfold.codegen.parts import BlockText, BranchText, CallText, FieldValue, LoopText, MoveText
 from microfold.codegen.places import NamedPlaces
-from microfold.codegen.structs import Struct
+from microfold.codegen.structs import CStruct
 from microfold.kernels.call import CFunction, Constant, Parameter
 from microfold.program import Block, BranchPlan, Layer, LoopPlan, Move, Program, constant_key
 
@@ -119,7 +119,7 @@ class CallWriter:
 
 
 def _field_values(
-    structs: Sequence[Struct], values: Mapping[str, str], prefix: str = ""
+    structs: Sequence[CStruct], values: Mapping[str, str], prefix: str = ""
 ) -> tuple[FieldValue, ...]:
     """Return the values of the last struct's members, in order; earlier structs are types of its members."""
     inner = {struct.name: struct for struct in structs[:-1]}
@@ -132,7 +132,7 @@ def _field_values(
     )
 
 
-def _member_types(structs: Sequence[Struct]) -> dict[str, str]:
+def _member_types(structs: Sequence[CStruct]) -> dict[str, str]:
     """Return the types of the last struct's fields by parameter; earlier structs are types of its members."""
     inner = {struct.name: struct for struct in structs[:-1]}
     types: dict[str, str] = {}

@@ -8,7 +8,7 @@ from microfold.codegen.common_fields import common_fields, put_in_code, without_
 from microfold.codegen.environment import render
 from microfold.codegen.heads import parameter_types
 from microfold.codegen.names import private_name
-from microfold.codegen.structs import Struct, definitions, layer_structs
+from microfold.codegen.structs import CStruct, definitions, layer_structs
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.program import Program
 from microfold.support.frozen import frozen
@@ -29,7 +29,7 @@ class RenderedFunction:
     name: str
     code: str
     headers: frozenset[str]
-    structs: tuple[Struct, ...]
+    structs: tuple[CStruct, ...]
     parameters: tuple[str, ...]
 
     @property

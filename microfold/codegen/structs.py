@@ -38,19 +38,19 @@ class Member:
 
 
 @frozen
-class Struct:
+class CStruct:
     """C struct with its members in order."""
 
     name: str
     members: tuple[Member, ...]
 
 
-def definitions(structs: Sequence[Struct]) -> str:
+def definitions(structs: Sequence[CStruct]) -> str:
     """Return the definitions of structs in C."""
     return environment().get_template("model/layer_struct.j2").render(structs=structs).strip()
 
 
-def layer_structs(name: str, calls: Sequence[KernelCall], *, narrow: bool) -> tuple[Struct, ...]:
+def layer_structs(name: str, calls: Sequence[KernelCall], *, narrow: bool) -> tuple[CStruct, ...]:
     """Return structs of members, then the function's layer struct; empty if the function has no fields.
 
     Args:
@@ -78,14 +78,14 @@ def layer_structs(name: str, calls: Sequence[KernelCall], *, narrow: bool) -> tu
         return ()
     inner = _inner_layers(held)
     structs = [
-        Struct(f"{name}_{part}_layer", tuple(_members(name, function.fields, held, inner, f"{part}.")))
+        CStruct(f"{name}_{part}_layer", tuple(_members(name, function.fields, held, inner, f"{part}.")))
         for part in (field.name for field in function.fields)
         if part in inner
     ]
     members = _members(name, function.fields, held, inner)
     if narrow:
         members = _narrowed(members, held, function.fields)
-    structs.append(Struct(f"{name}_layer", tuple(members)))
+    structs.append(CStruct(f"{name}_layer", tuple(members)))
     return tuple(structs)
 
 

@@ -17,7 +17,7 @@ from microfold.codegen import requirements
 from microfold.codegen.functions import RenderedFunction, render_function
 from microfold.codegen.heads import heads, kept_apart
 from microfold.codegen.literals import c_type, literal
-from microfold.codegen.structs import Struct
+from microfold.codegen.structs import CStruct
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.support.scratch import scratch_folder
 from microfold.support.tools import COMPILE_SECONDS, run_tool
@@ -161,7 +161,7 @@ def _constant(number: int, name: str) -> str:
 
 
 def _initializer(
-    structs: Sequence[Struct], number: int, values: Mapping[str, Parameter], prefix: str = ""
+    structs: Sequence[CStruct], number: int, values: Mapping[str, Parameter], prefix: str = ""
 ) -> str:
     """Return the initializer of the last struct; those before it are types of its members."""
     inner = {struct.name: struct for struct in structs[:-1]}
