@@ -25,7 +25,6 @@ the `MatchSearch`, which keeps the one that occurred after the most matched node
 from __future__ import annotations
 
 import inspect
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import cache
@@ -70,7 +69,8 @@ __all__ = [
 ]
 
 
-class DataflowPattern(ABC):
+@frozen(eq=False)
+class DataflowPattern:
     """Base class of all patterns of a value and of the nodes that compute it.
 
     Patterns are immutable. Methods such as `named` or `has_dtype` return a new, more specific pattern.
@@ -165,7 +165,6 @@ class DataflowPattern(ABC):
         """
         raise InputError("only patterns of operators read something; a wildcard or a constant does not")
 
-    @abstractmethod
     def find(self, value: Value, where: str, state: MatchState, search: MatchSearch) -> States:
         """Yield every way in which the pattern matches a value, and report mismatches to the search.
 
@@ -173,6 +172,7 @@ class DataflowPattern(ABC):
             where: position of the value in words, for messages.
             state: bindings and nodes matched so far, which the yielded states extend.
         """
+        raise NotImplementedError
 
     def find_absent(self, where: str, state: MatchState, search: MatchSearch) -> States:
         """Do the same as `find` for an optional operand that is absent."""

@@ -7,7 +7,6 @@ removed at the end.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar, cast, overload
@@ -22,7 +21,8 @@ from microfold.support.frozen import frozen
 C = TypeVar("C")
 
 
-class Pending(ABC):
+@frozen(eq=False)
+class Pending:
     """Result of a rule that is not produced yet, and carries a message to its readers.
 
     A reader's rule that knows the message can take it from `RewriteSite.inputs` and pass it on, for example a
@@ -30,9 +30,9 @@ class Pending(ABC):
     TVM calls this a TempExpr. Subclasses compare by identity.
     """
 
-    @abstractmethod
     def realize(self, builder: GraphBuilder) -> Value:
         """Emit the nodes that produce the value, with the type that readers would have seen."""
+        raise NotImplementedError
 
 
 Operand = Value | Pending

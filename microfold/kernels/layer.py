@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from functools import cached_property
 
 from microfold.analysis.interval import Range, full_range
 from microfold.analysis.product_sum import Accumulator
@@ -27,7 +27,6 @@ class LayerContext:
         compiled_for_size: whether the C code is compiled for size (-Os) and keeps fewer values in registers.
         indirection_buffer: whether the first input of the call is an indirection buffer, see
             `band.lower_by_rows`.
-        remembered: cache of results that depend on this layer only.
         parent_node: complete node if this one computes only some of its rows, see `band.layer_band`; else
             None.
     """
@@ -39,7 +38,11 @@ class LayerContext:
     compiled_for_size: bool = False
     indirection_buffer: bool = False
     parent_node: Node | None = None
-    remembered: Remembered = field(default_factory=Remembered, init=False, repr=False)
+
+    @cached_property
+    def remembered(self) -> Remembered:
+        """Cache of results that depend on this layer only."""
+        return Remembered()
 
     @property
     def whole(self) -> Node:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field
 from typing import NamedTuple
 
 from microfold.plan.bound import shared
@@ -82,7 +81,7 @@ class _Path:
 
     Attributes:
         left: number of remaining calls.
-        number: unique number, to order equal paths.
+        number: unique number, to order equal paths; the fields after it are never compared.
         last: index of the last call, or -1.
         ready: calls that were possible as the last call.
     """
@@ -90,9 +89,9 @@ class _Path:
     peak: int
     left: int
     number: int
-    done: _Done = field(compare=False)
-    last: int = field(compare=False)
-    ready: Sequence[int] = field(compare=False)
+    done: _Done
+    last: int
+    ready: Sequence[int]
 
 
 class _Search:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from textwrap import dedent
 
 import microfold.ops  # noqa: F401  (makes the operators' names known)
@@ -20,6 +20,7 @@ from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add
 from microfold.ops.movement.reshape import Reshape
 from microfold.ops.movement.transpose import Transpose
+from microfold.support.frozen import frozen
 
 
 def graph_of(text: str) -> Graph:
@@ -100,7 +101,7 @@ def test_types_change_downstream() -> None:
     assert result.outputs[0].type.shape == (2, 1)
 
 
-@dataclass(eq=False)
+@frozen(eq=False)
 class Transposed(Pending):
     """A transposition put off: the message that the next test sends down the graph."""
 

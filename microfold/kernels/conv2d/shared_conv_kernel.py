@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from microfold.kernels.cost.terms import Terms
@@ -20,13 +20,14 @@ class ByConvolution(Kernel):
 
     Attributes:
         variant: variant of the convolution kernel; None until it is chosen.
+        trades: resources that the variant spends.
 
     Class attributes:
         convolution: the convolution kernel.
     """
 
     variant: Kernel | None = None
-    trades: frozenset[ResourceTradeoff] = field(init=False)
+    trades: frozenset[ResourceTradeoff] = frozenset()
 
     convolution: ClassVar[Kernel]
 
