@@ -12,9 +12,11 @@ A `Program` has everything that the C files contain: `codegen` only prints it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.codegen.names import Namer, model_identifier
 from microfold.errors import BudgetError, InputError
@@ -39,12 +41,10 @@ from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.passes.kinds import Pass
 from microfold.program import Origin, Program, origin_of
-from microfold.support.frozen import frozen
 from microfold.target import Target
 
 
-@frozen(eq=False)
-class ExplainedLayer:
+class ExplainedLayer(Struct, frozen=True, eq=False):
     """Layer with the kernels considered for it, the selected one first.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 # Start of each line in a list of problems.
 PROBLEM = "  - "
@@ -111,8 +112,7 @@ def _text(remedy: Remedy, with_memory: bool) -> str:
     return f"allow {' and '.join(sizes)}"
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """Part of a model that cannot be compiled.
 
     Attributes:

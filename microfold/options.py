@@ -6,8 +6,9 @@ import math
 import re
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from microfold.errors import InputError
-from microfold.support.frozen import frozen
 
 OPTIMIZE = ("size", "balanced", "speed")
 # Memory of inputs and outputs if they are passed as whole tensors.
@@ -29,8 +30,7 @@ MAX_ITERATIONS = (1 << 31) - 1
 OWN_LICENSE = "LicenseRef-microfold-output"
 
 
-@frozen
-class Options:
+class Options(Struct, frozen=True):
     """Options of a compilation.
 
     Attributes:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from microfold.analysis.pruning_proof import PruningProof
 from microfold.analysis.ranges import NO_RANGES, Ranges
@@ -29,14 +30,12 @@ from microfold.plan.arena import ArenaPlan
 from microfold.plan.overlap import align
 from microfold.plan.regions import Regions
 from microfold.plan.stream.memory import StreamMemory
-from microfold.support.frozen import frozen
 from microfold.support.notebook import html_table
 from microfold.target import Target
 from microfold.transform.requested.slide_window import Sliding
 
 
-@frozen
-class Buffer:
+class Buffer(Struct, frozen=True):
     """Location of a value.
 
     Attributes:
@@ -53,8 +52,7 @@ class Buffer:
         return self.value.type
 
 
-@frozen
-class Move:
+class Move(Struct, frozen=True):
     """Copy of a value.
 
     Attributes:
@@ -66,8 +64,7 @@ class Move:
     zeros: bool = False
 
 
-@frozen(eq=False)
-class Block:
+class Block(Struct, frozen=True, eq=False):
     """Sequence of layers in a layer.
 
     Attributes:
@@ -80,8 +77,7 @@ class Block:
     moves: tuple[Move, ...] = ()
 
 
-@frozen(eq=False)
-class LoopPlan:
+class LoopPlan(Struct, frozen=True, eq=False):
     """Loop: a layer that repeats other layers.
 
     Attributes:
@@ -123,8 +119,7 @@ class LoopPlan:
         return (*self.begin, *self.body.moves)
 
 
-@frozen(eq=False)
-class BranchPlan:
+class BranchPlan(Struct, frozen=True, eq=False):
     """Branch: a layer that runs one of two blocks, whose results are in the same memory.
 
     Attributes:
@@ -157,8 +152,7 @@ class BranchPlan:
         return None if None in sums else max(each for each in sums if each is not None)
 
 
-@frozen(eq=False)
-class Layer:
+class Layer(Struct, frozen=True, eq=False):
     """Kernel call of the schedule, or a C statement that controls other layers.
 
     Attributes:
@@ -228,8 +222,7 @@ class Layer:
         return f"<Layer {self.index} {self.name}: {self.node.op.name} by {self.kernel.name}>"
 
 
-@frozen(eq=False)
-class StateSlot:
+class StateSlot(Struct, frozen=True, eq=False):
     """Value that is kept between runs.
 
     Attributes:
@@ -241,8 +234,7 @@ class StateSlot:
     next: Buffer | None
 
 
-@frozen
-class Origin:
+class Origin(Struct, frozen=True):
     """Origin of a program. It does not depend on the folder of the model file.
 
     Attributes:
@@ -263,8 +255,7 @@ def origin_of(path: Path, data: bytes, command: str = "") -> Origin:
     return Origin(path.name, len(data), hashlib.sha256(data).hexdigest(), command)
 
 
-@frozen(eq=False)
-class Program:
+class Program(Struct, frozen=True, eq=False):
     """Model compiled for a target.
 
     Attributes:

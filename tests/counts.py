@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from microfold import target
 from microfold.compiler import compile_file
@@ -27,8 +27,7 @@ MODELS = {
 CORES = ("cortex-m4", "cortex-m33", "cortex-m55", "cortex-m3", "cortex-m0plus")
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """Instructions of one run: by the cost model, and executed."""
 
     estimated: int

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 
-@dataclass(frozen=True)
-class Golden:
+
+class Golden(Struct, frozen=True):
     """Compares texts with files.
 
     Attributes:

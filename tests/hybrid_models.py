@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tflite
+from msgspec import Struct
 
 from tests.tflite_writer import Array, Writer
 
@@ -14,8 +14,7 @@ ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6")
 _RANGES = {8: (-127, 128), 4: (-8, 8), 2: (-2, 2)}
 
 
-@dataclass(frozen=True)
-class Draw:
+class Draw(Struct, frozen=True):
     """A file, and the shape of its input."""
 
     data: bytes

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tflite
+from msgspec import Struct
 
 from tests.tflite_writer import Array, Writer
 
@@ -14,8 +14,7 @@ TANH = tflite.ActivationFunctionType.TANH
 GATE = 2.0**-12
 
 
-@dataclass(frozen=True)
-class Sequence:
+class Sequence(Struct, frozen=True):
     """Extents of a sequence and of what reads it."""
 
     batch: int = 1
@@ -74,8 +73,7 @@ def integer_lstm(
     _lstm(w, operands, y, size, clip, 0.0)
 
 
-@dataclass(frozen=True)
-class Parts:
+class Parts(Struct, frozen=True):
     """What a float32 cell has beside its four gates.
 
     Attributes:
@@ -101,8 +99,7 @@ def float_lstm(w: Writer, rng: np.random.Generator, size: Sequence, parts: Parts
     _lstm(w, operands, y, size, *parts.clips)
 
 
-@dataclass(frozen=True)
-class Quantization:
+class Quantization(Struct, frozen=True):
     """How numbers of a cell of int8 and 16-bit numbers are drawn.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from microfold.codegen.emit import emit_build
 from microfold.codegen.literals import C_TYPES

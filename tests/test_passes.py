@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import microfold.ops  # noqa: F401  (makes the operators' names known)
 from microfold.errors import GraphError, InputError

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from textwrap import dedent
 
 import pytest
+from msgspec.structs import replace
 
 import microfold.ops  # noqa: F401  (makes the operators' names known)
 from microfold import target

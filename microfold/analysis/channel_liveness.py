@@ -19,6 +19,7 @@ import heapq
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.analysis.interval import Range, channel_count, is_tracked
 from microfold.analysis.product_sum import ProductSum
@@ -38,13 +39,11 @@ from microfold.ops.movement.transpose import Transpose
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin
-from microfold.support.frozen import frozen
 
 INT32_LIMIT = (1 << 31) - 1
 
 
-@frozen(eq=False)
-class Contribution:
+class Contribution(Struct, frozen=True, eq=False):
     """Contributions of the input channels of an ungrouped product sum to its output channels.
 
     Attributes:
@@ -243,8 +242,7 @@ class ChannelLiveness:
         return "other channels that go with them are needed"
 
 
-@frozen(eq=False)
-class ChannelLink:
+class ChannelLink(Struct, frozen=True, eq=False):
     """Correspondence of the channels of an operand and of the result of a channel-wise node.
 
     Attributes:

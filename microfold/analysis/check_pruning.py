@@ -9,9 +9,8 @@ at every position of every reader, or the readers' channels are also removed.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from microfold.analysis.element_ranges import MOVEMENTS, Ends, element_ranges
 from microfold.analysis.pruning_proof import PruningProof, Reason

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ops.external.compiler_region import CompilerBegin, CompilerEnd
-from microfold.support.frozen import frozen
 
 
-@frozen(eq=False)
-class CompilerRegion:
+class CompilerRegion(Struct, frozen=True, eq=False):
     """Nodes for one external code generator.
 
     Attributes:

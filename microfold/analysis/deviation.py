@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from microfold.ir.types import Array
-from microfold.support.frozen import frozen
 
 
-@frozen
-class Deviation:
+class Deviation(Struct, frozen=True):
     """Largest difference of one output over all calls.
 
     Attributes:

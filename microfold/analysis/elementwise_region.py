@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.match import Dataflow
 from microfold.ir.node import Node, Value, describe
@@ -12,15 +13,13 @@ from microfold.ir.op import Pattern
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.elementwise.conversions.dequantize import Dequantize
 from microfold.ops.movement.copy import Copy
-from microfold.support.frozen import frozen
 
 NARROW = (DType.INT8, DType.UINT8, DType.INT16)
 # Maximum number of nodes. Regions are searched from every end; the bound keeps the work linear in the graph.
 LARGEST = 64
 
 
-@frozen(eq=False)
-class ElementwiseRegion:
+class ElementwiseRegion(Struct, frozen=True, eq=False):
     """Elementwise nodes that compute one value from one narrow integer value.
 
     Attributes:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.arithmetic import numerics
 from microfold.ir.types import Array, DType, ElementType, TensorType
-from microfold.support.frozen import frozen
 
 INT32 = (-(1 << 31), (1 << 31) - 1)
 # float64 sums, which the reference uses, are exact below this magnitude.
 EXACT = 1 << 53
 
 
-@frozen(eq=False)
-class Range:
+class Range(Struct, frozen=True, eq=False):
     """Smallest and largest value of each channel, for every input of the model and at every position.
 
     Channels are the indices of the last axis; a scalar is one channel.

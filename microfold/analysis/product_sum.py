@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.analysis.interval import EXACT, INT32, Range, fits, multiply, multiply_wide
 from microfold.ir.graph import Graph
@@ -15,15 +16,13 @@ from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.image import refuses_layout
 from microfold.ops.window import Window
-from microfold.support.frozen import frozen
 
 PRODUCT_SUMS = (Conv2D, DepthwiseConv2D, FullyConnected, TransposeConv2D)
 # Bound of biases: larger ones have no use, and float64 sums are exact for smaller ones.
 LARGEST_BIAS = 1 << 46
 
 
-@frozen(eq=False)
-class Accumulator:
+class Accumulator(Struct, frozen=True, eq=False):
     """Range of the sums of one layer, per output channel.
 
     Attributes:
@@ -38,8 +37,7 @@ class Accumulator:
     partial: Array
 
 
-@frozen(eq=False)
-class ProductSum:
+class ProductSum(Struct, frozen=True, eq=False):
     """Product sum ``bias + sum(weight * (x - zero_point))``, with the positions of its window.
 
     Output channel ``g * filters + f`` reads input channels ``g * depth`` to ``(g + 1) * depth - 1``.

@@ -6,8 +6,9 @@ import enum
 from collections.abc import Iterator
 from itertools import groupby
 
+from msgspec import Struct
+
 from microfold.ir.node import Value
-from microfold.support.frozen import frozen
 
 
 class Reason(enum.Enum):
@@ -18,8 +19,7 @@ class Reason(enum.Enum):
     REPLACED = "constant: the whole tensor is, and became data"
 
 
-@frozen
-class Claim:
+class Claim(Struct, frozen=True):
     """Claim about one removed channel.
 
     Attributes:
@@ -33,8 +33,7 @@ class Claim:
     reason: Reason
 
 
-@frozen(eq=False)
-class PrunedValue:
+class PrunedValue(Struct, frozen=True, eq=False):
     """Claims about one value.
 
     Attributes:
@@ -60,8 +59,7 @@ class PrunedValue:
             yield key, tuple(claim.channel for claim in claims)
 
 
-@frozen(eq=False)
-class PruningProof:
+class PruningProof(Struct, frozen=True, eq=False):
     """Everything that one run of the pass has removed.
 
     Attributes:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.analysis.interval import (
     INT32,
@@ -54,15 +55,13 @@ from microfold.ops.movement.transpose import Transpose
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin
-from microfold.support.frozen import frozen
 
 Fact = TypeVar("Fact")
 
 TABLE_BITS = 16  # elementwise operators on wider types are not tabulated
 
 
-@frozen(eq=False)
-class Ranges:
+class Ranges(Struct, frozen=True, eq=False):
     """Proved facts about a graph.
 
     Attributes:

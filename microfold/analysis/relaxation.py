@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from microfold.support.frozen import frozen
+from msgspec import Struct
 
 
-@frozen
-class Relaxation:
+class Relaxation(Struct, frozen=True):
     """Rewrite that may change bits of the outputs, recorded by the pass that decided it.
 
     Attributes:

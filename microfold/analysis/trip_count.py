@@ -11,7 +11,9 @@ constants. LLVM's ScalarEvolution uses both methods.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.analysis.interval import array_range, full_range
 from microfold.analysis.ranges import Ranges
@@ -27,15 +29,13 @@ from microfold.ops.elementwise.compare import Compare
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.sub import Sub
 from microfold.ops.movement.reshape import Reshape, before_reshapes
-from microfold.support.frozen import frozen
 
 MAX_ELEMENTS = 1024  # limit of computed elements per iteration of a loop that is executed here
 
 Interval = tuple[int, int]
 
 
-@frozen
-class TripCount:
+class TripCount(Struct, frozen=True):
     """Trip count of a loop, as far as it is known.
 
     Attributes:
@@ -49,8 +49,7 @@ class TripCount:
     reason: str = ""
 
 
-@frozen
-class _LoopAtHand:
+class _LoopAtHand(Struct, frozen=True):
     """Loop, with its operands before the first iteration.
 
     Attributes:
@@ -175,8 +174,7 @@ def _negated(interval: Interval) -> Interval:
     return -interval[1], -interval[0]
 
 
-@frozen
-class _Side:
+class _Side(Struct, frozen=True):
     """Side of a comparison: its value before the first iteration, and its increment per iteration."""
 
     start: Interval

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Literal, TypedDict, TypeVar
+
+from msgspec.structs import fields
 
 from microfold.errors import InputError
 from microfold.options import Options

@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec import Struct
+
 from microfold.program import Program
 from microfold.quantization.compare import LayerQuality, OutputQuality
 from microfold.quantization.session import Quantisation, SchemeResult
@@ -20,15 +22,13 @@ from microfold.quantization.wording import (
 )
 from microfold.reporting.schema import BuildReport
 from microfold.support.files import write_file, write_files
-from microfold.support.frozen import frozen
 from microfold.support.notebook import html_table
 
 # Height of a page in a notebook, in pixels.
 _PAGE_HEIGHT = 700
 
 
-@frozen(eq=False)
-class BuildResult:
+class BuildResult(Struct, frozen=True, eq=False):
     """C files and report of a model.
 
     Attributes:
@@ -74,8 +74,7 @@ class BuildResult:
         return html_table(title, ("resource", "amount", "unit"), rows)
 
 
-@frozen(eq=False)
-class ReportPage:
+class ReportPage(Struct, frozen=True, eq=False):
     """HTML page of a build, which is one self-contained file.
 
     Attributes:
@@ -106,8 +105,7 @@ class ReportPage:
         return f'<iframe srcdoc="{page}" width="100%" height="{_PAGE_HEIGHT}" style="border:0"></iframe>'
 
 
-@frozen(eq=False)
-class QuantizationResult:
+class QuantizationResult(Struct, frozen=True, eq=False):
     """Quantised model, and its comparison with the float model.
 
     Attributes:

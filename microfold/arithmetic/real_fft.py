@@ -13,17 +13,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.types import Array, DType
-from microfold.support.frozen import frozen
 
 DTYPES = (DType.INT16, DType.INT32, DType.FLOAT32)
 RADICES = (4, 2, 3, 5)
 MAX_LENGTH = 1 << 16  # indices of its numbers fit 16 bits
 
 
-@frozen
-class Stage:
+class Stage(Struct, frozen=True):
     """Pass over all numbers that combines transforms of `size` numbers to transforms of `radix * size`.
 
     Attributes:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
+
+from msgspec.structs import fields
 
 from microfold.cli.options import CodeOptions
 from microfold.cli.pass_options import WATCHING, PassOptions
@@ -24,7 +25,7 @@ def build_command(models: Sequence[Path], target: str, code: CodeOptions, passes
 
 def _given(group: CodeOptions | PassOptions) -> Iterator[str]:
     hints = get_type_hints(type(group), include_extras=True)
-    for field in dataclasses.fields(group):
+    for field in fields(group):
         value: Any = getattr(group, field.name)
         if value == field.default or field.name in WATCHING:
             continue

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 
 import typer
+from msgspec.structs import asdict
 
 from microfold import __version__
 from microfold.cli.common import print_json, working

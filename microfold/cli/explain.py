@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from msgspec.structs import asdict
 
 from microfold.cli.common import prepare_model, print_json, working
 from microfold.cli.default_target import CORE, choose_target

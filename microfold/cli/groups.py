@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, cast, get_type_hints
 
 import typer
+from msgspec.structs import fields
 
 # Base class of all command-line errors. Older versions of typer take it from click, newer ones contain a
 # copy. typer exports only one of its subclasses, `BadParameter`.
@@ -34,12 +35,12 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
     parameters = [_parameter(p.name, hints[p.name], p.default) for p in own if p.name not in groups]
     for group in groups.values():
         types = get_type_hints(group, include_extras=True)
-        parameters += [_parameter(f.name, types[f.name], f.default) for f in dataclasses.fields(group)]
+        parameters += [_parameter(f.name, types[f.name], f.default) for f in fields(group)]
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
         for name, group in groups.items():
-            given = {field.name: arguments.pop(field.name) for field in dataclasses.fields(group)}
+            given = {field.name: arguments.pop(field.name) for field in fields(group)}
             arguments[name] = group(**given)
         try:
             command(**arguments)

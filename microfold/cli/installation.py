@@ -13,10 +13,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec import Struct
+
 from microfold.errors import ToolError
 from microfold.prove.analyser import FRAMA_C, INSTALL
 from microfold.simulate.toolchain import ARM_COMPILER, EMULATOR
-from microfold.support.frozen import frozen
 from microfold.support.tools import run_tool
 
 # Packages of `dependencies` in pyproject.toml: name of the distribution and of the module.
@@ -59,8 +60,7 @@ _INSTALL = {
 _SECONDS = 20.0
 
 
-@frozen
-class InstalledPart:
+class InstalledPart(Struct, frozen=True):
     """Part of an installation.
 
     Attributes:

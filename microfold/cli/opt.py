@@ -61,7 +61,7 @@ def opt(
     """
     check_one_text(output, {"--json": as_json, "--explain": explain})
     with working(f"compiling {model.name}", as_json):
-        from dataclasses import replace
+        from msgspec.structs import replace
 
         from microfold import target as targets
         from microfold.cli.passes_text import explained_by, known_passes, listed_names, parse_passes

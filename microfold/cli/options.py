@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import Struct
 from typer.models import OptionInfo
 
 from microfold.cli.panels import CODE, GOALS, MEMORIES, PORTS, SUITES
 from microfold.cli.sizes import parse_size
 from microfold.errors import InputError
 from microfold.options import ALIGN, BY_ROWS, IO, MEMORY, OPTIMIZE, OWN_LICENSE, WEIGHTS
-from microfold.support.frozen import frozen
 
 if TYPE_CHECKING:
     from microfold.options import Options
@@ -191,8 +191,7 @@ Html = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result, and any error, as JSON.")]
 
 
-@frozen
-class CodeOptions:
+class CodeOptions(Struct, frozen=True):
     """Options of the generated code, for every command that generates code."""
 
     name: Annotated[
@@ -434,8 +433,7 @@ class CodeOptions:
             ) from None
 
 
-@frozen
-class SuiteOptions:
+class SuiteOptions(Struct, frozen=True):
     """Options of commands that can process many models, targets and levels."""
 
     suite: Annotated[

@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from microfold.cli.options import Signature, words
 from microfold.cli.panels import GOALS, PASSES, PORTS
 from microfold.options import IO_TYPES, NUMERICS
-from microfold.support.frozen import frozen
 
 if TYPE_CHECKING:
     from microfold.options import Options
@@ -48,8 +48,7 @@ OutputType = Annotated[
 WATCHING = frozenset({"print_after", "print_after_all", "dump", "timing", "verify_each"})
 
 
-@frozen
-class PassOptions:
+class PassOptions(Struct, frozen=True):
     """Options of import, passes and their instruments, for every command that runs passes."""
 
     input_shape: Annotated[

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from difflib import get_close_matches
 from typing import Any, get_type_hints
+
+from msgspec.structs import fields
 
 from microfold.errors import InputError
 from microfold.ir.literals import LiteralCursor, has_text_form

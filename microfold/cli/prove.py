@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
+from msgspec.structs import asdict, replace
 
 from microfold.cli.common import compile_model, print_json, progress_bar
 from microfold.cli.default_target import PORTABLE, choose_target

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from microfold.cli.common import compile_model, print_json, progress_bar, working
 from microfold.cli.default_target import CORE, choose_target

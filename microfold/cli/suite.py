@@ -6,13 +6,14 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 import typer
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.cli.common import print_json, progress_bar
 from microfold.cli.notices import say
@@ -28,7 +29,6 @@ from microfold.errors import (
 )
 from microfold.frontend.text_form import SUFFIX
 from microfold.options import OPTIMIZE
-from microfold.support.frozen import frozen
 from microfold.support.json_text import to_json
 from microfold.target import load
 from microfold.workers.dispatch import Dispatcher
@@ -42,8 +42,7 @@ _SHOWN = 5
 _LETTERS = 120
 
 
-@frozen
-class SuiteTask:
+class SuiteTask(Struct, frozen=True):
     """One model for one target at one level: a task for a worker.
 
     Attributes:

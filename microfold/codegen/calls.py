@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from microfold.codegen.constants import ConstantArrays
 from microfold.codegen.fetching import fetched_offsets

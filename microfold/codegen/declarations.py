@@ -9,15 +9,13 @@ from __future__ import annotations
 from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-
-from microfold.support.frozen import frozen
+from msgspec import Struct
 
 # Character that does not occur in C code, and that trimming does not remove.
 _MARK = "\x01"
 
 
-@frozen
-class Rendered:
+class Rendered(Struct, frozen=True):
     """A rendered template.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from microfold.codegen import blob, helpers_header, provenance, requirements, stack_size
 from microfold.codegen.environment import render

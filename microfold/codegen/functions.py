@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from msgspec import Struct
+
 from microfold.codegen.common_fields import common_fields, put_in_code, without_fields
 from microfold.codegen.environment import render
 from microfold.codegen.heads import parameter_types
@@ -11,11 +13,9 @@ from microfold.codegen.names import private_name
 from microfold.codegen.structs import CStruct, definitions, layer_structs
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.program import Program
-from microfold.support.frozen import frozen
 
 
-@frozen
-class RenderedFunction:
+class RenderedFunction(Struct, frozen=True):
     """A kernel function in C.
 
     Attributes:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from microfold.codegen.names import WORD
-from microfold.support.frozen import frozen
 
 _STATIC = "static "
 
 
-@frozen
-class FunctionHead:
+class FunctionHead(Struct, frozen=True):
     """Text of a function definition before its body.
 
     Attributes:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from microfold.codegen.literals import literal, string_literal
 from microfold.codegen.model import Model
 from microfold.codegen.parts import ModelPort
 from microfold.ir.types import DType
-from microfold.support.frozen import frozen
 
 # Types whose distances from the zero point are exact in float32.
 _REAL = (DType.INT8, DType.UINT8, DType.INT16)
@@ -20,8 +21,7 @@ _PIXEL_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 255.0))
 _RANGE_TOLERANCE = 1 / 16
 
 
-@frozen
-class PortHelpers:
+class PortHelpers(Struct, frozen=True):
     """Helpers of one input or output.
 
     Attributes:

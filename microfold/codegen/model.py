@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
+
+from msgspec.structs import replace
 
 from microfold.codegen import blob, tensor_trace
 from microfold.codegen.calls import CallWriter, address_argument, numbered

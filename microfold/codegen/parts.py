@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
+from msgspec import Struct
+
 from microfold.codegen.layout import label_text
 from microfold.codegen.literals import C_TYPES, array_lines, literal, string_literal
 from microfold.ir.types import Array, TensorType
 from microfold.program import Buffer
-from microfold.support.frozen import frozen
 
 
-@frozen
-class ConstantArray:
+class ConstantArray(Struct, frozen=True):
     """A constant array of the generated C.
 
     Attributes:
@@ -60,8 +60,7 @@ def _braced(values: Iterable[str]) -> str:
     return "{" + ", ".join(values) + "}"
 
 
-@frozen
-class NamedOffset:
+class NamedOffset(Struct, frozen=True):
     """A named offset in a part of the arena or in the state.
 
     Attributes:
@@ -77,8 +76,7 @@ class NamedOffset:
         return f"{self.name} = {self.offset},"
 
 
-@frozen
-class FieldValue:
+class FieldValue(Struct, frozen=True):
     """Initialiser of a field of a layer struct.
 
     Attributes:
@@ -91,8 +89,7 @@ class FieldValue:
     fields: tuple[FieldValue, ...] = ()
 
 
-@frozen
-class CallText:
+class CallText(Struct, frozen=True):
     """Template data of one layer.
 
     Attributes:
@@ -119,8 +116,7 @@ class CallText:
                 yield from call.all_calls
 
 
-@frozen
-class MoveText:
+class MoveText(Struct, frozen=True):
     """Template data of a copy.
 
     Attributes:
@@ -132,8 +128,7 @@ class MoveText:
     size: int
 
 
-@frozen
-class LoopText:
+class LoopText(Struct, frozen=True):
     """Template data of a loop.
 
     Attributes:
@@ -161,16 +156,14 @@ class LoopText:
         return _addresses(self.decision, (*self.begin, *self.moves), self.calls)
 
 
-@frozen
-class BlockText:
+class BlockText(Struct, frozen=True):
     """Template data of one branch: layers, then copies."""
 
     calls: tuple[CallText, ...]
     moves: tuple[MoveText, ...]
 
 
-@frozen
-class BranchText:
+class BranchText(Struct, frozen=True):
     """Template data of a layer that runs one of two branches.
 
     Attributes:
@@ -201,8 +194,7 @@ def _addresses(decision: str, moves: Sequence[MoveText], calls: Sequence[CallTex
             yield from call.control.addresses
 
 
-@frozen
-class ModelPort:
+class ModelPort(Struct, frozen=True):
     """Input or output, as the header describes it."""
 
     direction: str
@@ -255,8 +247,7 @@ class ModelPort:
         return self.type.dtype.range
 
 
-@frozen
-class StateText:
+class StateText(Struct, frozen=True):
     """Template data of a state: a value that is kept between runs.
 
     Attributes:
@@ -282,8 +273,7 @@ class StateText:
         return self.size // self.part
 
 
-@frozen
-class TraceText:
+class TraceText(Struct, frozen=True):
     """Template data of a traced tensor.
 
     Attributes:
@@ -298,8 +288,7 @@ class TraceText:
     size: int
 
 
-@frozen
-class TraceTexts:
+class TraceTexts(Struct, frozen=True):
     """Tensor trace of a run, and the format of its records: see `tensor_trace`.
 
     Attributes:

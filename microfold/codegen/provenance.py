@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from microfold import __version__
 from microfold.program import Program
-from microfold.support.frozen import frozen
 
 # Version of the API for firmware: functions, macros and types of the header. A change that can break firmware
 # increments it.
@@ -28,8 +29,7 @@ def facts(program: Program) -> dict[str, object]:
     }
 
 
-@frozen
-class Build:
+class Build(Struct, frozen=True):
     """All files of one build.
 
     Attributes:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
+from msgspec import Struct
+
 from microfold.codegen.functions import RenderedFunction, render_named
 from microfold.codegen.heads import exported
 from microfold.codegen.names import HELPERS, rename
@@ -18,11 +20,9 @@ from microfold.codegen.shared_constants import SharedConstants, constant_bytes, 
 from microfold.codegen.structs import definitions
 from microfold.kernels.call import CFunction
 from microfold.program import Program
-from microfold.support.frozen import frozen
 
 
-@frozen(eq=False)
-class SharedFunction:
+class SharedFunction(Struct, frozen=True, eq=False):
     """A kernel function that several programs call.
 
     Attributes:
@@ -42,8 +42,7 @@ class SharedFunction:
         return definitions(self.rendered.structs)
 
 
-@frozen(eq=False)
-class Shared:
+class Shared(Struct, frozen=True, eq=False, dict=True):
     """Programs of one build, with the functions and constants that they share.
 
     Attributes:

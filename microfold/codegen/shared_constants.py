@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec import Struct
+
 from microfold.codegen.literals import c_type
 from microfold.codegen.names import Namer
 from microfold.codegen.parts import ConstantArray
 from microfold.ir.types import Array
 from microfold.kernels.call import Constant
 from microfold.program import ConstantKey, Layer, Program, constant_key
-from microfold.support.frozen import frozen
 
 
-@frozen(eq=False)
-class SharedConstants:
+class SharedConstants(Struct, frozen=True, eq=False):
     """Constants that are stored once for several programs.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from microfold.codegen.layout import comment_block, comment_text, doc_block
 from microfold.codegen.provenance import Build

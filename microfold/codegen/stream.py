@@ -28,6 +28,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.codegen.literals import C_TYPES, literal
 from microfold.codegen.parts import CallText, ModelPort
@@ -47,7 +48,6 @@ from microfold.plan.stream.operations import (
 )
 from microfold.plan.stream.row_node import pitch
 from microfold.plan.stream.windows import RegionSchedule
-from microfold.support.frozen import frozen
 
 
 class InputRowUse(IntEnum):
@@ -159,8 +159,7 @@ LOOPED = 4
 _FIND_SLOT = "_mf_slot("
 
 
-@frozen
-class StreamTexts:
+class StreamTexts(Struct, frozen=True):
     """Data of the template `model/stream.j2`, for a model with streamed regions.
 
     Attributes:
@@ -220,8 +219,7 @@ class StreamTexts:
         return align(4 * (1 + self.fronts + self.rings))
 
 
-@frozen
-class StreamWriter:
+class StreamWriter(Struct, frozen=True, dict=True):
     """Generator of the `StreamTexts` of a model.
 
     Args:

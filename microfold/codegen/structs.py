@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.codegen.environment import environment
 from microfold.codegen.literals import c_type
 from microfold.kernels.call import Constant, KernelCall, Parameter
 from microfold.kernels.fields import Field
-from microfold.support.frozen import frozen
 
 # Types narrower than int32_t with their ranges, the narrowest first; unsigned types need less code to load.
 _NARROW = {
@@ -20,8 +21,7 @@ _NARROW = {
 }
 
 
-@frozen
-class Member:
+class Member(Struct, frozen=True):
     """A member of a struct.
 
     Attributes:
@@ -37,8 +37,7 @@ class Member:
         return f"{self.type}{self.name}" if self.type.endswith("*") else f"{self.type} {self.name}"
 
 
-@frozen
-class CStruct:
+class CStruct(Struct, frozen=True):
     """C struct with its members in order."""
 
     name: str

@@ -12,10 +12,11 @@ import enum
 import struct
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
+
 from microfold import __version__
 from microfold.codegen.literals import string_literal
 from microfold.program import Buffer, Layer, Origin, Program
-from microfold.support.frozen import frozen
 
 MAGIC = 0x5054464D  # "MFTP"
 FORMAT = 1
@@ -41,8 +42,7 @@ class Role(enum.IntEnum):
     RUN_END = 6
 
 
-@frozen
-class TracedTensor:
+class TracedTensor(Struct, frozen=True):
     """A traced tensor, which every run writes once.
 
     Attributes:
@@ -96,8 +96,7 @@ def schedule(program: Program) -> Iterator[TracedTensor]:
     yield from run_end(program)
 
 
-@frozen
-class BuildText:
+class BuildText(Struct, frozen=True):
     """Description of the build in the first record of a run.
 
     Attributes:

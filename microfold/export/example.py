@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.codegen.literals import array_lines, float_literal, literal_headers
 from microfold.codegen.parts import ModelPort
 from microfold.ir.interpret import Interpreter
 from microfold.ir.types import Array, DType
 from microfold.program import Program
-from microfold.support.frozen import frozen
 from microfold.verification.verify import FLOAT_TOLERANCE, HALF_TOLERANCE, input_sets
 
 # Index of the first random input set. The sets before it are all-minimum, all-maximum and zero.
 _INPUT_SET = 3
 
 
-@frozen
-class ExampleTensor:
+class ExampleTensor(Struct, frozen=True):
     """An input of the example, or a reference output.
 
     Attributes:
@@ -40,8 +39,7 @@ class ExampleTensor:
         return array_lines(self.data)
 
 
-@frozen
-class Example:
+class Example(Struct, frozen=True):
     """One call of the model on a freshly initialised context."""
 
     inputs: tuple[ExampleTensor, ...]

@@ -14,14 +14,14 @@ Sources of the layouts:
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from microfold.errors import InputError
-from microfold.support.frozen import frozen
 
 Files = tuple[tuple[str, str], ...]
 
 
-@frozen
-class ExportFormat:
+class ExportFormat(Struct, frozen=True):
     """Layout of a package for one ecosystem.
 
     Attributes:

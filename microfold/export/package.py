@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from microfold import __version__
 from microfold.codegen import requirements
@@ -35,13 +36,11 @@ from microfold.reporting.schema import BuildReport
 from microfold.simulate import boards
 from microfold.simulate.firmware import STACK_SIZE
 from microfold.simulate.toolchain import effective_flags
-from microfold.support.frozen import frozen
 
 Content = str | bytes
 
 
-@frozen
-class About:
+class About(Struct, frozen=True):
     """Manifest entries that do not come from the model.
 
     Attributes:

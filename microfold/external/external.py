@@ -9,18 +9,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ir.pattern_table import PatternEntry
 from microfold.kernels.call import KernelCall
 from microfold.kernels.layer import LayerContext
 from microfold.options import Options
-from microfold.support.frozen import frozen
 from microfold.target import Target
 
 
-@frozen
-class ExternalRegion:
+class ExternalRegion(Struct, frozen=True):
     """A part of a model for an external code generator.
 
     Attributes:

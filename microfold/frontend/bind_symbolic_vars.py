@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from microfold.errors import InputError
 from microfold.frontend.raw import RawSubgraph, RawTensor

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.frontend.variables import Variable
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
-from microfold.support.frozen import frozen
 
 
-@frozen
-class Body:
+class Body(Struct, frozen=True):
     """Imported subgraph.
 
     Attributes:

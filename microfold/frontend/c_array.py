@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
+from msgspec import Struct
+
 from microfold.errors import ModelFormatError
 from microfold.frontend.formats import HEAD, is_tflite
-from microfold.support.frozen import frozen
 
 MAX_SOURCE_BYTES = 1 << 26  # bytes of a source file, which holds a model of some ten million bytes
 _MAX_TOKEN = 24  # characters of an element
@@ -31,8 +32,7 @@ _DECLARATION = re.compile(rb"([A-Za-z_]\w*)\s*\[([^\[\]]{0,80})\][^;{}=]*=\s*\Z"
 _NUMBER = re.compile(rb"(0[xX][0-9a-fA-F]+|0[0-7]*|-?[1-9][0-9]*)[uUlL]{0,3}")
 
 
-@frozen
-class _Array:
+class _Array(Struct, frozen=True):
     """Array of a source file.
 
     Attributes:

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from msgspec import Struct
+
 from microfold.errors import InputError, MicrofoldError
 from microfold.frontend.context import OperatorContext, Unsupported
 from microfold.frontend.importers import IMPORTERS, ImportFunction
@@ -21,7 +23,6 @@ from microfold.ops.external.custom_call import NAMES, CustomCall
 from microfold.passes.decorators import PassFactory
 from microfold.passes.kinds import Pass
 from microfold.passes.registry import register_passes, registered_passes
-from microfold.support.frozen import frozen
 from microfold.support.toml import read_toml
 
 loaded: set[Path] = set()
@@ -77,8 +78,7 @@ def _register_passes(module: ModuleType, path: Path) -> None:
     register_passes(lambda: own)
 
 
-@frozen
-class _Call:
+class _Call(Struct, frozen=True):
     """C function with its declared input and output types, e.g. ``int16[1,480]``; None: any types."""
 
     function: str

@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
-from microfold.support.frozen import frozen
+from msgspec import Struct
 
 # Identifier of `.tflite` files, from byte 4.
 IDENTIFIER = b"TFL3"
@@ -25,8 +25,7 @@ _HDF5_OFFSETS = (0, 512, 1024, 2048)
 _MAX_SHOWN = 60  # characters of a name from an archive
 
 
-@frozen
-class ModelFormat:
+class ModelFormat(Struct, frozen=True):
     """File format that is not `.tflite`.
 
     Attributes:

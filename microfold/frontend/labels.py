@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 
+from msgspec import Struct
+
 from microfold.errors import InputError
 from microfold.ir.types import TensorType
 from microfold.support.files import read_file
-from microfold.support.frozen import frozen
 
 MAX_LABELS = 100_000
 MAX_LABEL = 256  # bytes
@@ -33,8 +34,7 @@ _END_BYTES = 22
 _END_REACH = _END_BYTES + 0xFFFF
 
 
-@frozen
-class LabelFile:
+class LabelFile(Struct, frozen=True):
     """Labels, one per class in order.
 
     Attributes:
@@ -45,8 +45,7 @@ class LabelFile:
     labels: tuple[str, ...]
 
 
-@frozen
-class Labels:
+class Labels(Struct, frozen=True):
     """Candidate labels for a model's outputs.
 
     Attributes:

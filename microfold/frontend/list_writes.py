@@ -18,21 +18,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 
 import tflite
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.frontend.raw import RawOperator, RawSubgraph
 from microfold.ir.types import Array
-from microfold.support.frozen import frozen
 
 # Operators that return their input's elements in another shape.
 _RESHAPES = ("RESHAPE", "EXPAND_DIMS", "SQUEEZE")
 _MAX_STEPS = 64  # operators between an index and the start of a slice; real files have up to three
 
 
-@frozen
-class ListWrite:
+class ListWrite(Struct, frozen=True):
     """Recognised list write.
 
     Attributes:
@@ -45,8 +44,7 @@ class ListWrite:
     parts: tuple[int, int]
 
 
-@frozen
-class _Position:
+class _Position(Struct, frozen=True):
     """Integer of the model in the form ``tensor + offset``; without a tensor, a constant."""
 
     tensor: int | None

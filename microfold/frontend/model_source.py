@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from msgspec import Struct
+
 from microfold.errors import InputError
 from microfold.frontend import text_form, tflite
 from microfold.frontend.bind_symbolic_vars import parse_shapes
 from microfold.frontend.labels import NO_LABELS, Labels, labels_of_model
 from microfold.ir.graph import Graph
 from microfold.support.files import read_file
-from microfold.support.frozen import frozen
 
 
 class BinaryFile(Protocol):
@@ -27,8 +28,7 @@ ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryvie
 UNNAMED = "model"
 
 
-@frozen
-class SourceModel:
+class SourceModel(Struct, frozen=True):
     """Imported model.
 
     Attributes:

@@ -11,17 +11,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import tflite
+from msgspec import Struct
 
 from microfold.errors import ModelFormatError
 from microfold.ir.types import Array, DType, Quant
-from microfold.support.frozen import frozen
 
 MAX_NAME = 512
 MAX_CUSTOM = 4096
 
 
-@frozen
-class RawTensor:
+class RawTensor(Struct, frozen=True):
     """Tensor as stored in the file.
 
     Attributes:
@@ -54,8 +53,7 @@ class RawTensor:
     signature: tuple[int, ...] = ()
 
 
-@frozen
-class RawOperator:
+class RawOperator(Struct, frozen=True):
     """Operator as stored in the file. Input -1 is absent.
 
     Attributes:
@@ -131,8 +129,7 @@ class OperatorOptions:
         return read
 
 
-@frozen
-class RawSubgraph:
+class RawSubgraph(Struct, frozen=True):
     """Subgraph of the file; inputs and outputs are indices of its tensors."""
 
     name: str

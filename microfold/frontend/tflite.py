@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.errors import InputError, ModelFormatError, Problem, TypeRuleError, UnsupportedModelError
 from microfold.frontend.bind_symbolic_vars import NO_SHAPES, Shapes, bind_symbolic_vars
@@ -34,7 +35,6 @@ from microfold.ir.limits import MADE_BYTES, MADE_FACTOR, MAX_DEPTH
 from microfold.ir.node import Node, Value
 from microfold.ir.types import TensorType
 from microfold.support import files
-from microfold.support.frozen import frozen
 
 MAX_FILE_BYTES = 1 << 30
 
@@ -96,8 +96,7 @@ def import_model(
     return trace_model(data, name, source, shapes, signature).graph
 
 
-@frozen
-class ImportTrace:
+class ImportTrace(Struct, frozen=True):
     """Imported model with the correspondence between tensors and values.
 
     Attributes:
@@ -126,8 +125,7 @@ def trace_model(
     return ImportTrace(graph, values)
 
 
-@frozen
-class SurveyedOperator:
+class SurveyedOperator(Struct, frozen=True):
     """Operator of a file, supported or not.
 
     Attributes:
@@ -145,8 +143,7 @@ class SurveyedOperator:
     problem: Problem | None
 
 
-@frozen
-class Survey:
+class Survey(Struct, frozen=True):
     """Description of a well-formed file, supported or not."""
 
     inputs: tuple[Value, ...]

@@ -7,17 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import ArrayLike
 
 from microfold.arithmetic.numerics import round_half_away_array
 from microfold.errors import InputError
 from microfold.ir.types import Array, TensorType
-from microfold.support.frozen import frozen
 from microfold.support.notebook import html_table
 
 
-@frozen
-class Port:
+class Port(Struct, frozen=True):
     """Input or output of a model.
 
     Attributes:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, get_type_hints
+
+from msgspec.structs import fields
 
 from microfold.ir.layout import NHWC
 from microfold.ir.op import Op
@@ -23,7 +24,7 @@ LAYOUT_FIELD = "layout"
 def attribute_types(op_type: type[Op]) -> dict[str, Any]:
     """Return the declared type of each attribute, in order."""
     hints = get_type_hints(op_type)
-    return {field.name: hints[field.name] for field in dataclasses.fields(op_type)}
+    return {field.name: hints[field.name] for field in fields(op_type)}
 
 
 def from_results(name: str, declared: Any, results: Sequence[TensorType]) -> Any:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from msgspec import Struct
+
 from microfold.ir.graph import Graph
 from microfold.ir.match import GraphFlow, Match
 from microfold.ir.node import Node, Value
 from microfold.ir.pattern import match
 from microfold.ir.pattern_table import PatternEntry
-from microfold.support.frozen import frozen
 
 Note = Callable[[Node, str], object]
 
 
-@frozen(eq=False)
-class Composite:
+class Composite(Struct, frozen=True, eq=False):
     """Match of a table's pattern, whose nodes belong to no other match.
 
     Attributes:

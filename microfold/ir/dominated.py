@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.match import MatchSearch, MatchState, States
 from microfold.ir.node import Node, Value
-from microfold.support.frozen import frozen
 
 Find = Callable[[Value, str, MatchState, MatchSearch], States]
 
 
-@frozen
-class Path:
+class Path(Struct, frozen=True):
     """Paths from a value up to a node that reads it; see `DataflowPattern.dominates`.
 
     Attributes:

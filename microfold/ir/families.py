@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
-from microfold.support.frozen import frozen
 
 
-@frozen
-class Family:
+class Family(Struct, frozen=True):
     """Subgraphs whose signatures can only change together, because one node runs several of them.
 
     Attributes:

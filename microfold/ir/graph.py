@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
 from types import MappingProxyType
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
 
 from microfold.errors import GraphError, TypeRuleError
 from microfold.ir.limits import MAX_NODES, MAX_OPERATIONS
 from microfold.ir.node import Node, Value, resolve
 from microfold.ir.op import Signature
 from microfold.ir.types import Array, type_fault
-from microfold.support.frozen import frozen
 
 
-@frozen(eq=False)
-class State:
+class State(Struct, frozen=True, eq=False):
     """Value that persists from one call to the next.
 
     Attributes:
@@ -36,8 +35,7 @@ def _no_constants() -> Mapping[Value, Array]:
     return MappingProxyType({})
 
 
-@frozen(eq=False)
-class Graph:
+class Graph(Struct, frozen=True, eq=False):
     """Function from inputs to outputs.
 
     Attributes:
@@ -56,8 +54,8 @@ class Graph:
     subgraphs: Mapping[str, Graph] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
-        object.__setattr__(self, "subgraphs", MappingProxyType(dict(self.subgraphs)))
+        force_setattr(self, "constants", MappingProxyType(dict(self.constants)))
+        force_setattr(self, "subgraphs", MappingProxyType(dict(self.subgraphs)))
         for array in self.constants.values():
             array.setflags(write=False)
 

@@ -13,16 +13,15 @@ import re
 from functools import cache
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.errors import TypeRuleError
 from microfold.ir.types import Array, Shape
-from microfold.support.frozen import frozen
 
 NHWC = "NHWC"
 
 
-@frozen
-class Axis:
+class Axis(Struct, frozen=True):
     """One axis of a layout.
 
     Attributes:
@@ -34,8 +33,7 @@ class Axis:
     block: int = 0
 
 
-@frozen
-class LayoutMapping:
+class LayoutMapping(Struct, frozen=True):
     """Conversion of an array from one layout to another: reshape, transpose, reshape.
 
     Attributes:
@@ -158,8 +156,7 @@ def _said(who: str) -> str:
     return f"{who}: " if who else ""
 
 
-@frozen
-class _Factor:
+class _Factor(Struct, frozen=True):
     """Part of an axis. A step along the part is `step` elements of the axis."""
 
     axis: str

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array
-from microfold.support.frozen import frozen
 
 
 class Dataflow(Protocol):
@@ -62,8 +62,7 @@ class GraphFlow:
         return value in self._inputs
 
 
-@frozen
-class MatchSite:
+class MatchSite(Struct, frozen=True):
     """Value at one place of a pattern, with its surroundings; the argument of predicates.
 
     Attributes:
@@ -83,8 +82,7 @@ class MatchSite:
     is_input: bool
 
 
-@frozen(eq=False)
-class Match:
+class Match(Struct, frozen=True, eq=False):
     """Successful match of a pattern.
 
     Attributes:
@@ -121,8 +119,7 @@ class Match:
         return self.flow.array(value) if value is not None else None
 
 
-@frozen
-class MatchFailure:
+class MatchFailure(Struct, frozen=True):
     """Reason why a pattern does not match: the mismatch of the alternative that got furthest.
 
     Attributes:
@@ -141,8 +138,7 @@ class MatchFailure:
         return f"{self.where} must {self.rule}; {self.found}"
 
 
-@frozen(eq=False)
-class MatchState:
+class MatchState(Struct, frozen=True, eq=False):
     """Progress of a match.
 
     Attributes:

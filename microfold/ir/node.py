@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from msgspec import Struct
+
 from microfold.ir.op import NO_FUNCTIONS, Function, Op
 from microfold.ir.types import Tensor, TensorType
-from microfold.support.frozen import frozen
 
 # Maximum number of characters of a name in messages.
 BRIEF = 60
@@ -23,8 +24,7 @@ def primary_name(text: str) -> str:
     return next((part for part in joined if part.endswith("/BiasAdd")), joined[0])
 
 
-@frozen(eq=False)
-class Value:
+class Value(Struct, frozen=True, eq=False):
     """SSA value, compared by identity. The name is for people and need not be unique."""
 
     name: str
@@ -40,8 +40,7 @@ class Value:
         return f"%{self.name}: {self.type}"
 
 
-@frozen
-class EpilogueStep:
+class EpilogueStep(Struct, frozen=True):
     """Fused operation, applied to the running value of its node.
 
     The running value is the operator's first operand; `operands` are the others.
@@ -51,8 +50,7 @@ class EpilogueStep:
     operands: tuple[Value, ...] = ()
 
 
-@frozen(eq=False)
-class Node:
+class Node(Struct, frozen=True, eq=False, dict=True):
     """Operator applied to values. The `epilogue` steps are then applied to its first output."""
 
     op: Op

@@ -7,7 +7,6 @@ operator's result. Constant folding, the interpreter and every kernel test use i
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import inspect
 import math
@@ -16,10 +15,12 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar, cast
 
+from msgspec import Struct
+from msgspec.structs import fields
+
 from microfold.errors import TypeRuleError
 from microfold.ir.limits import MAX_INTEGER
 from microfold.ir.types import FLOAT32_MAX, Array, DType, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 class Pattern(enum.IntEnum):
@@ -37,8 +38,7 @@ Function = Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
 NO_FUNCTIONS: Mapping[str, Function] = MappingProxyType({})
 
 
-@frozen
-class Signature:
+class Signature(Struct, frozen=True):
     """Interface of a graph, as its callers see it.
 
     Attributes:
@@ -50,8 +50,7 @@ class Signature:
     stateful: bool = False
 
 
-@frozen
-class Op:
+class Op(Struct, frozen=True):
     """Base class of all operators.
 
     Class attributes:
@@ -83,7 +82,7 @@ class Op:
         Raises:
             TypeRuleError: a number is not finite, or outside the range of float32 or int32.
         """
-        for field in dataclasses.fields(self):
+        for field in fields(self):
             fault = _number_fault(getattr(self, field.name), field.name in self.open_ended)
             require(not fault, f"{self.name}: {field.name} {fault}")
 

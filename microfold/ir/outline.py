@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.errors import GraphError
 from microfold.ir.graph import Graph
 from microfold.ir.node import EpilogueStep, Node, Value
 from microfold.ir.op import Op
 from microfold.ir.types import TensorType
-from microfold.support.frozen import frozen
 
 MakeCall = Callable[[str, tuple[TensorType, ...]], Op]
 
 
-@frozen(eq=False)
-class OutlinedRegion:
+class OutlinedRegion(Struct, frozen=True, eq=False):
     """Nodes that become the body of a function.
 
     Attributes:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
+from msgspec.structs import fields
 
 from microfold.errors import TypeRuleError
 from microfold.ir.attributes import attribute_types, from_results
@@ -216,7 +217,7 @@ class _Parser(LiteralCursor):
             inferred = from_results(name, hint, results)
             if name not in given and inferred is not None:
                 given[name] = inferred
-        required = {f.name for f in dataclasses.fields(op_type) if f.default is dataclasses.MISSING}
+        required = {f.name for f in fields(op_type) if f.default is dataclasses.MISSING}
         missing = [name for name in declared if name in required - given.keys()]
         if missing:
             self.fail(token, f"{op_type.name} needs {', '.join(missing)}")

@@ -26,12 +26,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
 from functools import cache
 from itertools import permutations
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from microfold.errors import InputError
 from microfold.ir.dominated import Path
@@ -49,7 +50,6 @@ from microfold.ir.match import (
 from microfold.ir.node import Node, Value, describe
 from microfold.ir.op import REGISTRY, Op
 from microfold.ir.types import Array, DType, TensorType
-from microfold.support.frozen import frozen
 
 __all__ = [
     "DataflowPattern",
@@ -69,8 +69,7 @@ __all__ = [
 ]
 
 
-@frozen(eq=False)
-class DataflowPattern:
+class DataflowPattern(Struct, frozen=True, eq=False):
     """Base class of all patterns of a value and of the nodes that compute it.
 
     Patterns are immutable. Methods such as `named` or `has_dtype` return a new, more specific pattern.
@@ -180,14 +179,12 @@ class DataflowPattern:
         return iter(())
 
 
-@frozen(eq=False)
-class _Wildcard(DataflowPattern):
+class _Wildcard(DataflowPattern, frozen=True):
     def find(self, value: Value, where: str, state: MatchState, search: MatchSearch) -> States:
         yield state
 
 
-@frozen(eq=False)
-class _Constant(DataflowPattern):
+class _Constant(DataflowPattern, frozen=True):
     def find(self, value: Value, where: str, state: MatchState, search: MatchSearch) -> States:
         if search.flow.array(value) is not None:
             yield state
@@ -195,8 +192,7 @@ class _Constant(DataflowPattern):
             search.refuse(state, where, "be constant", search.origin(value))
 
 
-@frozen(eq=False)
-class _Named(DataflowPattern):
+class _Named(DataflowPattern, frozen=True):
     inner: DataflowPattern
     name: str
 
@@ -213,8 +209,7 @@ class _Named(DataflowPattern):
             yield replace(found, values={**found.values, self.name: value})
 
 
-@frozen(eq=False)
-class _Checked(DataflowPattern):
+class _Checked(DataflowPattern, frozen=True):
     """Condition on top of a pattern: it returns None, or the rule and what was found instead."""
 
     inner: DataflowPattern
@@ -232,8 +227,7 @@ class _Checked(DataflowPattern):
                 search.refuse(found, where, *problem, almost=True)
 
 
-@frozen(eq=False)
-class _Dominated(DataflowPattern):
+class _Dominated(DataflowPattern, frozen=True):
     inner: DataflowPattern
     way: Path
 
@@ -248,8 +242,7 @@ class _Dominated(DataflowPattern):
                 yield grown
 
 
-@frozen(eq=False)
-class _OneOf(DataflowPattern):
+class _OneOf(DataflowPattern, frozen=True):
     alternatives: tuple[DataflowPattern, ...]
 
     def reading(self, source: DataflowPattern) -> DataflowPattern:
@@ -260,8 +253,7 @@ class _OneOf(DataflowPattern):
             yield from alternative.find(value, where, state, search)
 
 
-@frozen(eq=False)
-class _Optional(DataflowPattern):
+class _Optional(DataflowPattern, frozen=True):
     inner: DataflowPattern
 
     def reading(self, source: DataflowPattern) -> DataflowPattern:
@@ -274,8 +266,7 @@ class _Optional(DataflowPattern):
         yield state
 
 
-@frozen(eq=False)
-class OpPattern(DataflowPattern):
+class OpPattern(DataflowPattern, frozen=True):
     """Pattern of the result of a node with a certain operator and no epilogue; created by `is_op`.
 
     Call the pattern with one pattern for each operand, in order, or use `in_any_order`. Without either, it

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
+from msgspec import Struct
+
 from microfold.errors import InputError
 from microfold.ir.match import Match
 from microfold.ir.pattern import DataflowPattern
-from microfold.support.frozen import frozen
 
 # Result: None or True if the match can be computed; False or a reason if it cannot.
 Check = Callable[[Match], "str | bool | None"]
@@ -19,8 +20,7 @@ def always(_: Match) -> str | None:
     return None
 
 
-@frozen
-class PatternEntry:
+class PatternEntry(Struct, frozen=True):
     """Row of a pattern table.
 
     Attributes:

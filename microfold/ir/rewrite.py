@@ -11,18 +11,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar, cast, overload
 
+from msgspec import Struct
+
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.ir.node import EpilogueStep, Node, Value, describe, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, TensorType
-from microfold.support.frozen import frozen
 
 C = TypeVar("C")
 
 
-@frozen(eq=False)
-class Pending:
+class Pending(Struct, frozen=True, eq=False):
     """Result of a rule that is not produced yet, and carries a message to its readers.
 
     A reader's rule that knows the message can take it from `RewriteSite.inputs` and pass it on, for example a
@@ -92,8 +92,7 @@ class GraphBuilder:
         return self._realized[operand]
 
 
-@frozen(eq=False)
-class RewriteSite(Generic[C]):
+class RewriteSite(Struct, Generic[C], frozen=True, eq=False):
     """Node to which a rule is applied, and the state of the rewrite.
 
     Attributes:

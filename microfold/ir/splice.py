@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import EpilogueStep, Node, Value
-from microfold.support.frozen import frozen
 
 
-@frozen(eq=False)
-class Spliced:
+class Spliced(Struct, frozen=True, eq=False):
     """Copy of a body with operands of its caller.
 
     Attributes:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from microfold.ir.limits import shape_fault
-from microfold.support.frozen import frozen
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -72,8 +71,7 @@ _RANGES = {
 } | {DType.INT4: (-8, 7)}
 
 
-@frozen
-class Quant:
+class Quant(Struct, frozen=True):
     """Affine quantisation: ``real = scale * (q - zero_point)``.
 
     Attributes:
@@ -125,16 +123,14 @@ def quantization_fault(
     return ""
 
 
-@frozen
-class ElementType:
+class ElementType(Struct, frozen=True):
     """Element type and, for quantised values, the quantisation."""
 
     dtype: DType
     quant: Quant | None = None
 
 
-@frozen
-class TensorType:
+class TensorType(Struct, frozen=True):
     """Static type of a value. Shapes are fully known; a scalar has shape ``()``."""
 
     dtype: DType
@@ -194,8 +190,7 @@ def type_fault(type: TensorType) -> str:
     return quantization_fault(type.dtype, quant.scales, quant.zero_points, smallest)
 
 
-@frozen(eq=False)
-class Tensor:
+class Tensor(Struct, frozen=True, eq=False):
     """Type together with its data; the operand of `Op.reference`."""
 
     type: TensorType

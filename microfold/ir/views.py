@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from microfold.errors import GraphError
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value, describe
 from microfold.ir.types import Array
-from microfold.support.frozen import frozen
 
 # Views start at multiples of this, in bytes, like storage, because kernels load words.
 ALIGNMENT = 8
 
 
-@frozen
-class StoragePlace:
+class StoragePlace(Struct, frozen=True):
     """Position of a value's bytes.
 
     Attributes:

@@ -7,7 +7,9 @@ any other layer.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.analysis.ranges import Ranges
 from microfold.ir.node import Node, Value
@@ -17,11 +19,9 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.ops.rows import ROWS, Band, OperandRows, Rows, band
-from microfold.support.frozen import frozen
 
 
-@frozen(eq=False)
-class LayerBand:
+class LayerBand(Struct, frozen=True, eq=False):
     """Some rows of a layer's result.
 
     Attributes:

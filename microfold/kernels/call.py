@@ -9,20 +9,19 @@ flash.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from functools import cached_property
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from microfold.errors import DeclarationError
 from microfold.ir.types import Array
 from microfold.kernels.fields import Fields
-from microfold.support.frozen import frozen
 
 SpecValue = int | str | bool | tuple[int, ...] | tuple[tuple[int, ...], ...]
 
 
-@frozen(eq=False)
-class Constant:
+class Constant(Struct, frozen=True, eq=False):
     """A packed constant.
 
     Attributes:
@@ -44,8 +43,7 @@ class Constant:
 Parameter = int | float | Constant | None
 
 
-@frozen
-class Library:
+class Library(Struct, frozen=True):
     """External library that the firmware must link.
 
     Attributes:
@@ -64,8 +62,7 @@ class Library:
     templates: Path | None = None
 
 
-@frozen
-class CFunction:
+class CFunction(Struct, frozen=True, dict=True):
     """One C function of the generated code.
 
     Attributes:
@@ -98,8 +95,7 @@ class CFunction:
         return hash((self.template, self.name, self.spec, self.only_layer))
 
 
-@frozen(eq=False)
-class KernelCall:
+class KernelCall(Struct, frozen=True, eq=False):
     """One call of a function.
 
     The C call is ``function(&layer, inputs…, outputs…, scratch)``. Data inputs (see `Kernel.data_inputs`)

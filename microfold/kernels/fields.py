@@ -7,13 +7,12 @@ fields that are parameters of its calls.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
-from microfold.support.frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
 
 
-@frozen
-class Field:
+class Field(Struct, frozen=True):
     """A field of a layer struct.
 
     Attributes:

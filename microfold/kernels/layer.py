@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
+from msgspec import Struct
+
 from microfold.analysis.interval import Range, full_range
 from microfold.analysis.product_sum import Accumulator
 from microfold.analysis.ranges import Ranges
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array
-from microfold.support.frozen import frozen
 from microfold.support.memo import Remembered
 from microfold.target import Target
 
 
-@frozen(eq=False)
-class LayerContext:
+class LayerContext(Struct, frozen=True, eq=False, dict=True):
     """A node with all that a kernel may know about it at compile time.
 
     It does not include other layers or the user's options.

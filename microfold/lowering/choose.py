@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.errors import BudgetError, InputError
 from microfold.kernels.call import CFunction, KernelCall
@@ -20,7 +22,6 @@ from microfold.kernels.selection.program import VariantChoice
 from microfold.kernels.selection.selector import ArenaPlans, RunBounds, Selection, Selector
 from microfold.kernels.selection.variant import Variant, variants_of
 from microfold.options import Options
-from microfold.support.frozen import frozen
 from microfold.support.memo import Remembered
 
 # Reason for a variant that would make the model hardly worse, or that another one dominates.
@@ -52,8 +53,7 @@ class OrderedPlans(Plans, Protocol):
     def order(self) -> Sequence[int]: ...
 
 
-@frozen(eq=False)
-class ChosenKernels:
+class ChosenKernels(Struct, frozen=True, eq=False):
     """Kernels of all layers.
 
     Attributes:

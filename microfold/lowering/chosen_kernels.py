@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.analysis.ranges import Ranges
 from microfold.errors import BudgetError, InputError, UnsupportedModelError
@@ -22,7 +24,6 @@ from microfold.lowering.streamed import Streamed, streamed
 from microfold.lowering.streaming_partitions import StreamingPartitions
 from microfold.lowering.streaming_search import StreamingSearch
 from microfold.plan.schedule import SchedulePlanner
-from microfold.support.frozen import frozen
 
 if TYPE_CHECKING:
     from microfold.lowering.optimised import OptimisedModel
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
 SelectionOverride = Callable[[Sequence[LayerCandidates], Sequence[Candidate]], Sequence[Candidate]]
 
 
-@frozen(eq=False)
-class WholeTensors:
+class WholeTensors(Struct, frozen=True, eq=False, dict=True):
     """Kernels for layers that compute whole tensors.
 
     Attributes:
@@ -140,8 +140,7 @@ class WholeTensors:
             )
 
 
-@frozen(eq=False)
-class StreamedModel:
+class StreamedModel(Struct, frozen=True, eq=False):
     """Kernels for a model that streams some of its layers."""
 
     model: OptimisedModel

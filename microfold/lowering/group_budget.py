@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.codegen.group import arena_room, arena_size
 from microfold.errors import BudgetError
@@ -20,7 +22,6 @@ from microfold.lowering.joint_choice import GroupMember, joint_selector, of_each
 from microfold.lowering.prepared import PreparedProgram
 from microfold.options import Options
 from microfold.program import Program
-from microfold.support.frozen import frozen
 from microfold.support.memo import Remembered
 
 # Maximum number of sizes that are tried for one error. With two limits, a build may fail because of the other
@@ -33,8 +34,7 @@ ATTEMPTS = 3
 Build = Callable[[Options, bool], PreparedProgram]
 
 
-@frozen(eq=False)
-class Group:
+class Group(Struct, frozen=True, eq=False):
     """Programs of all models.
 
     Attributes:

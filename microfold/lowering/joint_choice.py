@@ -7,19 +7,19 @@ constants are in flash once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import accumulate
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.selection.program import VariantChoice
 from microfold.kernels.selection.selector import ArenaPlans, ArenaSize, RunBounds, Selector
 from microfold.lowering.choose import ChosenKernels
-from microfold.support.frozen import frozen
 
 
-@frozen(eq=False)
-class GroupMember:
+class GroupMember(Struct, frozen=True, eq=False):
     """A model with the kernels that are best for it alone.
 
     Attributes:
@@ -70,8 +70,7 @@ def _starts(parts: Sequence[GroupMember]) -> list[int]:
     return [*accumulate((part.layers for part in parts), initial=0)][:-1]
 
 
-@frozen
-class _Largest:
+class _Largest(Struct, frozen=True):
     """Arena of all models."""
 
     size: int

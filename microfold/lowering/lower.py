@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from microfold.errors import Problem, UnsupportedModelError
 from microfold.ir.limits import MAX_BYTES

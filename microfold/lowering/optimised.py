@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.errors import BudgetError, InputError, UnsupportedModelError
 from microfold.external.registry import resolve
@@ -23,7 +25,6 @@ from microfold.ops.control.control_flow import While
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
 from microfold.pipeline import chosen_pipeline, slide
-from microfold.support.frozen import frozen
 from microfold.target import Target
 from microfold.transform.layout.io_layout import with_io_layout
 from microfold.transform.requested.io_types import with_io_types
@@ -32,8 +33,7 @@ from microfold.transform.simplify.split_grouped_conv2d import may_split
 from microfold.transform.subgraphs.limit_loops import with_limited_loops
 
 
-@frozen(eq=False)
-class ImportedModel:
+class ImportedModel(Struct, frozen=True, eq=False):
     """An imported graph, with everything that determines its build.
 
     Attributes:
@@ -66,8 +66,7 @@ class ImportedModel:
         return replace(self, context=replace(self.context, sink=None, instruments=()))
 
 
-@frozen(eq=False)
-class OptimisedModel:
+class OptimisedModel(Struct, frozen=True, eq=False, dict=True):
     """A model after the passes, with the kernels that could compute its layers.
 
     Attributes:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.errors import InputError
 from microfold.kernels.call import KernelCall
@@ -12,14 +14,12 @@ from microfold.kernels.selection.candidates import Candidate, LayerCandidates
 from microfold.lowering.scope import LoweringScope, ScopeMemory
 from microfold.plan.memory import plan_memory
 from microfold.plan.parts import check_parts, plan_parts
-from microfold.support.frozen import frozen
 
 if TYPE_CHECKING:
     from microfold.lowering.optimised import OptimisedModel
 
 
-@frozen
-class PlannedCalls:
+class PlannedCalls(Struct, frozen=True):
     """Calls of a model in their order.
 
     Attributes:

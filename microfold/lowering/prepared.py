@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from functools import cached_property
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.analysis.pruning_proof import PruningProof
 from microfold.analysis.relaxation import Relaxation
@@ -14,11 +16,9 @@ from microfold.lowering.chosen_kernels import StreamedModel, WholeTensors
 from microfold.lowering.lower import lower
 from microfold.lowering.regions import with_regions
 from microfold.program import Program
-from microfold.support.frozen import frozen
 
 
-@frozen(eq=False)
-class PreparedProgram:
+class PreparedProgram(Struct, frozen=True, eq=False, dict=True):
     """A model with chosen kernels, whose program is built on demand.
 
     Attributes:

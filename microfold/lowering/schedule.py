@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.codegen.names import Namer
 from microfold.external.kernel import ExternalKernel
@@ -24,13 +25,11 @@ from microfold.plan.check import check_plan
 from microfold.plan.liveness import Storage
 from microfold.plan.overlap import align
 from microfold.program import Block, BranchPlan, Buffer, Layer, LoopPlan, Move
-from microfold.support.frozen import frozen
 
 Places = Mapping[Value, tuple[str, int]]
 
 
-@frozen
-class KernelChoice:
+class KernelChoice(Struct, frozen=True):
     """Candidate and call that compute a layer."""
 
     candidate: Candidate

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from functools import cached_property
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.analysis.ranges import analyze
 from microfold.external.kernel import external_kernel
@@ -29,12 +31,10 @@ from microfold.plan.liveness import computing_nodes
 from microfold.plan.loop_carried_in_place import updated_in_place, whole_outputs
 from microfold.plan.memory import MemoryPlan, plan_memory
 from microfold.plan.overlap import align
-from microfold.support.frozen import frozen
 from microfold.target import Target
 
 
-@frozen
-class ScopeMemory:
+class ScopeMemory(Struct, frozen=True):
     """Addresses of the tensors and the scratch of a scope.
 
     Attributes:

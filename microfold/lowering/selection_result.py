@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
+
+from msgspec.structs import replace
 
 from microfold.errors import BudgetError, InputError, Problem, UnsupportedModelError
 from microfold.ir.graph import Graph

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from microfold.errors import InputError
 from microfold.lowering.stream_tiles import StreamTiling, Tilings

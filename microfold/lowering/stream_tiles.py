@@ -8,10 +8,11 @@ until all tiles are done. The next layers read their rows as a whole, and may al
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.analysis.ranges import Ranges
 from microfold.ir.node import Node, Value
@@ -24,7 +25,6 @@ from microfold.ops.columns import COLUMNS
 from microfold.plan.stream.planner import StreamPlanner
 from microfold.plan.stream.region import StreamRegion
 from microfold.plan.stream.row_node import NEVER
-from microfold.support.frozen import frozen
 
 # Possible numbers of tiles.
 TILES = (2, 3, 4)
@@ -37,8 +37,7 @@ SURELY = 0.85
 MOST_AGAIN = 0.5
 
 
-@frozen(eq=False)
-class StreamTiling:
+class StreamTiling(Struct, frozen=True, eq=False):
     """Division of the first layers into tiles.
 
     Attributes:

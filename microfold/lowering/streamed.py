@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from msgspec import Struct
+
 from microfold.analysis.ranges import Ranges
 from microfold.ir.node import Value
 from microfold.kernels.call import KernelCall
@@ -21,7 +23,6 @@ from microfold.plan.stream.check_memory import check_memory
 from microfold.plan.stream.memory import StreamMemory
 from microfold.plan.stream.planner import StreamPlanner
 from microfold.plan.stream.row_node import RowNode, as_row_node, following
-from microfold.support.frozen import frozen
 
 # Cycles per copied byte, including the loops and calls of the copies.
 CYCLES_PER_COPIED_BYTE = 1.0
@@ -29,8 +30,7 @@ CYCLES_PER_COPIED_BYTE = 1.0
 SLOW = 1.1
 
 
-@frozen(eq=False)
-class Streamed:
+class Streamed(Struct, frozen=True, eq=False, dict=True):
     """A model that streams some of its layers.
 
     Attributes:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
 
+from msgspec import Struct
+
 from microfold.errors import InputError
 from microfold.ir import limits
 from microfold.kernels.selection.candidates import Candidate, LayerCandidates, run_cost
@@ -21,11 +23,9 @@ from microfold.lowering.streamed import Streamed
 from microfold.lowering.streaming_search import ROWS_CODE, StreamingSearch
 from microfold.options import Options
 from microfold.plan.stream.planner import StreamPlanner
-from microfold.support.frozen import frozen
 
 
-@frozen(eq=False)
-class WholeTensorPlan:
+class WholeTensorPlan(Struct, frozen=True, eq=False):
     """Whole tensors with their kernels.
 
     Attributes:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
+
+from msgspec.structs import replace
 
 from microfold.errors import BudgetError, InputError, Problem, UnsupportedModelError
 from microfold.ir.node import Node, Value

@@ -21,17 +21,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from msgspec import Struct
+
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value, describe, make_node
 from microfold.ir.op import Pattern
 from microfold.ops.columns import COLUMNS, ColumnPart, Columns, column_part
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.strided_slice import StridedSlice
-from microfold.support.frozen import frozen
 
 
-@frozen(eq=False)
-class ColumnTile:
+class ColumnTile(Struct, frozen=True, eq=False):
     """Nodes that compute some columns.
 
     Attributes:
@@ -53,8 +53,7 @@ class ColumnTile:
         return len(self.slices) + len(self.nodes)
 
 
-@frozen(eq=False)
-class Tiled:
+class Tiled(Struct, frozen=True, eq=False):
     """A graph in which some nodes compute columns.
 
     Attributes:

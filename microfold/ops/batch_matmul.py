@@ -12,12 +12,10 @@ from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.ops import accumulate
 from microfold.ops.elementwise.unary_rule import QUANTIZED, require_per_tensor
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class BatchMatmul(Op):
+class BatchMatmul(Op, frozen=True):
     """Product of ``first [..., M, K]`` and ``second [..., K, N]``: [..., M, N]; leading axes broadcast.
 
     Attributes:

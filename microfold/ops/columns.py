@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.op import Op, Pattern
 from microfold.ir.types import TensorType
@@ -23,15 +25,13 @@ from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.pad import Pad
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import Pair, Window
-from microfold.support.frozen import frozen
 
 COLUMNS = 2  # axis of NHWC images
 Columns = Pair  # first column, and the one after the last
 Operands = Sequence[TensorType | None]
 
 
-@frozen
-class ColumnPart:
+class ColumnPart(Struct, frozen=True):
     """Some columns of an operator's result.
 
     Attributes:

@@ -9,15 +9,13 @@ import numpy as np
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.elementwise.conversions.dequantize import Dequantize
-from microfold.support.frozen import frozen
 
 TYPES = (DType.FLOAT32, DType.INT8, DType.UINT8)
 CORNERS = 4
 
 
 @register
-@frozen
-class DetectionPostprocess(Op):
+class DetectionPostprocess(Op, frozen=True):
     """Best boxes around `anchors`, selected by greedy non-maximum suppression.
 
     A box is dropped if its overlap with a better box of its class, the intersection divided by the union, is

@@ -7,8 +7,9 @@ time. Kernels compute in NHWC; `convert_layout` converts a graph to it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from microfold.ir import layout as layouts
 from microfold.ir.op import Op

@@ -8,7 +8,6 @@ import numpy as np
 
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 CORNERS = 4
 _FLOAT, _INTEGER = TensorType(DType.FLOAT32, ()), TensorType(DType.INT32, ())
@@ -18,8 +17,7 @@ _Candidate = tuple[np.float32, int, int]
 
 
 @register
-@frozen
-class NonMaxSuppression(Op):
+class NonMaxSuppression(Op, frozen=True):
     """Best boxes, best first; a box is dropped if its overlap with a box chosen before reaches a threshold.
 
     An overlap is the intersection divided by the union. With `soft`, an overlap below the threshold

@@ -11,11 +11,9 @@ from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.image import from_nhwc, from_nhwc_type, nhwc_type, to_nhwc
 from microfold.ops.window import Padding, Pair, Window
-from microfold.support.frozen import frozen
 
 
-@frozen
-class _Pool2D(Op):
+class _Pool2D(Op, frozen=True):
     pattern: ClassVar[Pattern] = Pattern.OUT_ELEMENTWISE_FUSABLE
     dtypes: ClassVar[tuple[DType, ...]] = (DType.INT8, DType.INT16, DType.FLOAT16, DType.FLOAT32)
 
@@ -56,8 +54,7 @@ class _Pool2D(Op):
 
 
 @register
-@frozen
-class AveragePool2D(_Pool2D):
+class AveragePool2D(_Pool2D, frozen=True):
     """Mean over the part of each window that is inside the image.
 
     For integers, the sum is divided by the count, rounded half away from zero, in the input's quantisation.
@@ -80,8 +77,7 @@ class AveragePool2D(_Pool2D):
 
 
 @register
-@frozen
-class MaxPool2D(_Pool2D):
+class MaxPool2D(_Pool2D, frozen=True):
     """Largest element of each window. Padding has no effect."""
 
     name: ClassVar[str] = "max_pool2d"

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.op import Op, Pattern
 from microfold.ir.types import Array, TensorType
@@ -77,15 +78,13 @@ from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from microfold.ops.reduce.top_k import TopK
 from microfold.ops.signal.signal_op import SignalOp
 from microfold.ops.window import Window
-from microfold.support.frozen import frozen
 
 ROWS = 1  # axis of NHWC images
 Rows = tuple[int, int]  # first row, and the one after the last
 Operands = Sequence[TensorType | None]
 
 
-@frozen
-class OperandRows:
+class OperandRows(Struct, frozen=True):
     """Rows of an operand that a band reads.
 
     Attributes:
@@ -122,8 +121,7 @@ class OperandRows:
         return np.pad(rows, padding, constant_values=x.dtype.type(self.fill))
 
 
-@frozen
-class Band:
+class Band(Struct, frozen=True):
     """Some rows of an operator's result.
 
     Attributes:

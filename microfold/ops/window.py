@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.errors import TypeRuleError
 from microfold.ir.limits import MAX_ELEMENTS
 from microfold.ir.op import require
 from microfold.ir.types import Array, TensorType
-from microfold.support.frozen import frozen
 
 BLOCK_ELEMENTS = 1 << 23  # elements of windows that a reference copies at a time
 
@@ -21,8 +21,7 @@ Pair = tuple[int, int]
 Padding = tuple[Pair, Pair]
 
 
-@frozen
-class Window:
+class Window(Struct, frozen=True, dict=True):
     """Window of `size` that moves in steps of `strides` over a padded image; all pairs are (height, width).
 
     Attributes:

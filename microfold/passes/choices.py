@@ -11,8 +11,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import cast
 
+from msgspec import Struct
+
 from microfold.errors import InputError
-from microfold.support.frozen import frozen
 
 # Alternative to take, by the name of the choice.
 Trace = Mapping[str, str]
@@ -20,8 +21,7 @@ Trace = Mapping[str, str]
 Estimates = Callable[[], Mapping[str, float]]
 
 
-@frozen
-class PassChoice:
+class PassChoice(Struct, frozen=True):
     """Choice that a compilation has made.
 
     Attributes:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
@@ -13,7 +15,6 @@ from microfold.ir.node import Node, Value, describe
 from microfold.ir.pattern_table import PatternTable
 from microfold.passes.choices import Choices, Estimates
 from microfold.support.digest import digest_of
-from microfold.support.frozen import frozen
 
 if TYPE_CHECKING:
     from microfold.passes.kinds import Pass
@@ -64,8 +65,7 @@ class Arenas(Protocol):
 MAX_OPT_LEVEL = 4
 
 
-@frozen
-class Decision:
+class Decision(Struct, frozen=True):
     """Decision of a pass at one place of the graph; `--explain PASS` lists all of them.
 
     Attributes:
@@ -117,8 +117,7 @@ class Instrument:
         """Handle the end of a sequence of passes, like `after`."""
 
 
-@frozen
-class PassContext:
+class PassContext(Struct, frozen=True):
     """Settings, target facts and observers of a pass.
 
     Attributes:
@@ -182,11 +181,11 @@ class PassContext:
                 raise InputError(f"{field} must be a list of names; put {names!r} in a list")
             if not isinstance(names, Collection) or not all(isinstance(each, str) for each in names):
                 raise InputError(f"{field} must be a list of names; it is {names!r}")
-            object.__setattr__(self, field, frozenset(names))
+            force_setattr(self, field, frozenset(names))
         instruments: Any = self.instruments
         if not isinstance(instruments, Sequence) or not all(isinstance(i, Instrument) for i in instruments):
             raise InputError(f"instruments must be a list of Instrument; they are {instruments!r}")
-        object.__setattr__(self, "instruments", tuple(self.instruments))
+        force_setattr(self, "instruments", tuple(self.instruments))
 
     def fired(self, where: Node | str, reason: str, evidence: object = None) -> None:
         """Record that the pass changed this place, and why it could."""

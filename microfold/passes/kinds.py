@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph

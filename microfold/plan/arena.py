@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from microfold.ir.views import ALIGNMENT
 from microfold.plan.bound import step_bound, window_bound
@@ -30,7 +31,6 @@ from microfold.plan.in_time import place_in_time
 from microfold.plan.liveness import Storage
 from microfold.plan.overlap import Overlap
 from microfold.plan.problem import problem_of
-from microfold.support.frozen import frozen
 
 # Largest mean number of other storages with which a storage is alive together. Beyond it, storages are only
 # placed in the order of time.
@@ -41,8 +41,7 @@ QUICK_CLIMB_ROUNDS = 60
 FIRST_LIMIT, LAST_LIMIT = 30_000, 600_000
 
 
-@frozen
-class ArenaPlan:
+class ArenaPlan(Struct, frozen=True):
     """Offsets of all storages in the arena.
 
     Attributes:

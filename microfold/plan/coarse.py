@@ -8,7 +8,8 @@ output that overlaps its dying input.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from microfold.ir.views import ALIGNMENT
 from microfold.plan.arena import ArenaPlan

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from msgspec import Struct
+
 from microfold.plan.problem import OffsetConstraint, Pair, PlacementProblem
-from microfold.support.frozen import frozen
 
 
-@frozen
-class PlacementSolution:
+class PlacementSolution(Struct, frozen=True):
     """Result of a search, in units.
 
     Attributes:
@@ -33,8 +33,7 @@ class PlacementSolution:
     steps: int
 
 
-@frozen(eq=False)
-class _Node:
+class _Node(Struct, frozen=True, eq=False):
     """Search node: the least offsets under some choices; the last choice is `edges`."""
 
     top: int

@@ -10,11 +10,12 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from msgspec import Struct
+
 from microfold.ir.views import ALIGNMENT
 from microfold.plan.liveness import Storage, alive, living_together
 from microfold.plan.overlap import Overlap, align
 from microfold.plan.problem import units
-from microfold.support.frozen import frozen
 
 # Range of units at which a storage must not begin: [low, high).
 _Range = tuple[int, int]
@@ -26,8 +27,7 @@ CLIMB_LIMIT = 300_000
 WORSE, OTHER_WAY = 0.02, 0.1
 
 
-@frozen(eq=False)
-class GreedyPlan:
+class GreedyPlan(Struct, frozen=True, eq=False):
     """Result of a placement order.
 
     Attributes:

@@ -7,15 +7,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from microfold.ir.graph import Graph
 from microfold.ir.in_place import updated_states
 from microfold.ir.node import Node, Value
 from microfold.ir.views import Views, needs_no_code
-from microfold.support.frozen import frozen
 
 
-@frozen(eq=False)
-class Storage:
+class Storage(Struct, frozen=True, eq=False):
     """Bytes that one or more values share (a value and its views).
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
@@ -17,11 +18,9 @@ from microfold.plan.bound import call_needs
 from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage, storages
 from microfold.plan.overlap import Overlap, OverlapPermission
-from microfold.support.frozen import frozen
 
 
-@frozen
-class MemoryPlan:
+class MemoryPlan(Struct, frozen=True):
     """Content of the arena, with addresses.
 
     Attributes:

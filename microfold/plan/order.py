@@ -14,11 +14,12 @@ import heapq
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from microfold.plan.bound import shared
 from microfold.plan.liveness import Storage
 from microfold.plan.overlap import Overlap, OverlapPermission
 from microfold.plan.problem import units
-from microfold.support.frozen import frozen
 
 # Maximum number of visited calls, over all sets.
 ORDER_LIMIT = 20_000
@@ -26,8 +27,7 @@ ORDER_LIMIT = 20_000
 FULLEST = 4
 
 
-@frozen(eq=False)
-class CallNeeds:
+class CallNeeds(Struct, frozen=True, eq=False):
     """Requirements of a call, independent of the order.
 
     Attributes:
@@ -75,8 +75,7 @@ class _Done(NamedTuple):
     held: int
 
 
-@frozen(order=True)
-class _Path:
+class _Path(Struct, frozen=True, order=True):
     """Path to a set of completed calls. Paths compare by peak, then by the number of remaining calls.
 
     Attributes:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from microfold.ir.views import ALIGNMENT
 from microfold.plan.liveness import Storage
-from microfold.support.frozen import frozen
 
 
-@frozen
-class Overlap:
+class Overlap(Struct, frozen=True):
     """Permission that an output overlaps an input that dies in the call that computes the output.
 
     Attributes:

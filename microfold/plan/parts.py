@@ -18,19 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec import Struct
+
 from microfold.errors import GraphError
 from microfold.plan.arena import ArenaPlan, plan_arena
 from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage
 from microfold.plan.overlap import Overlap
-from microfold.support.frozen import frozen
 
 # Number of steps in which the usable size of fast memories is reduced to meet a limit.
 STEPS = 8
 
 
-@frozen
-class PartsPlan:
+class PartsPlan(Struct, frozen=True):
     """Plan of the whole arena, and the size of each part in bytes."""
 
     arena: ArenaPlan

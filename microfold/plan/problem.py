@@ -16,10 +16,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from microfold.ir.views import ALIGNMENT
 from microfold.plan.liveness import Storage, living_together
 from microfold.plan.overlap import Overlap
-from microfold.support.frozen import frozen
 
 Pair = tuple[int, int]
 
@@ -49,8 +50,7 @@ class ForbiddenDistance(NamedTuple):
     exact: tuple[int, ...]
 
 
-@frozen(eq=False)
-class PlacementProblem:
+class PlacementProblem(Struct, frozen=True, eq=False, dict=True):
     """Storages by index.
 
     Attributes:

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
+from msgspec import Struct
+
 from microfold.errors import GraphError, InputError
-from microfold.support.frozen import frozen
 from microfold.target.memories import MOST_ACCESS_CYCLES, TargetMemory
 
 
-@frozen(eq=False)
-class RegionItem:
+class RegionItem(Struct, frozen=True, eq=False):
     """Item that must be placed in one memory.
 
     Attributes:
@@ -47,8 +47,7 @@ class NoRoomError(InputError):
         super().__init__(text)
 
 
-@frozen
-class RegionPlan:
+class RegionPlan(Struct, frozen=True):
     """Memory of each item.
 
     Attributes:
@@ -73,8 +72,7 @@ class RegionPlan:
         return sum(self.used(memory, use) for use in ("data", "constants", "load"))
 
 
-@frozen
-class Regions:
+class Regions(Struct, frozen=True):
     """Memories of a program's parts.
 
     Attributes:

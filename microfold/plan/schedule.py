@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
@@ -21,12 +23,10 @@ from microfold.plan.order import CallNeeds, alive_in_any_order, better_order, sh
 from microfold.plan.overlap import Overlap, OverlapPermission
 from microfold.plan.problem import units
 from microfold.plan.windows import runs_above
-from microfold.support.frozen import frozen
 from microfold.support.memo import Remembered
 
 
-@frozen
-class Schedule:
+class Schedule(Struct, frozen=True):
     """Order in which a graph is computed, with its memory plan.
 
     Attributes:
@@ -43,8 +43,7 @@ class Schedule:
 _Question = tuple[tuple[int, ...], tuple[Overlap, ...]]
 
 
-@frozen(eq=False)
-class SchedulePlanner:
+class SchedulePlanner(Struct, frozen=True, eq=False, dict=True):
     """Planner for the calls of a graph with different kernels.
 
     Attributes:

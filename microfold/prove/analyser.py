@@ -14,8 +14,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from microfold.errors import ToolError
-from microfold.support.frozen import frozen
 from microfold.support.tools import ToolTimeout, run_tool
 
 FRAMA_C = "frama-c"
@@ -29,8 +30,7 @@ _PROPERTIES = "properties.csv"
 _VERSION_SECONDS = 20.0
 
 
-@frozen
-class Alarm:
+class Alarm(Struct, frozen=True):
     """Property that the analysis has not proved.
 
     Attributes:
@@ -48,8 +48,7 @@ class Alarm:
     status: str
 
 
-@frozen
-class Analysis:
+class Analysis(Struct, frozen=True):
     """Result of one analysis.
 
     Attributes:

@@ -14,11 +14,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
+from msgspec import Struct
+
 from microfold.codegen.emit import emit
 from microfold.errors import InputError
 from microfold.program import Program
 from microfold.prove.analyser import Alarm, Analysis, analyse, version
-from microfold.support.frozen import frozen
 from microfold.support.scratch import scratch_folder
 from microfold.target import Target
 
@@ -33,8 +34,7 @@ ASSUMPTIONS = (
 _INTRINSICS = ("dsp", "mve")
 
 
-@frozen
-class LayerProof:
+class LayerProof(Struct, frozen=True):
     """ModelProof of one layer, or what it lacks."""
 
     layer: int
@@ -49,8 +49,7 @@ class LayerProof:
         return not self.analysis.alarms and not self.analysis.problem
 
 
-@frozen
-class ModelProof:
+class ModelProof(Struct, frozen=True):
     """Proofs of all layers.
 
     Attributes:

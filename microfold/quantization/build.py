@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from microfold.compiler import compile_graph
 from microfold.errors import MicrofoldError
 from microfold.ir.graph import Graph
 from microfold.ir.types import Array
 from microfold.reporting.what_if import WhatIfBuild, alternative, impossible
-from microfold.support.frozen import frozen
 from microfold.target import Target, load
 from microfold.verification.measure import measure
 from microfold.verification.verify import input_sets, verify
@@ -18,8 +19,7 @@ from microfold.verification.verify import input_sets, verify
 GENERATED, SAMPLES = 4, 4
 
 
-@frozen
-class Verified:
+class Verified(Struct, frozen=True):
     """Comparison of the C code with the reference.
 
     Attributes:

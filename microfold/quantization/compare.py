@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.host.ports import Port
 from microfold.ir.graph import Graph
@@ -18,14 +19,12 @@ from microfold.ir.interpret import Interpreter, Observer
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array, Tensor
 from microfold.quantization.layers import FloatLayer, named_results
-from microfold.support.frozen import frozen
 
 # ai-edge-quantizer converts biases to int32, also if the file stores int64. A larger one becomes -2^31.
 _LARGEST_BIAS = (1 << 31) - 1
 
 
-@frozen
-class LayerQuality:
+class LayerQuality(Struct, frozen=True):
     """Loss in the result of one layer.
 
     Attributes:
@@ -52,8 +51,7 @@ class LayerQuality:
     biases: int
 
 
-@frozen
-class OutputQuality:
+class OutputQuality(Struct, frozen=True):
     """Loss in an output of the model.
 
     Attributes:

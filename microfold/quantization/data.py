@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.errors import InputError, listed
 from microfold.host.ports import Port
@@ -19,7 +20,6 @@ from microfold.ir.types import Array
 from microfold.quantization.preprocessing import Preprocessing
 from microfold.support.arrays import parse_npy
 from microfold.support.files import LARGEST_INPUT, read_file
-from microfold.support.frozen import frozen
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".webp")
 SOUNDS = (".wav",)
@@ -45,8 +45,7 @@ class Data(Protocol):
         ...
 
 
-@frozen(eq=False)
-class ArrayData:
+class ArrayData(Struct, frozen=True, eq=False):
     """Samples in memory: an array [samples, shape of the input] for each input."""
 
     arrays: tuple[Array, ...]

@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.errors import InputError
 from microfold.host.ports import Port
 from microfold.ir.types import Array
 from microfold.quantization.data import Data, refuse, value_faults
 from microfold.quantization.preprocessing import Preprocessing
-from microfold.support.frozen import frozen
 
 _MODES = {1: "L", 3: "RGB"}  # of Pillow, by channels
 
 
-@frozen(eq=False)
-class ImageData:
+class ImageData(Struct, frozen=True, eq=False):
     """Images of a folder, converted to the size and the channels of an input [1, height, width, channels]."""
 
     folder: Path

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from microfold.errors import InputError
 from microfold.frontend.tflite import ImportTrace
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.quantization.normalise import FileOperator
 from microfold.quantization.schemes import LAYER_SCHEMES
-from microfold.support.frozen import frozen
 
 
-@frozen
-class FloatLayer:
+class FloatLayer(Struct, frozen=True):
     """Operator of a float model, with its first result.
 
     Attributes:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from microfold.frontend.raw import malformed_as_error
-from microfold.support.frozen import frozen
 
 _KEY = "serving_default"
 
 
-@frozen
-class FileOperator:
+class FileOperator(Struct, frozen=True):
     """Operator of a file.
 
     Attributes:
@@ -29,8 +29,7 @@ class FileOperator:
     scope: str
 
 
-@frozen
-class Normalised:
+class Normalised(Struct, frozen=True):
     """A model that ai-edge-quantizer can read.
 
     Attributes:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from microfold import __version__
 from microfold.quantization.compare import LayerQuality
 from microfold.quantization.wording import (
@@ -21,15 +23,13 @@ from microfold.reporting.page.layers import BAR
 from microfold.reporting.page.page import render
 from microfold.reporting.page.scale import number, rank, signed
 from microfold.reporting.what_if import time_of
-from microfold.support.frozen import frozen
 
 if TYPE_CHECKING:
     from microfold.quantization.session import Quantisation, SchemeResult
     from microfold.reporting.what_if import WhatIfBuild
 
 
-@frozen
-class PageCell:
+class PageCell(Struct, frozen=True):
     """Cell of a table: sort key, text, and the length of its bar; None: no bar."""
 
     value: float | None
@@ -37,8 +37,7 @@ class PageCell:
     bar: float | None = None
 
 
-@frozen
-class SchemeRow:
+class SchemeRow(Struct, frozen=True):
     """Table row of a scheme, or of the float model."""
 
     scheme: str
@@ -46,8 +45,7 @@ class SchemeRow:
     cells: list[PageCell]
 
 
-@frozen
-class LossRow:
+class LossRow(Struct, frozen=True):
     """Table row of a layer."""
 
     number: int
@@ -59,8 +57,7 @@ class LossRow:
     cells: list[PageCell]
 
 
-@frozen
-class LossTable:
+class LossTable(Struct, frozen=True):
     """Layers of a scheme.
 
     Attributes:
@@ -76,8 +73,7 @@ class LossTable:
     rows: list[LossRow]
 
 
-@frozen
-class QuantisationPage:
+class QuantisationPage(Struct, frozen=True):
     """Data of the template.
 
     Attributes:

@@ -13,11 +13,11 @@ import flatbuffers.number_types as types
 import numpy as np
 import tflite
 from flatbuffers.table import Table
+from msgspec import Struct
 
 from microfold.errors import InputError, ModelFormatError
 from microfold.frontend.raw import malformed_as_error
 from microfold.ir.types import Array
-from microfold.support.frozen import frozen
 
 _METADATA = b"TFLITE_METADATA"
 # Maximum number of inputs that are read from the metadata, and of values of a list.
@@ -26,8 +26,7 @@ _MOST = 1024
 _NORMALIZATION, _AUDIO = 1, 4
 
 
-@frozen
-class Preprocessing:
+class Preprocessing(Struct, frozen=True):
     """Expected values of one input.
 
     Attributes:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from microfold.support.frozen import frozen
+from msgspec import Struct
 
 _EVERY_LAYER = ".*"
 # Pattern that matches every layer, too. A second entry with the regex of the first one would replace it.
@@ -18,8 +18,7 @@ _EVERY_LAYER_AGAIN = ""
 FLOAT = "float"
 
 
-@frozen
-class Scheme:
+class Scheme(Struct, frozen=True):
     """Types of weights and activations.
 
     Attributes:

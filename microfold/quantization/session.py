@@ -6,10 +6,10 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import field
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
 
 from microfold.errors import InputError, MicrofoldError
 from microfold.frontend.tflite import ImportTrace, trace_model
@@ -28,7 +28,6 @@ from microfold.quantization.preprocessing import read_preprocessing, with_option
 from microfold.quantization.schemes import Scheme, recipe
 from microfold.quantization.split import SampleSplit, split
 from microfold.reporting.what_if import WhatIfBuild
-from microfold.support.frozen import frozen
 from microfold.target import Target
 
 Progress = Callable[[int, int], None]
@@ -36,8 +35,7 @@ Progress = Callable[[int, int], None]
 ShowProgress = Callable[[str], AbstractContextManager[Progress]]
 
 
-@frozen(eq=False)
-class QuantizationSettings:
+class QuantizationSettings(Struct, frozen=True, eq=False):
     """Options of a quantisation.
 
     Attributes:
@@ -58,8 +56,7 @@ class QuantizationSettings:
     std: tuple[float, ...] = ()
 
 
-@frozen(eq=False)
-class SchemeResult:
+class SchemeResult(Struct, frozen=True, eq=False):
     """Model of one scheme, with its checks.
 
     Attributes:
@@ -81,8 +78,7 @@ class SchemeResult:
         return hashlib.sha256(self.data).hexdigest()
 
 
-@frozen(eq=False)
-class Quantisation:
+class Quantisation(Struct, frozen=True, eq=False):
     """Results of all schemes, and the float model for comparison.
 
     Attributes:
@@ -116,8 +112,7 @@ class Quantisation:
         return found
 
 
-@frozen(eq=False)
-class _Job:
+class _Job(Struct, frozen=True, eq=False):
     """A float model with its data."""
 
     file: str

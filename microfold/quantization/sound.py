@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.host.ports import Port
 from microfold.ir.types import Array
 from microfold.quantization.data import Data, refuse, value_faults
 from microfold.quantization.preprocessing import Preprocessing
-from microfold.support.frozen import frozen
 
 
-@frozen(eq=False)
-class SoundData:
+class SoundData(Struct, frozen=True, eq=False):
     """Windows of WAV files, without overlap.
 
     Attributes:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.errors import InputError
-from microfold.support.frozen import frozen
 
 # Share of the samples that are held back if there are too few for both numbers.
 _HELD_BACK = 0.25
 
 
-@frozen
-class SampleSplit:
+class SampleSplit(Struct, frozen=True):
     """Numbers of samples, in the order of the data."""
 
     calibration: tuple[int, ...]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence, Set
-from dataclasses import asdict, fields, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, to_builtins
+from msgspec.structs import asdict, fields, replace
 from msgspec.structs import replace as replace_fields
 
 from microfold import __version__

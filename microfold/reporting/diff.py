@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from microfold.codegen.tensor_trace import TracedTensor
 from microfold.program import Program
-from microfold.support.frozen import frozen
 from microfold.verification.tensor_trace.diagnosis import Elements, Fault, RunResult, context_offset
 from microfold.verification.tensor_trace.dump import Dump
 from microfold.verification.tensor_trace.profile import TraceProfile
 
 
-@frozen
-class TraceComparison:
+class TraceComparison(Struct, frozen=True):
     """Result of the comparison of a trace with the reference.
 
     Attributes:

@@ -11,7 +11,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.codegen.names import Namer
 from microfold.errors import BudgetError
@@ -25,7 +27,6 @@ from microfold.lowering.prepared import PreparedProgram
 from microfold.lowering.schedule import claim_name
 from microfold.passes.context import Decision
 from microfold.pipeline import default_pipeline
-from microfold.support.frozen import frozen
 
 # Number of entries in lists of the largest layers, pieces of flash and reasons: one line each.
 LARGEST = 3
@@ -37,8 +38,7 @@ _NAME = re.compile(r"%\S+(?<![:,;])")
 FUSING = ("fusion", "storage")
 
 
-@frozen
-class LimitUse:
+class LimitUse(Struct, frozen=True):
     """Limit of a memory, in bytes.
 
     Attributes:
@@ -52,8 +52,7 @@ class LimitUse:
     binding: bool
 
 
-@frozen
-class Share:
+class Share(Struct, frozen=True):
     """Part of a total.
 
     Attributes:
@@ -67,8 +66,7 @@ class Share:
     part: float
 
 
-@frozen
-class RestrictedChoice:
+class RestrictedChoice(Struct, frozen=True):
     """Best kernels with one more restriction.
 
     Attributes:
@@ -90,8 +88,7 @@ class RestrictedChoice:
     impossible: str = ""
 
 
-@frozen
-class PeakCalls:
+class PeakCalls(Struct, frozen=True):
     """Calls that determine the size of the arena.
 
     Attributes:
@@ -111,8 +108,7 @@ class PeakCalls:
     bound: int
 
 
-@frozen
-class PassSummary:
+class PassSummary(Struct, frozen=True):
     """Decisions of passes.
 
     Attributes:
@@ -127,8 +123,7 @@ class PassSummary:
     declined: Sequence[tuple[str, int]]
 
 
-@frozen
-class Explanation:
+class Explanation(Struct, frozen=True):
     """Decision of a build.
 
     Attributes:

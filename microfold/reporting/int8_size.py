@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from microfold.ir.types import DType
 from microfold.program import Program
-from microfold.support.frozen import frozen
 
 # Bytes of a float32 element per byte of an int8 element.
 _RATIO = 4
 
 
-@frozen
-class Int8Size:
+class Int8Size(Struct, frozen=True):
     """Estimated sizes in bytes.
 
     Attributes:

@@ -9,13 +9,14 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec import Struct
+
 from microfold.errors import InputError, UnsupportedModelError
 from microfold.kernels.kernel import KERNELS
 from microfold.kernels.loading import load_all_kernels
 from microfold.kernels.selection.objective import Objective, SelectionFigures
 from microfold.lowering.chosen_kernels import StreamedModel, WholeTensors
 from microfold.lowering.optimised import ImportedModel, optimised
-from microfold.support.frozen import frozen
 from microfold.target import load
 
 # Least gain of a kernel that stays: of a network, and of a model with fewer layers, whose one operator may be
@@ -23,8 +24,7 @@ from microfold.target import load
 LEAST_WIN, FEW_LAYERS, LEAST_WIN_OF_FEW = 0.02, 3, 0.1
 
 
-@frozen
-class KernelWin:
+class KernelWin(Struct, frozen=True):
     """Gain of one kernel in one build.
 
     Attributes:
@@ -44,8 +44,7 @@ class KernelWin:
     others: Sequence[str]
 
 
-@frozen
-class KernelUse:
+class KernelUse(Struct, frozen=True):
     """Use of one kernel in all builds of a suite.
 
     Attributes:
@@ -66,8 +65,7 @@ class KernelUse:
     kept: bool
 
 
-@frozen(eq=False)
-class _Build:
+class _Build(Struct, frozen=True, eq=False):
     figures: SelectionFigures
     kernels: Sequence[str]
 

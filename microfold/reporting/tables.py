@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
 from rich.cells import cell_len
-
-from microfold.support.frozen import frozen
 
 _GAP = "  "
 # Minimum width of a text column, in characters; columns are omitted only after text columns are this narrow.
@@ -16,8 +15,7 @@ _NARROW = 12
 _BREAKS = " _/;,."
 
 
-@frozen
-class TableColumn:
+class TableColumn(Struct, frozen=True):
     """Column of a table.
 
     Attributes:
@@ -35,8 +33,7 @@ def number(name: str, rank: int = 0) -> TableColumn:
     return TableColumn(name, number=True, rank=rank)
 
 
-@frozen
-class Layout:
+class Layout(Struct, frozen=True):
     """A table as lines of text.
 
     Attributes:

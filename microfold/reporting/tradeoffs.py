@@ -8,7 +8,8 @@ cycles and the graph with the smallest arena. Streaming is excluded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph

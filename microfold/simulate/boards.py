@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from microfold.errors import TargetError
-from microfold.support.frozen import frozen
 
 INSTRUCTION_SHIFT = 7
 """Each instruction takes 2**7 ns: over two ticks of the slowest counter, so single ones are resolved."""
@@ -26,8 +27,7 @@ _MIB = 1024 * _KIB
 _VECTORS_LENGTH = 0x100
 
 
-@frozen
-class MemoryRegion:
+class MemoryRegion(Struct, frozen=True):
     """Part of the address space, with its origin and its length in bytes."""
 
     origin: int
@@ -37,8 +37,7 @@ class MemoryRegion:
         return self.origin <= address < self.origin + self.length
 
 
-@frozen
-class SimulatedBoard:
+class SimulatedBoard(Struct, frozen=True):
     """Board that QEMU simulates.
 
     Attributes:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.codegen.environment import environment
 from microfold.errors import ToolError
@@ -29,7 +30,6 @@ from microfold.simulate.trace import (
     with_plugin,
 )
 from microfold.support.elf import load_code
-from microfold.support.frozen import frozen
 from microfold.support.scratch import ScratchFolder, scratch_folder
 from microfold.target.pipeline import Pipeline
 from microfold.target.timing import CoreTiming
@@ -53,8 +53,7 @@ _HOOKED_HARNESS = ("hooks.h.j2", "layers.h.j2", "layers.c.j2")
 _WRAP = 1 << 32
 
 
-@frozen
-class SimulatedRun:
+class SimulatedRun(Struct, frozen=True):
     """Result of one run of the model.
 
     Attributes:

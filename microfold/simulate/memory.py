@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 
+from msgspec import Struct
+
 from microfold.simulate.boards import MemoryRegion
-from microfold.support.frozen import frozen
 
 CONTEXT_SECTIONS = (".bss.simulate_context", ".bss.simulate_arena")
 """Sections of the harness's variables: the context, and the parts of a separate arena."""
 
 
-@frozen
-class PlacedSection:
+class PlacedSection(Struct, frozen=True):
     """Input section with its address, and its size in bytes. The ``file`` of padding is empty."""
 
     output: str
@@ -23,8 +23,7 @@ class PlacedSection:
     file: str
 
 
-@frozen
-class Sections:
+class Sections(Struct, frozen=True):
     """Sizes by kind, in bytes: code, constants, initialised and zeroed variables."""
 
     text: int = 0
@@ -43,8 +42,7 @@ class Sections:
         return self.data + self.bss
 
 
-@frozen
-class ImageMemory:
+class ImageMemory(Struct, frozen=True):
     """Memory of a firmware image, in bytes.
 
     Attributes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.errors import ToolError
 from microfold.simulate import toolchain
@@ -12,13 +13,11 @@ from microfold.simulate.boards import SimulatedBoard
 from microfold.simulate.firmware import DEFAULT_TIMEOUT, Firmware, SimulatedRun
 from microfold.simulate.memory import ImageMemory
 from microfold.simulate.sources import Array, ModelSources
-from microfold.support.frozen import frozen
 from microfold.target.pipeline import Pipeline
 from microfold.target.timing import CoreTiming
 
 
-@frozen
-class SimulationResult:
+class SimulationResult(Struct, frozen=True):
     """Result of a simulation.
 
     Attributes:
@@ -41,8 +40,7 @@ class SimulationResult:
     memory: ImageMemory
 
 
-@frozen
-class Cycles:
+class Cycles(Struct, frozen=True):
     """Estimated cycles.
 
     Attributes:

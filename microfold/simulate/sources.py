@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from microfold.errors import InputError
-from microfold.support.frozen import frozen
 
 Array = npt.NDArray[Any]
 
 _MARK = 4  # bytes of the mark before the tensors of an inner layer, which is 1 if the layer ran
 
 
-@frozen
-class TensorSpec:
+class TensorSpec(Struct, frozen=True):
     """Input or output of the model.
 
     Attributes:
@@ -41,8 +39,7 @@ class TensorSpec:
         return self.length * self.dtype.itemsize
 
 
-@frozen
-class LayerTensor:
+class LayerTensor(Struct, frozen=True):
     """Location of a layer's result right after the layer.
 
     Attributes:
@@ -62,8 +59,7 @@ class LayerTensor:
         return self.length * self.dtype.itemsize
 
 
-@frozen
-class LayerSpec:
+class LayerSpec(Struct, frozen=True):
     """Layer, with the index that the hook of the generated C passes, and the tensors to capture."""
 
     index: int
@@ -71,8 +67,7 @@ class LayerSpec:
     tensors: tuple[LayerTensor, ...] = ()
 
 
-@frozen
-class LayerPart:
+class LayerPart(Struct, frozen=True):
     """One call of a layer.
 
     Attributes:
@@ -89,8 +84,7 @@ def arena_name(index: int) -> str:
     return f"arena_{index + 1}" if index else "arena"
 
 
-@frozen
-class ModelSources:
+class ModelSources(Struct, frozen=True):
     """Generated model.
 
     Attributes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 
-from microfold.support.frozen import frozen
+from msgspec import Struct
 
 
 class InstructionKind(enum.Enum):
@@ -29,8 +29,7 @@ class InstructionKind(enum.Enum):
     FLOAT_DIVIDE = "float_divide"
 
 
-@frozen
-class ThumbInstruction:
+class ThumbInstruction(Struct, frozen=True):
     """Decoded instruction.
 
     Attributes:

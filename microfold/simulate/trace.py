@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from msgspec import Struct
+
 from microfold.errors import ToolError
 from microfold.simulate.memory import PlacedSection
 from microfold.simulate.thumb import InstructionKind, ThumbInstruction, instructions
 from microfold.simulate.toolchain import find_tool
 from microfold.support import resources
 from microfold.support.elf import Code
-from microfold.support.frozen import frozen
 from microfold.support.scratch import scratch_folder
 from microfold.support.tools import run_tool
 from microfold.target.timing import CoreTiming
@@ -34,8 +35,7 @@ _PAGE = 1024
 _SINGLE = frozenset({InstructionKind.LOAD, InstructionKind.STORE, InstructionKind.STORE_INDEXED})
 
 
-@frozen
-class Trace:
+class Trace(Struct, frozen=True):
     """Instructions and cycles of one run of a model.
 
     Attributes:

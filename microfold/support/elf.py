@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+from msgspec import Struct
+
 from microfold.errors import ToolError
-from microfold.support.frozen import frozen
 
 ARM = 40
 _NOBITS = 8
@@ -15,8 +16,7 @@ _PT_LOAD = 1
 _SHT_SYMTAB = 2
 
 
-@frozen
-class ElfFile:
+class ElfFile(Struct, frozen=True):
     """Object file or image.
 
     Attributes:
@@ -57,8 +57,7 @@ def read_elf(path: Path) -> ElfFile | None:
     return ElfFile(machine, sizes)
 
 
-@frozen
-class Code:
+class Code(Struct, frozen=True):
     """Loaded segments of an image, each with its address and bytes."""
 
     segments: tuple[tuple[int, bytes], ...]

@@ -12,7 +12,6 @@ from msgspec import UNSET, Struct, UnsetType
 from microfold.errors import InputError, TargetError
 from microfold.support import resources
 from microfold.support.decode import decode, refuse, rule, shown
-from microfold.support.frozen import frozen
 from microfold.support.toml import read_toml
 from microfold.target.memories import MemoryName, MemoryTable, TargetMemory, read_memories
 from microfold.target.pipeline import Pipeline
@@ -36,8 +35,7 @@ _NAME = "1 to 64 letters, digits, '.', '_', '+', '-', and begin with a letter or
 _TABLE = "a table, or the name of the target that has it"
 
 
-@frozen
-class Target:
+class Target(Struct, frozen=True):
     """Core for which code is generated.
 
     Attributes:

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 from msgspec import Struct
 
 from microfold.support.decode import rule, shown
-from microfold.support.frozen import frozen
 
 # Possible contents of a memory: contexts and arenas, read-only data, functions.
 USES = ("data", "constants", "code")
@@ -25,8 +24,7 @@ _NAME = "up to 31 small letters, digits and '_', begin with a letter, and be non
 MemoryName = Annotated[str, rule(_NAME, pattern=rf"\A(?!({'|'.join(_TAKEN)})\Z)[a-z][a-z0-9_]{{0,30}}\Z")]
 
 
-@frozen
-class TargetMemory:
+class TargetMemory(Struct, frozen=True):
     """Memory of the target for models.
 
     Attributes:

@@ -8,9 +8,8 @@ operands are available at the stages in which it reads them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 
-from microfold.support.frozen import frozen
+from msgspec import Struct, field
 
 # Instruction classes, each with its parent. A class inherits figures that a pipeline does not define for it.
 CLASSES: dict[str, str] = {
@@ -82,8 +81,7 @@ CLASSES: dict[str, str] = {
 }
 
 
-@frozen
-class Issue:
+class Issue(Struct, frozen=True):
     """Figures of one instruction class in a pipeline.
 
     Attributes:
@@ -128,8 +126,7 @@ class Issue:
     source: str = ""
 
 
-@frozen
-class Pipeline:
+class Pipeline(Struct, frozen=True):
     """Pipeline of a core.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Any, cast
+
+from msgspec.structs import fields
 
 from microfold.errors import TargetError
 from microfold.target.pipeline import CLASSES, Issue, Pipeline, ancestry

@@ -13,10 +13,11 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from microfold.errors import InputError, RunError
 from microfold.options import Options
 from microfold.program import Program
-from microfold.support.frozen import frozen
 from microfold.support.scratch import scratch_folder
 from microfold.target import Target
 from microfold.tune.board import Board
@@ -32,8 +33,7 @@ END = "microfold-tune end"
 _END_SECONDS = 5.0
 
 
-@frozen
-class BoardRunner:
+class BoardRunner(Struct, frozen=True):
     """Runner of firmware on boards. The command of each board is the name of its lane.
 
     Attributes:

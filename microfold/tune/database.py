@@ -17,14 +17,15 @@ import math
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import astuple, fields
 
 from microfold.errors import InputError
 from microfold.kernels.selection.measured import CallCost, MeasuredCosts
 from microfold.passes.choices import trace_of
-from microfold.support.frozen import frozen
 from microfold.tune.records import Failure, MeasurementRecord, ProgramRecord
 from microfold.tune.setting import Setting
 
@@ -40,8 +41,7 @@ _LEAST_STEPS, _STEPS_PER_BYTE = 1_000_000, 10
 _STEPS_PER_CALL = 10_000  # between two calls of the handler that counts them
 
 
-@frozen
-class _Table:
+class _Table(Struct, frozen=True):
     """Table whose rows belong to settings.
 
     Attributes:

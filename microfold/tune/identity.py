@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass
 from typing import Any, cast
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, fields, replace
 
 from microfold.ir.graph import Graph
 from microfold.ir.text import to_text

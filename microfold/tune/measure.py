@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from microfold import __version__
 from microfold.errors import MicrofoldError, RunError
@@ -13,7 +14,6 @@ from microfold.options import Options
 from microfold.passes.choices import Trace
 from microfold.program import Program
 from microfold.simulate.program import simulator
-from microfold.support.frozen import frozen
 from microfold.target import Target
 from microfold.tune.records import MeasurementRecord
 from microfold.tune.setting import Setting, simulated_setting
@@ -25,8 +25,7 @@ class RunnerError(MicrofoldError):
     """Error: the runner failed or hung, regardless of the code."""
 
 
-@frozen
-class Times:
+class Times(Struct, frozen=True):
     """Measured times of a program.
 
     Attributes:
@@ -62,8 +61,7 @@ class Runner(Protocol):
         ...
 
 
-@frozen
-class SimulatedRunner:
+class SimulatedRunner(Struct, frozen=True):
     """Runner that applies the core's cycle model to the instructions executed by QEMU."""
 
     def setting(self, target: Target, options: Options) -> Setting:
@@ -86,8 +84,7 @@ class SimulatedRunner:
         return Times(cycles.total[-1], [(each,) for each in cycles.layers[-1]])
 
 
-@frozen
-class Job:
+class Job(Struct, frozen=True):
     """Program to measure.
 
     Attributes:
@@ -105,8 +102,7 @@ class Job:
     code: str = ""
 
 
-@frozen
-class Outcome:
+class Outcome(Struct, frozen=True):
     """Outcome of a job.
 
     Attributes:

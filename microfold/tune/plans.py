@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec import Struct
+
 from microfold.kernels.selection.objective import SelectionFigures, objective_of
 from microfold.options import Options
 from microfold.passes.choices import PassChoice, Trace, trace_of, trace_text
-from microfold.support.frozen import frozen
 from microfold.tune.records import ProgramRecord
 from microfold.tune.space import MOST_OF_BEST
 
 
-@frozen
-class Plan:
+class Plan(Struct, frozen=True):
     """Choices with better measurements than the choices by estimates.
 
     Attributes:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from microfold.kernels.selection.measured import CallCost
-from microfold.support.frozen import frozen
 
 
-@frozen(order=True)
-class MeasurementRecord:
+class MeasurementRecord(Struct, frozen=True, order=True):
     """Measured time of a kernel call.
 
     Attributes:
@@ -30,8 +30,7 @@ class MeasurementRecord:
         return CallCost(self.cycles, self.estimate)
 
 
-@frozen(order=True)
-class ProgramRecord:
+class ProgramRecord(Struct, frozen=True, order=True):
     """Measured time of whole runs of a program that a build can create.
 
     Attributes:
@@ -51,8 +50,7 @@ class ProgramRecord:
     flash: int
 
 
-@frozen(order=True)
-class Failure:
+class Failure(Struct, frozen=True, order=True):
     """Kernel or program that failed in all lanes, while other programs succeeded.
 
     Attributes:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from microfold import __version__
 from microfold.options import Options
-from microfold.support.frozen import frozen
 from microfold.target import Target
 
 # Name of the board for cycles by the cycle model.
@@ -14,8 +15,7 @@ CACHES = ("warm", "cold")
 _OWN_FUNCTIONS = "own-functions"
 
 
-@frozen(order=True)
-class Setting:
+class Setting(Struct, frozen=True, order=True):
     """Setting of measurements.
 
     Attributes:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from msgspec import Struct
+
 from microfold.compiler import compile_graph
 from microfold.errors import InputError
 from microfold.frontend.custom import load
@@ -22,7 +24,6 @@ from microfold.options import Options
 from microfold.passes.choices import Choices, PassChoice, Trace
 from microfold.passes.context import PassContext
 from microfold.program import Layer, Program
-from microfold.support.frozen import frozen
 from microfold.target import Target
 from microfold.tune.identity import code_digest, program_key
 
@@ -30,8 +31,7 @@ from microfold.tune.identity import code_digest, program_key
 MOST_OF_BEST = 3.0
 
 
-@frozen
-class Subject:
+class Subject(Struct, frozen=True):
     """Model with all settings of its compilation, as plain data that can be passed to other processes.
 
     Attributes:
@@ -70,8 +70,7 @@ class Subject:
             load(file)
 
 
-@frozen(eq=False)
-class TunedLayer:
+class TunedLayer(Struct, frozen=True, eq=False):
     """Layer with a choice of kernels.
 
     Attributes:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from msgspec import Struct, field
 
 from microfold.errors import MicrofoldError
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.passes.choices import PassChoice, Trace, trace_text
-from microfold.support.frozen import frozen
 from microfold.tune.database import Database
 from microfold.tune.measure import Job, Runner
 from microfold.tune.measuring import Measuring, Progress, silent
@@ -24,8 +25,7 @@ CANDIDATES = 8
 DECISIONS = 4
 
 
-@frozen
-class TunedKernel:
+class TunedKernel(Struct, frozen=True):
     """Layer before and after tuning. Cycles are measured, and summed over all its calls in a run.
 
     Attributes:
@@ -41,8 +41,7 @@ class TunedKernel:
     variants: int
 
 
-@frozen
-class TunedChoice:
+class TunedChoice(Struct, frozen=True):
     """Choice before and after tuning.
 
     Attributes:
@@ -55,8 +54,7 @@ class TunedChoice:
     cycles: Mapping[str, int]
 
 
-@frozen
-class Tuning:
+class Tuning(Struct, frozen=True):
     """Result of tuning a model at one optimisation level.
 
     Attributes:

@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from microfold.codegen.emit import emit, stand_ins
 from microfold.codegen.provenance import Build
 from microfold.codegen.shared import Shared
@@ -14,7 +16,6 @@ from microfold.program import Program
 from microfold.simulate.memory import placed_sections
 from microfold.simulate.toolchain import THUMB_ARCHITECTURE
 from microfold.support.elf import ARM, read_elf
-from microfold.support.frozen import frozen
 from microfold.support.scratch import scratch_folder
 from microfold.support.tools import COMPILE_SECONDS, run_tool
 from microfold.target import Target
@@ -25,8 +26,7 @@ _C_LIBRARIES = (("--specs=nano.specs",), ())
 _TOOL_SECONDS = 60.0
 
 
-@frozen
-class Measurement:
+class Measurement(Struct, frozen=True):
     """Sizes of the compiled and linked code in bytes, at the options' level of optimisation.
 
     Attributes:
@@ -70,8 +70,7 @@ def measure(program: Program, files: Mapping[str, str] | None = None) -> Measure
     return Measurement(sum(found.files.values()) - weights, found.library, found.padding, stack)
 
 
-@frozen
-class GroupMeasurement:
+class GroupMeasurement(Struct, frozen=True):
     """Sizes of several programs with shared kernels, linked together, in bytes.
 
     Attributes:
@@ -122,8 +121,7 @@ def measure_group(shared: Shared, build: Build) -> GroupMeasurement | None:
     )
 
 
-@frozen
-class _Found:
+class _Found(Struct, frozen=True):
     """Flash in bytes by object file, and the other sizes as in `GroupMeasurement`."""
 
     files: Mapping[str, int]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.analysis.deviation import Deviation, measure_deviation
 from microfold.errors import NoReferenceError
@@ -19,7 +20,6 @@ from microfold.ops.recurrent.hybrid_lstm import HybridLstm
 from microfold.ops.recurrent.hybrid_sequence_rnn import HybridSequenceRnn
 from microfold.program import Layer, Program
 from microfold.simulate.program import simulator
-from microfold.support.frozen import frozen
 from microfold.support.notebook import html_table
 from microfold.verification.window import WindowReference
 
@@ -30,8 +30,7 @@ FLOAT_TOLERANCE = 1e-5
 HALF_TOLERANCE = 2.0**-8
 
 
-@frozen
-class Difference:
+class Difference(Struct, frozen=True):
     """Difference between a layer's result and the reference.
 
     Attributes:
@@ -48,8 +47,7 @@ class Difference:
     largest: float
 
 
-@frozen
-class Verification:
+class Verification(Struct, frozen=True):
     """Result of a comparison.
 
     Attributes:

@@ -8,7 +8,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from microfold.support.frozen import frozen
+from msgspec import Struct
+
 from microfold.workers.executor import Executor, ExecutorLost, WorkerLost
 
 # Maximum number of attempts per task. A task that kills so many workers is given up.
@@ -22,8 +23,7 @@ _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 
-@frozen
-class FinishedTask(Generic[_Task, _Result]):
+class FinishedTask(Struct, Generic[_Task, _Result], frozen=True):
     """Finished task.
 
     Attributes:

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
 
 from microfold.analysis.check_ranges import check_ranges
 from microfold.analysis.interval import Range

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from textwrap import dedent
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
 
 import microfold.ops  # noqa: F401  (makes the operators' names known)
 from microfold import target

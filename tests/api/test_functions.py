@@ -7,12 +7,12 @@ import io
 import json
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
+from msgspec.structs import fields
 
 import microfold
 from microfold.api.options import FURTHER, CodeKeywords, CompileOptions

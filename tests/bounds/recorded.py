@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from microfold.simulate.toolchain import ARM_COMPILER
 from microfold.support.toml import read_toml
@@ -14,8 +15,7 @@ from microfold.support.tools import run_tool
 _HEAD_ROOM = 0.02
 
 
-@dataclass(frozen=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """A file of figures.
 
     Attributes:

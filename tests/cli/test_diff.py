@@ -8,11 +8,11 @@ import os
 import shutil
 import sys
 import threading
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from microfold import target
 from microfold.cli.rebuild import compile_as, parse_command

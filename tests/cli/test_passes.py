@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from msgspec.structs import replace
 
 import microfold.ops
 from microfold.ir.graph import Graph

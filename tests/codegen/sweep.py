@@ -18,8 +18,9 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from microfold import target
 from microfold.codegen.emit import emit
@@ -65,8 +66,7 @@ CORE_VARIANTS = (
 WITHOUT_FPU = ("-std=c99", "-O2", "-mfloat-abi=soft", "-mno-unaligned-access", "-DMF_NO_FPU")
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Struct, frozen=True):
     """The C of one program.
 
     Attributes:

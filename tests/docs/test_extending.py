@@ -8,10 +8,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 
 from microfold.simulate.toolchain import missing_tools
 from tests.sampling import sampled
@@ -34,8 +34,7 @@ WRITTEN = {"One operand: STABLEHLO_CBRT": 1, "Two operands: STABLEHLO_REMAINDER"
 COMMANDS = ("A kernel variant", "Automatic parts", "A pass", "A target: your own core")
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """A fenced block, and where it belongs.
 
     Attributes:
@@ -83,8 +82,7 @@ def apply(block: Block, folder: Path) -> None:
     path.write_text("".join([*lines[:at], *new, *lines[at:]]), encoding="utf-8")
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(Struct, frozen=True):
     """A copy of the repository with all that the page adds.
 
     Attributes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import random
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from microfold import target
 from microfold.cli.common import to_json

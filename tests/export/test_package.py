@@ -9,11 +9,11 @@ import subprocess
 import xml.etree.ElementTree as ET
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from microfold.codegen.emit import emit_build
 from microfold.codegen.names import model_identifier

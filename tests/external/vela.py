@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 
 import flatbuffers
 import tflite
+from msgspec.structs import replace
 
 from tests.external.flatbuffer import ModelSpec, OperatorSpec, TensorSpec
 

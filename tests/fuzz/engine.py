@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.errors import GraphError, MicrofoldError
 
@@ -29,8 +30,7 @@ MEMORY_BYTES = 3 << 30  # of addresses; numpy and its threads take some 300 MB t
 LONGEST_MESSAGE = 1 << 20
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """What a fuzzer has drawn.
 
     Attributes:
@@ -112,8 +112,7 @@ def unlimited() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What a check came to.
 
     Attributes:

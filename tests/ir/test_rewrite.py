@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from textwrap import dedent
+
+from msgspec.structs import replace
 
 import microfold.ops  # noqa: F401  (makes the operators' names known)
 from microfold.ir.graph import Graph, verify
@@ -20,7 +21,6 @@ from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add
 from microfold.ops.movement.reshape import Reshape
 from microfold.ops.movement.transpose import Transpose
-from microfold.support.frozen import frozen
 
 
 def graph_of(text: str) -> Graph:
@@ -101,8 +101,7 @@ def test_types_change_downstream() -> None:
     assert result.outputs[0].type.shape == (2, 1)
 
 
-@frozen(eq=False)
-class Transposed(Pending):
+class Transposed(Pending, frozen=True):
     """A transposition put off: the message that the next test sends down the graph."""
 
     source: Value

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -111,8 +110,7 @@ def test_attribute_out_is_written_where_it_differs() -> None:
     assert back.nodes[0].epilogue[0].op == node.epilogue[0].op
 
 
-@dataclass(frozen=True)
-class _Halves(Op):
+class _Halves(Op, frozen=True):
     """An operator with two results."""
 
     name: ClassVar[str] = "test_halves"

@@ -4,10 +4,11 @@ the kernels say they need."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.host.session import Session
 from microfold.ir.graph import Graph
@@ -34,8 +35,7 @@ HEIGHTS = ((1, 3), (2, 3), (3,), (4,), (5,))
 TEMPLATES = Library("nothing", (), templates=Path(__file__).parent / "templates")
 
 
-@dataclass(frozen=True, eq=False)
-class BandedLayer:
+class BandedLayer(Struct, frozen=True, eq=False):
     """A layer that a kernel computes band by band.
 
     Attributes:
@@ -136,8 +136,7 @@ def assert_bands_are_images(cases: Sequence[BandedLayer], core: Target, runs: in
             assert difference is None, (case.kernels[0].name, case.layer.node, rows, run, difference)
 
 
-@dataclass(frozen=True, eq=False)
-class _InputSet:
+class _InputSet(Struct, frozen=True, eq=False):
     """What one case is given, and the result of the whole layer."""
 
     given: tuple[Array, ...]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import EpilogueStep, Node, Value, make_node

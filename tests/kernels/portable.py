@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
+from msgspec.structs import replace
 
 from microfold import target
 from microfold.compiler import compile_graph
@@ -48,7 +48,7 @@ def _cores() -> tuple[str, ...]:
 
 
 def _bare(core: str) -> Target:
-    return dataclasses.replace(target.load(core), features=frozenset())
+    return replace(target.load(core), features=frozenset())
 
 
 def _checked(program: Program, runs: int) -> Program:
@@ -67,7 +67,7 @@ def as_float(graph: Graph) -> Graph:
         array = graph.array(value)
         if array is not None:
             constants[renamed[value]] = (array.astype(np.float64) / 64).astype(np.float32)
-    op = dataclasses.replace(node.op, out=ElementType(DType.FLOAT32))  # type: ignore[call-arg]
+    op = replace(node.op, out=ElementType(DType.FLOAT32))  # type: ignore[call-arg]
     return _replaced(graph, op, renamed, constants)
 
 
@@ -100,7 +100,7 @@ def as_int16(graph: Graph, bias: DType = DType.INT64, scale: float = 0.0003) -> 
             assert array is not None
             renamed[value] = value
             constants[value] = array
-    op = dataclasses.replace(node.op, out=ElementType(DType.INT16, Quant.per_tensor(scale)))  # type: ignore[call-arg]
+    op = replace(node.op, out=ElementType(DType.INT16, Quant.per_tensor(scale)))  # type: ignore[call-arg]
     return _replaced(graph, op, renamed, constants)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
@@ -25,8 +25,7 @@ from microfold.verification import verify
 from tests.kernels.bands import TEMPLATES, run_program
 
 
-@dataclass(frozen=True, eq=False)
-class RowsUnderOutput:
+class RowsUnderOutput(Struct, frozen=True, eq=False):
     """All rows of a layer's result in one call, written over rows of its input.
 
     Attributes:

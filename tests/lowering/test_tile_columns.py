@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from textwrap import dedent
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph, verify
 from microfold.ir.node import Node, Value, make_node

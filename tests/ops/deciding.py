@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tflite
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from tests.tflite_writer import Writer
@@ -23,8 +24,7 @@ Random = np.random.Generator
 GOLDEN = Path(__file__).with_name("deciding.json")
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """An operator with the numbers that decide.
 
     Attributes:
@@ -48,8 +48,7 @@ class Case:
 Builder = Callable[[Writer, Case, str], list[Array]]
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """How an operator is tried.
 
     Attributes:

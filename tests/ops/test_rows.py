@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from microfold.ir.op import REGISTRY, Op, Pattern
 from microfold.ir.types import DType, ElementType, Quant, Tensor, TensorType

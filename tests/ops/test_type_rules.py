@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from msgspec.structs import fields
 
 from microfold.errors import MicrofoldError, TypeRuleError
 from microfold.frontend.tflite import load
@@ -50,7 +51,7 @@ ATTRIBUTES: dict[str, object] = {
 
 def some_instance(op: type[Op]) -> Op:
     """With its own defaults, or `ATTRIBUTES`."""
-    wanted = [field for field in dataclasses.fields(op) if field.default is dataclasses.MISSING]
+    wanted = [field for field in fields(op) if field.default is dataclasses.MISSING]
     return op(**{field.name: ATTRIBUTES.get(str(field.type)) for field in wanted})
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import highspy
+from msgspec import Struct
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
@@ -21,8 +21,7 @@ from microfold.kernels.selection.candidates import kernels_for
 UNIT = 8  # bytes: offsets are multiples of it
 
 
-@dataclass(frozen=True)
-class Way:
+class Way(Struct, frozen=True):
     """What a variant of a kernel asks of the arena.
 
     Attributes:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from microfold.errors import GraphError
 from microfold.ir.views import ALIGNMENT
@@ -100,7 +99,7 @@ def test_checker_finds_a_moved_block(case: tuple[list[Storage], list[Overlap]], 
     if not pairs:
         return
     one, other = data.draw(st.sampled_from(pairs))
-    moved = dataclasses.replace(plan, offsets={**plan.offsets, one: plan.offsets[other]})
+    moved = replace(plan, offsets={**plan.offsets, one: plan.offsets[other]})
     with pytest.raises(GraphError, match=r"share bytes|outside"):
         check_plan(blocks, moved)
 

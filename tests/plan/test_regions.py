@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from microfold.errors import GraphError, InputError
 from microfold.plan.regions import RegionItem, RegionPlan, check_regions, plan_regions

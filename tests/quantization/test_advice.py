@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from microfold.quantization.advice import advise
 from microfold.quantization.compare import LayerQuality

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from microfold.quantization.build import Verified
 from microfold.quantization.page import render_quantisation

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from microfold import target
 from microfold.compiler import compile_graph, prepare
@@ -52,7 +52,7 @@ def test_alternatives_are_the_builds_with_these_restrictions(cnn: Graph, options
     for each in found.less:
         memory, limit = re.fullmatch(r"(RAM|flash) <= ([\d,]+) B", each.restriction).groups()  # type: ignore[union-attr]
         size = int(limit.replace(",", ""))
-        limited = dataclasses.replace(options, **{memory.lower(): size})
+        limited = replace(options, **{memory.lower(): size})
         if each.change is None:
             with pytest.raises(BudgetError) as refusal:
                 built(cnn, limited)
@@ -63,7 +63,7 @@ def test_alternatives_are_the_builds_with_these_restrictions(cnn: Graph, options
     program = compile_graph(cnn, target.load(CORE), options)
     for each in found.others:
         name = each.restriction.partition(" ")[0]
-        pinned = dataclasses.replace(options, kernels=(f"{name}={each.kernel}",))
+        pinned = replace(options, kernels=(f"{name}={each.kernel}",))
         assert each.change is not None
         assert _sum(found.figures, each.change).cycles == pytest.approx(built(cnn, pinned).cycles)
     slowest = sorted(program.layers, key=lambda layer: -(layer.estimated_cycles or 0))[:3]

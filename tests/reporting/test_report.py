@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 
 import pytest
+from msgspec.structs import fields
 
 from microfold import target
 from microfold.cli.common import to_json

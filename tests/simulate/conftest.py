@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from microfold.simulate.boards import BOARDS, SimulatedBoard
 from microfold.simulate.sources import LayerSpec, LayerTensor, ModelSources, TensorSpec
@@ -143,7 +142,7 @@ def inner_toy() -> ModelSources:
     hook = "#ifndef TOY_INNER_DONE\n#define TOY_INNER_DONE(context, layer) ((void)0)\n#endif\n"
     model = toy(INNER)
     body = model.files["toy.c"].replace("static const", hook + "static const", 1)
-    return dataclasses.replace(
+    return replace(
         model,
         files={**model.files, "toy.c": body},
         inner=tuple(LayerSpec(i, f"inner{i}", (LayerTensor(LENGTH, INT8, 32),)) for i in range(2)),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from microfold.errors import InputError, RunError, TargetError, ToolError
 from microfold.simulate.boards import BOARDS, SimulatedBoard, find
@@ -84,7 +84,7 @@ def test_total_is_exact(core: Core):
     model = toy()
     head, _, _ = model.files["toy.c"].partition("void toy_run")
     run = '__attribute__((naked)) void toy_run(toy_context *c) { __asm__(".rept 99; nop; .endr; bx lr"); }\n'
-    counted = dataclasses.replace(model, files={**model.files, "toy.c": head + run})
+    counted = replace(model, files={**model.files, "toy.c": head + run})
     assert simulate(core, counted, layers=False).instructions == (100,)
 
 
@@ -172,7 +172,7 @@ def test_images_are_reused(cortex_m4: Core):
 def test_uninitialised_context_is_not_zero(cortex_m4: Core):
     model = toy()
     body = model.files["toy.c"].replace("{ context->state[0] = 0; }", "{ (void)context; }")
-    forgetful = dataclasses.replace(model, files={**model.files, "toy.c": body})
+    forgetful = replace(model, files={**model.files, "toy.c": body})
     result = simulate(cortex_m4, forgetful, layers=False)
     assert not np.array_equal(result.outputs[0][0], INPUT + 3)
 

@@ -26,8 +26,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from microfold import target
 from microfold.compiler import compile_file
@@ -61,8 +62,7 @@ _LEAST_CHANGE = 0.5
 _LEAST_TIMED = 0.5
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """Instructions that ran in a row.
 
     Attributes:
@@ -77,8 +77,7 @@ class Block:
     theirs: float | None
 
 
-@dataclass(frozen=True)
-class Timed:
+class Timed(Struct, frozen=True):
     """What ran of a model.
 
     Attributes:

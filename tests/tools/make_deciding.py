@@ -11,10 +11,10 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from unittest import mock
 
 import numpy as np
+from msgspec.structs import replace
 
 from microfold.arithmetic import numerics
 from microfold.errors import MicrofoldError

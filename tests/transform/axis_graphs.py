@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from textwrap import dedent
+
+from msgspec import Struct
 
 from microfold.ir.text import parse, to_text
 from microfold.passes.context import Decision
@@ -22,8 +23,7 @@ def text(nodes: str, inputs: str, outputs: str) -> str:
     return to_text(parse(f"graph @g({inputs}) -> ({outputs}) {{\n{lines}}}\n"))
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """What a pass does to graphs of the same inputs."""
 
     step: Pass

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from textwrap import dedent
+
+from msgspec.structs import replace
 
 import microfold.ops  # noqa: F401  (makes the operators' names known)
 from microfold.ir.graph import Graph, verify

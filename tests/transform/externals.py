@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from microfold.ir.match import Match
 from microfold.ir.pattern import is_op, optional, sequence
@@ -11,8 +12,7 @@ from microfold.ir.pattern_table import PatternEntry
 from microfold.passes.context import PassContext
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """What the passes see of an external code generator."""
 
     name: str

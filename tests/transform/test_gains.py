@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
+from msgspec import Struct
 
 from microfold import target
 from microfold.compiler import compile_graph
@@ -18,8 +17,7 @@ from tests.needs import CROSS_TOOLS, need_tools
 HEAD_ROOM = 1.02
 
 
-@dataclass(frozen=True)
-class Gain:
+class Gain(Struct, frozen=True):
     """A graph, and what it may cost at most.
 
     Attributes:

@@ -7,9 +7,11 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from microfold import target
 from microfold.errors import RunError
@@ -38,8 +40,7 @@ def stub_cycles(text: str) -> int:
     return 1000 + noise + (1 << 16) * ("dsp_tile" in text)
 
 
-@dataclass(frozen=True)
-class StubRunner:
+class StubRunner(Struct, frozen=True):
     """A board that takes `stub_cycles` of what a layer's call is.
 
     Attributes:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from microfold import target
 from microfold.compiler import compile_graph, explain_kernels

@@ -9,16 +9,16 @@ needs more.
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from microfold.ops.window import Window
-from microfold.support.frozen import frozen
 from microfold.target import Target
 
 # Channels that a depthwise convolution with vectors processes at a time.
 _DEPTHWISE_BLOCK = 124
 
 
-@frozen
-class Geometry:
+class Geometry(Struct, frozen=True):
     """Geometry of a convolution: extents as (height, width), and its window."""
 
     image: tuple[int, int]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from msgspec import Struct
+
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
@@ -18,14 +20,12 @@ from microfold.kernels.requantize import output_range
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.fully_connected.fully_connected import FullyConnected
-from microfold.support.frozen import frozen
 
 # Maximum number of loops over batches.
 LOOPS = 3
 
 
-@frozen
-class _Product:
+class _Product(Struct, frozen=True):
     """Loops and strides of ``out[b, m, n] = sum over k of first[b, m, k] * second[b, k, n]``.
 
     Attributes:

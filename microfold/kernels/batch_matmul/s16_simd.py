@@ -6,8 +6,9 @@ by all rows of the first operand, with long multiply-accumulate instructions tha
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
+
+from msgspec.structs import replace
 
 from microfold.kernels.batch_matmul.portable import MatmulInt16
 from microfold.kernels.call import CFunction, KernelCall, Parameter

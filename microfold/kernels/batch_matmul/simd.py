@@ -7,7 +7,7 @@ b)``, so that the first operand's zero point costs one sum per column.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from microfold.kernels.batch_matmul.portable import MatmulInt8
 from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue

@@ -21,10 +21,11 @@ the weights. `requantize.pre_shifted_accumulator` and `requantize.folded_bias` p
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property, lru_cache
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
@@ -54,7 +55,6 @@ from microfold.kernels.requantize.mul_hi import RequantizeForm
 from microfold.kernels.requantize.pre_shifted_accumulator import SmladRequantization
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
-from microfold.support.frozen import frozen
 
 # Output pixels of one block.
 PIXELS = 4
@@ -77,8 +77,7 @@ LONG_OUTPUTS = 3000
 LONG_PAIR_BYTES = 56
 
 
-@frozen
-class ChannelPlan:
+class ChannelPlan(Struct, frozen=True, dict=True):
     """Packing and requantisation of a convolution's output channels, which are computed 2 or 4 at a time.
 
     Attributes:
@@ -312,8 +311,7 @@ def _plan_paired_biasless(layer: LayerContext, together: int) -> BiaslessRequant
     )
 
 
-@frozen(eq=False)
-class SmladConvolution(Kernel):
+class SmladConvolution(Kernel, Struct, frozen=True, eq=False):
     """Base class of SMLAD convolutions. Weights are paired lanes or, for fewer instructions, int16.
 
     The constants are one stream, int32 [channels / 2][words]. For every two channels it has their biases,
@@ -339,8 +337,7 @@ class SmladConvolution(Kernel):
 
 
 @register
-@frozen(eq=False)
-class Conv2DDsp(SmladConvolution):
+class Conv2DDsp(SmladConvolution, frozen=True):
     """SMLAD convolution that widens the patches of 4 pixels to int16, then computes 4 pixels by 2 channels.
 
     The panel interleaves the patches: 4 words with the first pair of inputs of each pixel, then 4 words with

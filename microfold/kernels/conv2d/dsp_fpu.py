@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
 from microfold.kernels.conv2d.dsp import PIXELS, ChannelPlan, channel_plans, plan_channels
@@ -26,7 +28,6 @@ from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.requantize.mul_hi import RequantizeForm
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
-from microfold.support.frozen import frozen
 
 # Limits of the scratch for widened inputs, in bytes: default; alternatives for a smaller arena; for speed.
 # Two groups of 4 pixels always fit, even if they need more.
@@ -46,8 +47,7 @@ REACH = 4095
 FEWEST_PAIRED = 20
 
 
-@frozen
-class FpuConvolution:
+class FpuConvolution(Struct, frozen=True, dict=True):
     """Plan of one layer's computation.
 
     Attributes:
@@ -154,8 +154,7 @@ class FpuConvolution:
 
 
 @register
-@frozen(eq=False)
-class Conv2DFpuDsp(Kernel):
+class Conv2DFpuDsp(Kernel, Struct, frozen=True, eq=False):
     """SMLAD convolution that widens the patches of several groups of 4 pixels, then computes 2 channels.
 
     The patches of a group are interleaved: 4 words with a pair of inputs of each pixel, then the next 4. A

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from microfold.support.frozen import frozen
+from msgspec import Struct
 
 # Number of FPU registers, each of one word.
 REGISTERS = 32
@@ -16,8 +16,7 @@ FEWEST_IN_BATCH, BATCHES = 14, 4
 MOST_IN_BATCHES = 1023
 
 
-@frozen
-class Placement:
+class Placement(Struct, frozen=True):
     """Placement of the weights of two channels during the computation of groups of pixels.
 
     Attributes:

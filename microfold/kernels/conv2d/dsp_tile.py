@@ -8,9 +8,10 @@ patch as in `conv2d.dsp`. The same tap of adjacent outputs reads adjacent words.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
@@ -30,7 +31,6 @@ from microfold.kernels.packing.smlad import pair_order
 from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.shapes import IMAGE_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
-from microfold.support.frozen import frozen
 
 # Range of the offset of an LDRD, and of an LDR, which blocks of 4 channels use, in words.
 REACH, FAR_REACH = 1020 // 4, 4092 // 4
@@ -43,8 +43,7 @@ MAX_PAIRS = 8
 MAX_REPEATED_PAIRS = 18
 
 
-@frozen
-class InputTile:
+class InputTile(Struct, frozen=True):
     """Layout of the inputs of a tile, adjacent outputs of a row.
 
     Attributes:
@@ -115,8 +114,7 @@ def _terms(layer: LayerContext, tile: InputTile, channels: ChannelPlan) -> Terms
 
 
 @register
-@frozen(eq=False)
-class Conv2DTileDsp(SmladConvolution):
+class Conv2DTileDsp(SmladConvolution, frozen=True):
     """SMLAD convolution that widens the inputs of a tile to int16, then computes 4 pixels by 2 channels.
 
     The same tap of adjacent outputs reads adjacent words, so that all taps of a row share the widened inputs.

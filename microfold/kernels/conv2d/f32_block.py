@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
+
+from msgspec.structs import replace
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter

@@ -8,7 +8,7 @@ element is written. If the planner gives them different addresses, the call firs
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from microfold.ir.node import Node
 from microfold.ir.types import DType
@@ -29,7 +29,7 @@ from microfold.kernels.packing.float32_block import CHANNELS
 from microfold.ops.convolution.conv2d import Conv2D
 
 
-class _FloatResidualConvolution(ByConvolution):
+class _FloatResidualConvolution(ByConvolution, frozen=True):
     """Base class of kernels that add the residual to blocks of sums before they clamp and store them."""
 
     op = Conv2D

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
+
+from msgspec.structs import replace
 
 from microfold.ir.types import Array
 from microfold.kernels.call import Constant, KernelCall
@@ -32,7 +33,6 @@ from microfold.kernels.requantize.dynamic_scale import (
 )
 from microfold.kernels.requantize.finish import OutputStage
 from microfold.ops.convolution.hybrid_conv2d import HybridConv2D
-from microfold.support.frozen import frozen
 
 # Default coefficients of storing outputs. `scale_cost` has the cost of scaling sums.
 _STORES = {f"finish_{SUMS}": 3.0, f"block_{SUMS}": 14.0, "int4_pair": 14.0}
@@ -81,8 +81,7 @@ class HybridConv2DPortable(_HybridConv, PatchConv):
 
 
 @register
-@frozen(eq=False)
-class HybridConv2DDsp(_HybridConv, Conv2DInt16Dsp):
+class HybridConv2DDsp(_HybridConv, Conv2DInt16Dsp, frozen=True):
     """Hybrid convolution of 4 pixels by 2 channels by SMLAD, with weights and panel of `Conv2DInt16Dsp`."""
 
     name = "s16_f32_hybrid_conv2d__dsp_4x2"
@@ -100,8 +99,7 @@ class HybridConv2DDsp(_HybridConv, Conv2DInt16Dsp):
 
 
 @register
-@frozen(eq=False)
-class HybridConv2DDspInt4(HybridConv2DDsp):
+class HybridConv2DDspInt4(HybridConv2DDsp, frozen=True):
     """`HybridConv2DDsp` with 4-bit weights, which are multiplied as upper nibbles, 16 times as large.
 
     Sums fit 32 bits as with int8 weights. The scales compensate the factor of 16 exactly.

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
+
+from msgspec.structs import replace
 
 from microfold.ir.node import Node, Value, make_node
 from microfold.ir.types import DType
@@ -95,7 +96,7 @@ def _one_pixel(total: LayerContext) -> LayerContext:
     return replace(total, node=make_node(node.op, operands, [node.output.name], node.epilogue))
 
 
-class _ResidualConvolution(ByConvolution):
+class _ResidualConvolution(ByConvolution, frozen=True):
     """Base class of kernels that compute blocks of pixels by a convolution kernel, and add the residual.
 
     The convolution kernel computes all channels of some adjacent pixels together, see `_BLOCK_PIXELS`. The

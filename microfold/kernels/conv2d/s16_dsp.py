@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
@@ -32,14 +33,12 @@ from microfold.kernels.requantize.int16_sums import (
 )
 from microfold.kernels.shapes import WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
-from microfold.support.frozen import frozen
 
 # Number of pixels that are computed together.
 PIXELS = 4
 
 
-@frozen(eq=False)
-class Int16DspKernel(Kernel):
+class Int16DspKernel(Kernel, Struct, frozen=True, eq=False):
     """Base class of kernels for int16 activations, with int8 or, for fewer instructions, int16 weights.
 
     SXTB16 widens pairs of int8 weights. int16 weights need twice the flash. See `pack_channel_pairs`.
@@ -57,7 +56,7 @@ class Int16DspKernel(Kernel):
 
 
 @register
-class Conv2DInt16Dsp(Int16DspKernel):
+class Conv2DInt16Dsp(Int16DspKernel, frozen=True):
     """SMLAD convolution of 4 pixels by 2 channels, whose panel in the scratch interleaves the 4 patches.
 
     SMLAD multiplies pairs of inputs with pairs of weights, see `pack_channel_pairs`.

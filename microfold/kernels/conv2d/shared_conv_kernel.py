@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import ClassVar
+
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.kernel import Kernel, ResourceTradeoff, register
 from microfold.kernels.layer import LayerContext
-from microfold.support.frozen import frozen
 
 
-@frozen(eq=False)
-class ByConvolution(Kernel):
+class ByConvolution(Kernel, Struct, frozen=True, eq=False):
     """Base class of kernels with the variants of a convolution kernel, which computes another layer for them.
 
     The convolution kernel packs the constants. Its proofs hold for the layer that `convolved` returns.
@@ -32,7 +32,7 @@ class ByConvolution(Kernel):
     convolution: ClassVar[Kernel]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "trades", (self.variant or self.convolution).trades)
+        force_setattr(self, "trades", (self.variant or self.convolution).trades)
 
     def convolved(self, layer: LayerContext) -> LayerContext:
         """Return the convolution that computes the layer's sums."""

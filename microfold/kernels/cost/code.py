@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from types import MappingProxyType
 
-from microfold.support.frozen import frozen
+from msgspec import Struct, field
 
 # Fraction of a kernel's estimated code that belongs to one function alone. All functions of the kernel share
 # the rest. Source: judgement, until the kernel is measured.
 GUESSED_OWN = 0.8
 
 
-@frozen
-class CodeBytes:
+class CodeBytes(Struct, frozen=True):
     """Code of one function, in bytes.
 
     Attributes:

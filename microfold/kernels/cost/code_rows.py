@@ -35,12 +35,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from microfold.kernels.call import KernelCall
 from microfold.kernels.cost.code import CodeBytes
 from microfold.kernels.cost.code_terms import Values, names, term
 from microfold.kernels.cost.coefficients import chain
 from microfold.kernels.cost.tables import Tables, read_file
-from microfold.support.frozen import frozen
 
 FOLDER = Path(__file__).parent / "code_data"
 # Functions that several layers call are measured with layers that differ in every number. The layers of a
@@ -59,8 +60,7 @@ Columns = tuple[float, float, float, float, float, float]
 Levels = tuple[float, float]
 
 
-@frozen
-class CodeRow:
+class CodeRow(Struct, frozen=True):
     """Code size of the functions with one name.
 
     Attributes:
@@ -100,8 +100,7 @@ class CodeRow:
         return [f"{name}={value}" for name, value in spec.items() if matters.get(name, True)]
 
 
-@frozen
-class CodeFile:
+class CodeFile(Struct, frozen=True):
     """Contents of one data file.
 
     Attributes:

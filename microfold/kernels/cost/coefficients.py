@@ -18,14 +18,14 @@ executed. A target reads the files in the order of `distance`, and uses the firs
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import Struct, field
+
 from microfold.kernels.cost.tables import Tables, read_file
-from microfold.support.frozen import frozen
 
 FOLDER = Path(__file__).parent / "data"
 # Number of other features that count as much as a floating-point unit, for float kernels.
@@ -34,8 +34,7 @@ FPU_DISTANCE = 10
 VECTOR_DISTANCE = 3
 
 
-@frozen
-class CostRow:
+class CostRow(Struct, frozen=True):
     """Measured cost of a kernel on one core.
 
     Attributes:
@@ -69,8 +68,7 @@ class CostRow:
 LARGEST_ERROR = 0.1
 
 
-@frozen
-class Core:
+class Core(Struct, frozen=True):
     """Contents of one data file.
 
     Attributes:

@@ -8,10 +8,11 @@ multiplies them by pairs of taps. `requantize.scaled_accumulator` has the proof 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
@@ -36,7 +37,6 @@ from microfold.kernels.requantize.scaled_accumulator import (
     plan_plane_requantization,
 )
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
-from microfold.support.frozen import frozen
 
 # Maximum number of taps along the unrolled axis, and of taps in all, whose weights are words on the stack.
 MAX_TAPS = 16
@@ -73,8 +73,7 @@ def _fits(tiling: BandTiling) -> bool:
 
 
 @register
-@frozen(eq=False)
-class DepthwiseConv2DDsp(Kernel):
+class DepthwiseConv2DDsp(Kernel, Struct, frozen=True, eq=False):
     """Depthwise convolution that expands 4 channels to planes of 16-bit pairs, then multiplies pairs of taps.
 
     `weights` is int8 [output channels][outer taps][inner taps]. `channels` has records (bias * 256,

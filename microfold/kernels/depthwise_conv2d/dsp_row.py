@@ -7,10 +7,11 @@ registers. FPU registers hold values that are needed rarely, so that weights can
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
@@ -36,7 +37,6 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.requantize.scaled_accumulator import PlaneRequantization
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
-from microfold.support.frozen import frozen
 
 # Adjacent outputs of a block, and maximum number of blocks in an iteration of a loop.
 BLOCK = 4
@@ -49,8 +49,7 @@ MAX_HELD = 24
 MAX_LINES = 150
 
 
-@frozen
-class ColumnsPart:
+class ColumnsPart(Struct, frozen=True):
     """Adjacent columns of outputs, which one function computes in all rows of some channels.
 
     Attributes:
@@ -67,8 +66,7 @@ class ColumnsPart:
     rest: RowSchedule | None
 
 
-@frozen
-class RowPlan:
+class RowPlan(Struct, frozen=True, dict=True):
     """Tiling of a layer, and the plan of its code.
 
     Attributes:
@@ -215,8 +213,7 @@ def row_plans(layer: LayerContext) -> list[RowPlan] | str:
 
 
 @register
-@frozen(eq=False)
-class DepthwiseConv2DRowDsp(Kernel):
+class DepthwiseConv2DRowDsp(Kernel, Struct, frozen=True, eq=False):
     """Depthwise convolution that expands 4 channels to planes of pairs, then computes all rows of each.
 
     `records` is [output channels][header and words], see `RowPlan.header`. The words are pairs of int16

@@ -15,10 +15,10 @@ weights stay in core registers. The others are moved from FPU registers whenever
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache, cached_property
 
-from microfold.support.frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
 
 # Number of core registers that do not hold addresses.
 REGISTERS = 12
@@ -30,8 +30,7 @@ AHEAD = 1
 BOTH, BOTTOM_BOTTOM, BOTTOM_TOP, TOP_BOTTOM, TOP_TOP = range(5)
 
 
-@frozen
-class Taps:
+class Taps(Struct, frozen=True, dict=True):
     """Taps of a window along its inner axis, in `rows` rows."""
 
     rows: int
@@ -102,8 +101,7 @@ class Taps:
         raise AssertionError
 
 
-@frozen
-class RowSchedule:
+class RowSchedule(Struct, frozen=True):
     """Steps that compute adjacent outputs.
 
     Registers are numbered from 0: first the weights that stay, then other weights, then inputs. Sums are in

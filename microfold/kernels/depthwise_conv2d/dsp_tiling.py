@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.types import TensorType
 from microfold.kernels.cost.terms import Terms
@@ -15,7 +16,6 @@ from microfold.kernels.depthwise_conv2d.portable import (
     plane_in_place,
 )
 from microfold.kernels.layer import LayerContext
-from microfold.support.frozen import frozen
 
 # Maximum number of taps of a window that the template unrolls.
 UNROLLED_TAPS = 25
@@ -23,8 +23,7 @@ UNROLLED_TAPS = 25
 MAX_ROWS = 1 << 14
 
 
-@frozen
-class WindowAxis:
+class WindowAxis(Struct, frozen=True):
     """Geometry of image, outputs and window along one axis."""
 
     inputs: int
@@ -53,8 +52,7 @@ class WindowAxis:
         return max(min(begin + self.reads(outputs), self.inputs) - max(begin, 0), 0)
 
 
-@frozen
-class BandTiling:
+class BandTiling(Struct, frozen=True, dict=True):
     """Tiling of a layer.
 
     Attributes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
@@ -30,7 +31,6 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
-from microfold.support.frozen import frozen
 
 # Maximum number of adjacent outputs that are computed together.
 BLOCK = 4
@@ -42,8 +42,7 @@ MOST_PIECES = 32
 MOST_COLUMNS = 32
 
 
-@frozen
-class ColumnRing:
+class ColumnRing(Struct, frozen=True):
     """Ring buffer of the rows under the window, with the channels of a column next to each other.
 
     Attributes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.types import Array, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
@@ -28,11 +29,9 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
-from microfold.support.frozen import frozen
 
 
-@frozen
-class _Tile:
+class _Tile(Struct, frozen=True):
     """Tile of 4 outputs that are computed from one vector of inputs.
 
     Attributes:
@@ -242,8 +241,7 @@ def _tile_vectors(filters: Array | None, tile: _Tile, window: Window) -> Array:
     return np.pad(flat, ((0, 0), (0, 0), (0, mve.LANES - flat.shape[2])))
 
 
-@frozen
-class _TileWeights:
+class _TileWeights(Struct, frozen=True):
     """Packed vectors of the weights of a tile's outputs.
 
     Attributes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
@@ -28,7 +29,6 @@ from microfold.kernels.requantize.multiply_accumulate_long import FORM, expects_
 from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
-from microfold.support.frozen import frozen
 
 # Number of adjacent taps in one run.
 TAPS = 3
@@ -38,8 +38,7 @@ RUN_WORDS = 1 + TAPS
 LARGEST_WINDOW = 100
 
 
-@frozen
-class _Plane:
+class _Plane(Struct, frozen=True):
     """Padded copy of one channel, whose words have a pixel for the upper and one for the lower outputs.
 
     Attributes:

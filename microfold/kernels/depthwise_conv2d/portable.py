@@ -7,10 +7,11 @@ are adjacent. If image and window are one pixel wide, the column is read as a ro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
@@ -25,7 +26,6 @@ from microfold.kernels.requantize.int16_sums import Int16Requantization, plan_po
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.convolution.hybrid_depthwise_conv2d import HybridDepthwiseConv2D
 from microfold.ops.window import Window
-from microfold.support.frozen import frozen
 
 
 def depthwise_types(layer: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
@@ -86,8 +86,7 @@ MAXIMUM_BLOCK = 6
 UNROLLED_TAPS = 5  # Largest width of a window that is unrolled.
 
 
-@frozen
-class _Plane:
+class _Plane(Struct, frozen=True):
     """Padded copy of one channel, of the size that blocks of outputs read.
 
     Attributes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
@@ -17,15 +18,13 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.linear_form import all_results
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.sub import Sub
-from microfold.support.frozen import frozen
 
 # The result is (table[a] + b * factor) >> SHIFT. Before saturation, its magnitude may reach 2^(31 - SHIFT).
 SHIFTS = (22, 20, 18)
 _FAR = np.int64(1) << 40  # larger than any sum
 
 
-@frozen(eq=False)
-class TableSplit:
+class TableSplit(Struct, frozen=True, eq=False):
     """Constants with ``op(a, b) == clamp((table[a + 128] + b * factor) >> shift)`` for all a and b.
 
     Attributes:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.node import Node
 from microfold.ir.types import DType
@@ -26,7 +27,6 @@ from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.elementwise.expression import Expression
-from microfold.support.frozen import frozen
 
 # C expressions of the element x, or of a and b, with the numbers p and q of the step.
 _SCALAR: Mapping[str, str] = {
@@ -72,8 +72,7 @@ NARROW = (DType.INT8, DType.UINT8, DType.INT16)
 _NAMES = re.compile(r"\b[abxpqz]\b")
 
 
-@frozen
-class ExpressionPart:
+class ExpressionPart(Struct, frozen=True):
     """One function of an expression, in the form in which kernels compute it.
 
     Attributes:

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
+
+from msgspec.structs import replace
 
 from microfold.ir.types import Array
 from microfold.kernels.call import Constant, KernelCall
@@ -28,7 +29,6 @@ from microfold.kernels.requantize.dynamic_scale import (
 )
 from microfold.kernels.requantize.finish import OutputStage
 from microfold.ops.fully_connected.hybrid_fully_connected import HybridFullyConnected
-from microfold.support.frozen import frozen
 
 # Default coefficients of storing outputs. `scale_cost` has the cost of scaling sums.
 _STORES = {f"finish_{SUMS}": 3.0, f"block_{SUMS}": 14.0, "int4_pair": 13.0}
@@ -62,8 +62,7 @@ class HybridFullyConnectedPortable(_HybridFullyConnected, UnitGroups):
 
 
 @register
-@frozen(eq=False)
-class HybridFullyConnectedDsp(_HybridFullyConnected, FullyConnectedInt16Dsp):
+class HybridFullyConnectedDsp(_HybridFullyConnected, FullyConnectedInt16Dsp, frozen=True):
     """Hybrid fully connected layer of 4 units at a time by SMLAD, as in `FullyConnectedInt16Dsp`."""
 
     name = "s16_f32_hybrid_fully_connected__dsp_4"
@@ -81,8 +80,7 @@ class HybridFullyConnectedDsp(_HybridFullyConnected, FullyConnectedInt16Dsp):
 
 
 @register
-@frozen(eq=False)
-class HybridFullyConnectedDspInt4(HybridFullyConnectedDsp):
+class HybridFullyConnectedDspInt4(HybridFullyConnectedDsp, frozen=True):
     """`HybridFullyConnectedDsp` with 4-bit weights, multiplied as upper nibbles, 16 times as large.
 
     Sums fit 32 bits as with int8 weights. The scales compensate the factor of 16 exactly.

@@ -15,11 +15,12 @@ units. It compensates the 128 and keeps lower halves from becoming negative. Bot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
@@ -39,7 +40,6 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.mul_lo import channel_records
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
-from microfold.support.frozen import frozen
 
 # Number of units in a word. Sums are extracted in pairs: units 0 and 1 are in odd bytes, 2 and 3 in even.
 LANES = 4
@@ -54,8 +54,7 @@ MAXIMUM_INPUTS = (1 << 15) - 1
 RESTS_SHARE, MOST_RESTS = 1 / 8, 1.0
 
 
-@frozen(eq=False)
-class WeightSplit:
+class WeightSplit(Struct, frozen=True, eq=False):
     """Weights, split into a part whose runs fit 16 bits, and remainders.
 
     Attributes:
@@ -95,8 +94,7 @@ def _split(
     return None
 
 
-@frozen(eq=False)
-class _FullyConnectedPairs(Kernel):
+class _FullyConnectedPairs(Kernel, Struct, frozen=True, eq=False):
     """Base class of kernels for 4 or 8 units at a time, which sum runs of inputs in words of two units.
 
     `weights` has words [outputs / units][inputs][units / 4], see `pack_words`. `rests` has the remainders
@@ -238,7 +236,7 @@ class _FullyConnectedPairs(Kernel):
 
 
 @register
-class FullyConnectedPairsThumb1(_FullyConnectedPairs):
+class FullyConnectedPairsThumb1(_FullyConnectedPairs, frozen=True):
     """Fully connected layer for ARMv6-M, whose requantisation uses 32-bit products."""
 
     name = "s8_fully_connected__thumb1_pairs"
@@ -248,7 +246,7 @@ class FullyConnectedPairsThumb1(_FullyConnectedPairs):
 
 
 @register
-class FullyConnectedPairsThumb2(_FullyConnectedPairs):
+class FullyConnectedPairsThumb2(_FullyConnectedPairs, frozen=True):
     """Fully connected layer for ARMv7-M, whose requantisation uses 64-bit products."""
 
     name = "s8_fully_connected__thumb2_pairs"

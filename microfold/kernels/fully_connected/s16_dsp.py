@@ -35,7 +35,7 @@ UNROLL = 4  # Pairs of inputs per iteration.
 
 
 @register
-class FullyConnectedInt16Dsp(Int16DspKernel):
+class FullyConnectedInt16Dsp(Int16DspKernel, frozen=True):
     """SMLAD fully connected layer of 4 units at a time. A 64-bit sum adds up 32-bit sums of chunks of inputs.
 
     `weights` is [outputs / 4][pairs], of int8 or int16, see `pack_unit_blocks`. `plan_int16_requantization`

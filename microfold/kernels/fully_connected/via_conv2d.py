@@ -6,7 +6,7 @@ less often.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array
@@ -41,7 +41,7 @@ def convolution_layer(layer: LayerContext) -> LayerContext:
     return replace(layer, node=node, constants=constants, ranges=None)
 
 
-class _FullyConnectedRows(ByConvolution):
+class _FullyConnectedRows(ByConvolution, frozen=True):
     """Base class of kernels that compute rows as pixels, by the function of a convolution kernel."""
 
     op = FullyConnected

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
@@ -27,7 +28,6 @@ from microfold.ops.movement.pad import Pad
 from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
-from microfold.support.frozen import frozen
 
 # Number of loops around the innermost one in the template.
 OUTER_LOOPS = 4
@@ -35,8 +35,7 @@ OUTER_LOOPS = 4
 _UNSIGNED = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
 
 
-@frozen
-class Box:
+class Box(Struct, frozen=True):
     """Elements to move: number along each axis, steps in source and target, first elements; in elements."""
 
     sizes: Sequence[int]

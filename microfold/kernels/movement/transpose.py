@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.types import DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, SpecValue
@@ -14,14 +15,12 @@ from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.movement.transpose import Transpose
-from microfold.support.frozen import frozen
 
 # Maximum number of loops over matrices.
 _OUTER_LOOPS = 3
 
 
-@frozen
-class Planes:
+class Planes(Struct, frozen=True):
     """Transposition as a set of transposed byte matrices, whose rows are contiguous in the input.
 
     Attributes:

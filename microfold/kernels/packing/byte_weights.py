@@ -8,9 +8,8 @@ multiples, then scales the sum. The results differ by a few units in the last pl
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall

@@ -7,10 +7,10 @@ exactly when it loads them, then computes as with float32.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from microfold.ir.types import Array
 from microfold.kernels.call import Constant, KernelCall

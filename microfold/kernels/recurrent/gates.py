@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.types import Array, DType, Quant
 from microfold.kernels.packing import product_sum
@@ -20,7 +21,6 @@ from microfold.kernels.requantize.pre_shifted_accumulator import (
     plan_smlad_requantization,
 )
 from microfold.ops.recurrent.lstm_integer import gate_multipliers
-from microfold.support.frozen import frozen
 
 GATES = 4
 
@@ -30,8 +30,7 @@ def by_unit(rows: Array) -> Array:
     return np.ascontiguousarray(rows.reshape(GATES, -1, *rows.shape[1:]).swapaxes(0, 1))
 
 
-@frozen(eq=False)
-class GateMatrix:
+class GateMatrix(Struct, frozen=True, eq=False):
     """Weights of all gates, by unit, with the bounds of their sums.
 
     Attributes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import Array, DType
@@ -19,13 +20,11 @@ from microfold.kernels.recurrent.sequence import SEQUENCE_FIELDS, sequence_param
 from microfold.ops.elementwise.activations.logistic import sigmoid_table
 from microfold.ops.recurrent.lstm import Lstm
 from microfold.ops.recurrent.lstm_integer import cell_parameters
-from microfold.support.frozen import frozen
 
 SMALLEST_INT16_SHIFT = -47  # smallest shift of a 16-bit multiplier
 
 
-@frozen
-class Products:
+class Products(Struct, frozen=True):
     """Packed gate products of a cell, and the choices for their code.
 
     Attributes:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from microfold.kernels.call import Constant, Parameter, SpecValue
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range, output_table
-from microfold.support.frozen import frozen
 
 
-@frozen(eq=False)
-class OutputStage:
+class OutputStage(Struct, frozen=True, eq=False):
     """Parts of a call that depend on how sums become outputs.
 
     Attributes:

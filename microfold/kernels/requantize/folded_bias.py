@@ -31,10 +31,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.types import Array
 from microfold.kernels.requantize.mul_lo import StepFunction, find_breakpoints
-from microfold.support.frozen import frozen
 from microfold.support.memo import remembered
 
 # Values of E in the order in which they are tried. 17 fits nearly all layers; fewer values need fewer
@@ -54,8 +54,7 @@ _OFFSETS = np.split(_AROUND[:, np.newaxis], [1, *range(_TOGETHER, _CANDIDATES, _
 _ITERATIONS, _TOLERANCE = 40, 1e-9
 
 
-@frozen(eq=False)
-class BiaslessRequantization:
+class BiaslessRequantization(Struct, frozen=True, eq=False):
     """Requantisation of all channels of a layer.
 
     Attributes:

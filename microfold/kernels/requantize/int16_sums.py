@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.analysis.product_sum import has_wide_sums
 from microfold.ir.types import Array, DType
@@ -24,7 +25,6 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.mul_hi import RequantizeForm
-from microfold.support.frozen import frozen
 
 # Bits by which M is larger than m.
 SHIFT = 16
@@ -35,8 +35,7 @@ SMALLEST_SHIFT, LARGEST_SHIFT = 17, 47
 CHUNK = 504
 
 
-@frozen(eq=False)
-class Int16Requantization:
+class Int16Requantization(Struct, frozen=True, eq=False):
     """Constants and instruction sequence that convert sums to int16.
 
     Attributes:

@@ -17,10 +17,10 @@ from __future__ import annotations
 import enum
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.arithmetic import numerics
 from microfold.ir.types import Array
-from microfold.support.frozen import frozen
 
 # Largest magnitude of a constant output before it is clamped.
 LARGEST_CONSTANT = 1 << 28
@@ -39,8 +39,7 @@ class RequantizeForm(str, enum.Enum):
     WRAPPED = "wrapped"
 
 
-@frozen(eq=False)
-class Requantization:
+class Requantization(Struct, frozen=True, eq=False):
     """Form and records of a requantisation, int32 [channels, 4].
 
     SHORT forms: (bias, m, c, E). GENERAL and WRAPPED: (bias, m, zero_point, shift) with the reference's

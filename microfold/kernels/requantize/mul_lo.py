@@ -24,6 +24,7 @@ from __future__ import annotations
 import enum
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.arithmetic import numerics
 from microfold.arithmetic.step_function import breakpoints
@@ -32,7 +33,6 @@ from microfold.kernels.call import Parameter
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range, output_table
-from microfold.support.frozen import frozen
 
 
 class NarrowForm(str, enum.Enum):
@@ -66,8 +66,7 @@ NEIGHBOURS = 6
 _CONSTANT_SHIFT = 20
 
 
-@frozen(eq=False)
-class StepFunction:
+class StepFunction(Struct, frozen=True, eq=False):
     """Steps of the reference's clamped output, which is a monotone step function.
 
     Attributes:

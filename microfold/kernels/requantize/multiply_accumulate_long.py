@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.types import Array
 from microfold.kernels.call import Constant, Parameter
@@ -19,7 +20,6 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.requantize.mul_lo import NEIGHBOURS, channel_records, find_breakpoints
-from microfold.support.frozen import frozen
 
 FORM = "affine"
 
@@ -73,8 +73,7 @@ def expects_short_form(layer: LayerContext, *, narrow: bool) -> bool:
     return narrow or output_range.integer_bounds(layer.node)[0] >= out.quant.zero_point
 
 
-@frozen(eq=False)
-class SumRecords:
+class SumRecords(Struct, frozen=True, eq=False):
     """Requantisation of a product sum.
 
     Attributes:

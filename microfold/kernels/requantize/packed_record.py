@@ -13,11 +13,11 @@ the output is clamped at the zero point, the correction is harmless.
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.types import Array
 from microfold.kernels.requantize.mul_hi import RequantizeForm
 from microfold.kernels.requantize.pre_shifted_accumulator import LARGEST_LEFT, SmladRequantization
-from microfold.support.frozen import frozen
 
 # Name of this form, in addition to the names of `RequantizeForm`.
 FORM = "packed"
@@ -27,8 +27,7 @@ FIELD_BITS = 4
 _HELD_MULTIPLIER = 1 << 30
 
 
-@frozen(eq=False)
-class PackedRequantization:
+class PackedRequantization(Struct, frozen=True, eq=False):
     """Requantisation of all channels of a layer.
 
     Attributes:

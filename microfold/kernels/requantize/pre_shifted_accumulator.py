@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.arithmetic import numerics
 from microfold.ir.types import Array
 from microfold.kernels.requantize.mul_hi import RequantizeForm
-from microfold.support.frozen import frozen
 
 # Values of E in the order in which they are tried. 12 fits nearly all layers; fewer values need fewer
 # functions.
@@ -32,8 +32,7 @@ COMMON_SHIFTS = (12, 10, 16, 8)
 LARGEST_LEFT = 8
 
 
-@frozen(eq=False)
-class SmladRequantization:
+class SmladRequantization(Struct, frozen=True, eq=False):
     """Requantisation of all channels of a layer.
 
     Attributes:

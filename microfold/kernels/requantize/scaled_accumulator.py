@@ -14,11 +14,11 @@ shorter records, see `folded_bias`, which also define the shift of the weights.
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.arithmetic import numerics
 from microfold.ir.types import Array
 from microfold.kernels.requantize import folded_bias
-from microfold.support.frozen import frozen
 
 # Scale of the values in bits, and the s that follows from it.
 SCALE_BITS = 8
@@ -31,8 +31,7 @@ COMMON_SHIFT = 16
 _LARGEST_LEFT = 8
 
 
-@frozen(eq=False)
-class PlaneRequantization:
+class PlaneRequantization(Struct, frozen=True, eq=False):
     """Requantisation of all channels of a layer.
 
     Attributes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.node import Node
 from microfold.ir.op import Op
@@ -16,7 +18,6 @@ from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.pins import NO_PINS, Pins, pinned
 from microfold.ops.control.control_flow import While
 from microfold.ops.image import refuses_layout
-from microfold.support.frozen import frozen
 
 # Reasons for operators without kernels, which passes replace if they can.
 _NO_KERNEL: Mapping[type[Op], str] = {
@@ -26,8 +27,7 @@ _NO_KERNEL: Mapping[type[Op], str] = {
 }
 
 
-@frozen(eq=False)
-class Guidance:
+class Guidance(Struct, frozen=True, eq=False):
     """Knowledge about kernels from outside of the cost model: measurements and pins.
 
     Attributes:
@@ -42,8 +42,7 @@ class Guidance:
 NO_GUIDANCE = Guidance()
 
 
-@frozen(eq=False)
-class Implementation:
+class Implementation(Struct, frozen=True, eq=False):
     """One variant of a kernel for a layer, with its cost.
 
     Attributes:
@@ -66,8 +65,7 @@ class Implementation:
         return self.kernel.cost(self.layer)
 
 
-@frozen(eq=False)
-class Candidate:
+class Candidate(Struct, frozen=True, eq=False):
     """A kernel considered for a layer: its best variant with the cost, or the reason for its rejection.
 
     Attributes:
@@ -96,8 +94,7 @@ class Candidate:
         return replace(self, kernel=offer.kernel, cost=offer.cost, reason=None)
 
 
-@frozen(eq=False)
-class LayerCandidates:
+class LayerCandidates(Struct, frozen=True, eq=False):
     """A layer with the kernels considered for it, the fastest first.
 
     Attributes:

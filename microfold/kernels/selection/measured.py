@@ -11,20 +11,20 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from microfold.ir.kind import kind_of
 from microfold.kernels.band import lowered
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.variant_labels import choices_of, distinguishing_names
 from microfold.support.digest import digest_of
-from microfold.support.frozen import frozen
 
 # Maximum number of letters of a choice in a key; a longer one is replaced by a digest.
 LONGEST_WORD = 20
 
 
-@frozen
-class CallCost:
+class CallCost(Struct, frozen=True):
     """Measured and estimated cost of a call.
 
     Attributes:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from microfold.options import Options, parse_prices
-from microfold.support.frozen import frozen
 
 
-@frozen
-class SelectionFigures:
+class SelectionFigures(Struct, frozen=True):
     """Time and memory of a choice of kernels, for one inference.
 
     Attributes:
@@ -28,8 +28,7 @@ class SelectionFigures:
     arena: int
 
 
-@frozen
-class Objective:
+class Objective(Struct, frozen=True):
     """Prices of one percent of time, flash and arena; an infinite one: the others only break ties."""
 
     cycles: float = 0.0
@@ -55,8 +54,7 @@ class Objective:
 TIME_PRICES: Mapping[str, float] = {"size": 0.3, "balanced": 3.0, "speed": math.inf}
 
 
-@frozen
-class Limits:
+class Limits(Struct, frozen=True):
     """Upper limits, in bytes; infinite if there is no limit."""
 
     flash: float = math.inf

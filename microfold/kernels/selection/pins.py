@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from microfold.errors import InputError
 from microfold.ir.node import Node, Value
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.layer_names import select_layers
 from microfold.options import check_pin
-from microfold.support.frozen import frozen
 
 # Names of the only kernels that may compute a node, by its first result, because bands of it have another
 # node.
@@ -27,8 +28,7 @@ def pinned(pins: Pins, layer: LayerContext) -> frozenset[str] | None:
     return pins.get(layer.whole.outputs[0]) if pins else None
 
 
-@frozen
-class PinnableLayer:
+class PinnableLayer(Struct, frozen=True):
     """A layer, with the name and the kernels that pins can use.
 
     Attributes:

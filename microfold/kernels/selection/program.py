@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from msgspec import Struct
+
 from microfold.kernels.selection.objective import SelectionFigures
 from microfold.kernels.selection.solver import IntegerProgram, Terms
 from microfold.kernels.selection.variant import ArenaRequest, Variant
-from microfold.support.frozen import frozen
 
 
-@frozen
-class Prices:
+class Prices(Struct, frozen=True):
     """Prices of one cycle, and of one byte of flash and of arena.
 
     Attributes:
@@ -40,8 +40,7 @@ class Prices:
 RANKS = Prices(ranks=1)
 
 
-@frozen(eq=False)
-class VariantChoice:
+class VariantChoice(Struct, frozen=True, eq=False):
     """A variant of a layer; `own_copy`: whether no other layer calls its function."""
 
     variant: Variant
@@ -52,8 +51,7 @@ class VariantChoice:
         return self.variant.single_caller_cycles if self.own_copy else self.variant.cycles
 
 
-@frozen
-class ArenaWindow:
+class ArenaWindow(Struct, frozen=True):
     """Consecutive calls that together need a larger arena than each of them alone.
 
     Attributes:
@@ -243,8 +241,7 @@ class ChoiceProgram:
         self.program.at_most(len(window.requests) - 1, {**alike, step: -1})
 
 
-@frozen(eq=False)
-class _Comparable:
+class _Comparable(Struct, frozen=True, eq=False):
     """A choice with what decides whether another one dominates it.
 
     Attributes:

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
@@ -38,7 +40,6 @@ from microfold.kernels.selection.solver import (
     write_model,
 )
 from microfold.kernels.selection.variant import PeakMemory, Variant
-from microfold.support.frozen import frozen
 
 # Maximum number of programs that are solved for one question before its gap is reported. The first number is
 # for proved constraints; real models need up to 30 of them. The second one is for all others.
@@ -82,8 +83,7 @@ class RunBounds(Protocol):
         ...
 
 
-@frozen
-class Selection:
+class Selection(Struct, frozen=True):
     """A choice of kernels.
 
     Attributes:
@@ -427,8 +427,7 @@ class Selector:
         )
 
 
-@frozen(eq=False)
-class _Minimum:
+class _Minimum(Struct, frozen=True, eq=False):
     """Choice with the least sum so far; `arena`: bytes of its plan."""
 
     chosen: Sequence[VariantChoice]

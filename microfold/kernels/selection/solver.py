@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.errors import InputError
-from microfold.support.frozen import frozen
 
 if TYPE_CHECKING:
     import highspy
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 Terms = Mapping[int, int]
 
 
-@frozen
-class LinearConstraint:
+class LinearConstraint(Struct, frozen=True):
     """Constraint: the sum of some columns is between two integers, or below one."""
 
     least: float
@@ -69,8 +68,7 @@ def at_most(value: int, terms: Terms) -> LinearConstraint:
     return LinearConstraint(-math.inf, value + 0.5, terms)
 
 
-@frozen
-class ProgramSolution:
+class ProgramSolution(Struct, frozen=True):
     """Optimal solution.
 
     Attributes:

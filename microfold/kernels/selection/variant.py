@@ -6,6 +6,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Protocol
 
+from msgspec import Struct
+
 from microfold.ir.types import Array
 from microfold.kernels.band import lowered
 from microfold.kernels.call import CFunction, KernelCall
@@ -15,14 +17,12 @@ from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import overlap_of
 from microfold.kernels.selection.candidates import LayerCandidates
-from microfold.support.frozen import frozen
 
 # Permission to overlap an input: the smallest distance, and whether the output may be exactly in place.
 _OverlapPermission = tuple[int | None, bool]
 
 
-@frozen
-class ArenaRequest:
+class ArenaRequest(Struct, frozen=True):
     """All properties of a call on which the plan of the arena depends.
 
     Attributes:
@@ -60,8 +60,7 @@ class PeakMemory(Protocol):
         ...
 
 
-@frozen(eq=False)
-class Variant:
+class Variant(Struct, frozen=True, eq=False):
     """One implementation of a layer.
 
     Attributes:

@@ -10,9 +10,9 @@ row, then copies the channels of a row to their positions in the output.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array, TensorType
@@ -28,7 +28,6 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.movement.copy import copy_helper, copy_terms
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
-from microfold.support.frozen import frozen
 
 # Alignment of the convolution's scratch, which follows the band, in bytes.
 _ALIGNMENT = 8
@@ -37,8 +36,7 @@ _ALIGNMENT = 8
 MOST_PLACES, MOST_OF_AREA = 1024, 4
 
 
-@frozen
-class Phases:
+class Phases(Struct, frozen=True):
     """Phases of a transposed convolution along one axis.
 
     Attributes:
@@ -107,7 +105,7 @@ def convolution_layer(layer: LayerContext, rows: Phases, columns: Phases) -> Lay
     return replace(layer, node=node, constants=constants, ranges=None)
 
 
-class _TransposeConv2DRows(ByConvolution):
+class _TransposeConv2DRows(ByConvolution, frozen=True):
     """Base class of kernels that compute rows of phases by a convolution kernel, with `phase_filters`.
 
     A row of all phases is computed into a band of the scratch, from which runs are copied to the output.

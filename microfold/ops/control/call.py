@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
+
+from msgspec.structs import replace
 
 from microfold.ir.op import Function, Op, Signature, register, require
 from microfold.ir.types import Array, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Call(Op):
+class Call(Op, frozen=True):
     """Results of a subgraph on the operands.
 
     All calls of a subgraph share its state, like the static variables of a C function.

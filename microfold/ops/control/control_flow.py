@@ -8,7 +8,6 @@ from typing import ClassVar
 from microfold.ir.op import Function, Op, Signature, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.control.call import check_signature
-from microfold.support.frozen import frozen
 
 
 def _is_condition(type: TensorType) -> bool:
@@ -31,8 +30,7 @@ def require_condition(op: str, name: str, condition: Signature) -> None:
 
 
 @register
-@frozen
-class If(Op):
+class If(Op, frozen=True):
     """Results of one of two subgraphs on the operands after the condition.
 
     Attributes:
@@ -74,8 +72,7 @@ class If(Op):
 
 
 @register
-@frozen
-class While(Op):
+class While(Op, frozen=True):
     """Operands after repeated runs of a subgraph, as long as another subgraph on them returns true.
 
     Attributes:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import ClassVar
+
+from msgspec.structs import replace
 
 from microfold.ir.op import Function, Op, Signature, register, require
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.control.call import check_signature
 from microfold.ops.control.control_flow import While, require_condition, require_stateless
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class LimitedWhile(While):
+class LimitedWhile(While, frozen=True):
     """`While` that stops after a number of iterations, even if its condition still holds.
 
     Attributes:
@@ -39,8 +38,7 @@ class LimitedWhile(While):
 
 
 @register
-@frozen
-class Loop(Op):
+class Loop(Op, frozen=True):
     """Loop in the form for code generation: the carried operands after iterations of a subgraph.
 
     Attributes:

@@ -12,12 +12,10 @@ from microfold.ir.types import Array, ElementType, Tensor, TensorType
 from microfold.ops import accumulate
 from microfold.ops.image import from_nhwc, from_nhwc_type, nhwc_type, to_nhwc
 from microfold.ops.window import Padding, Pair, Window
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Conv2D(Op):
+class Conv2D(Op, frozen=True):
     """Convolution of an image in `layout` with OHWI filters.
 
     ``filter`` is [OC, KH, KW, IC / groups]. The convolution is grouped if the filter has fewer input channels

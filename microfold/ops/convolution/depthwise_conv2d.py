@@ -12,12 +12,10 @@ from microfold.ir.types import Array, ElementType, Tensor, TensorType
 from microfold.ops import accumulate
 from microfold.ops.image import from_nhwc, from_nhwc_type, nhwc_type, to_nhwc
 from microfold.ops.window import Padding, Pair, Window
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class DepthwiseConv2D(Op):
+class DepthwiseConv2D(Op, frozen=True):
     """Convolution of each channel of an image in `layout` with its own filters.
 
     ``filter`` is [1, KH, KW, IC * multiplier]; output channel ``c * multiplier + m`` reads input channel

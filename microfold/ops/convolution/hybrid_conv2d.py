@@ -12,12 +12,10 @@ from microfold.ops import hybrid
 from microfold.ops.accumulate import exact_int
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.window import Padding, Pair, Window
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class HybridConv2D(Op):
+class HybridConv2D(Op, frozen=True):
     """Convolution of NHWC integers from `dynamic_quantize` with int8 OHWI filters, to float32.
 
     ``filter`` is [OC, KH, KW, IC / groups], quantised per tensor or per output channel (axis 0). With the

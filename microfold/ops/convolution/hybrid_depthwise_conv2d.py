@@ -12,12 +12,10 @@ from microfold.ops import hybrid
 from microfold.ops.accumulate import exact_int
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Padding, Pair, Window
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class HybridDepthwiseConv2D(Op):
+class HybridDepthwiseConv2D(Op, frozen=True):
     """Depthwise convolution of NHWC integers from `dynamic_quantize` with int8 filters, to float32.
 
     ``filter`` is [1, KH, KW, IC * multiplier], quantised per tensor or per output channel (axis 3). With the

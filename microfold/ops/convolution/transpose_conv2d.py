@@ -14,12 +14,10 @@ from microfold.ir.types import Array, ElementType, Shape, Tensor, TensorType
 from microfold.ops import accumulate
 from microfold.ops.image import from_nhwc, from_nhwc_type, nhwc_type, to_nhwc
 from microfold.ops.window import Pair
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class TransposeConv2D(Op):
+class TransposeConv2D(Op, frozen=True):
     """Transposed convolution: each pixel of an image in `layout` adds multiples of OHWI filters.
 
     Input pixel (y, x) contributes to output pixel

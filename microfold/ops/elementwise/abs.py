@@ -11,12 +11,10 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Abs(Op):
+class Abs(Op, frozen=True):
     """``|x|``, requantised."""
 
     name: ClassVar[str] = "abs"

@@ -11,7 +11,6 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.binary_rule import check_binary
-from microfold.support.frozen import frozen
 
 
 class AddParameters(NamedTuple):
@@ -46,8 +45,7 @@ def add_parameters(first: Quant, second: Quant, out: ElementType) -> AddParamete
 
 
 @register
-@frozen
-class Add(Op):
+class Add(Op, frozen=True):
     """Sum of two values, broadcast as in numpy."""
 
     name: ClassVar[str] = "add"

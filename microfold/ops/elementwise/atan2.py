@@ -9,12 +9,10 @@ import numpy as np
 from microfold.ir.op import register
 from microfold.ir.types import Array
 from microfold.ops.elementwise.float_binary import FloatBinary
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Atan2(FloatBinary):
+class Atan2(FloatBinary, frozen=True):
     """Angle of the point (second, first), in (-pi, pi]."""
 
     name: ClassVar[str] = "atan2"

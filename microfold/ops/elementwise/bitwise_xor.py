@@ -7,12 +7,10 @@ from typing import ClassVar
 from microfold.ir.op import register
 from microfold.ir.types import Array, DType
 from microfold.ops.elementwise.plain_binary import INTEGERS, PlainBinary
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class BitwiseXor(PlainBinary):
+class BitwiseXor(PlainBinary, frozen=True):
     """Bitwise exclusive or of two integers."""
 
     name: ClassVar[str] = "bitwise_xor"

@@ -13,7 +13,6 @@ from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.binary_rule import broadcast_shape
 from microfold.ops.elementwise.unary_rule import require_per_tensor
-from microfold.support.frozen import frozen
 
 RELATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "equal": np.equal,
@@ -29,8 +28,7 @@ _DTYPES = (DType.BOOL, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.
 
 
 @register
-@frozen
-class Compare(Op):
+class Compare(Op, frozen=True):
     """``first relation second`` as bool, broadcast as in numpy; int8 operands in real units of 1/256.
 
     int16 operands must have the same quantisation, because LiteRT's relations contradict each other

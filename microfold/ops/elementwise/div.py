@@ -7,12 +7,10 @@ from typing import ClassVar
 from microfold.ir.op import register
 from microfold.ir.types import Array
 from microfold.ops.elementwise.float_binary import FloatBinary
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Div(FloatBinary):
+class Div(FloatBinary, frozen=True):
     """Quotient of two float32 values, broadcast as in numpy."""
 
     name: ClassVar[str] = "div"

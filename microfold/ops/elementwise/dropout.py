@@ -6,12 +6,10 @@ from typing import ClassVar
 
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Dropout(Op):
+class Dropout(Op, frozen=True):
     """Unchanged input. In training, a fraction `rate` of the elements is set to zero."""
 
     name: ClassVar[str] = "dropout"

@@ -27,7 +27,6 @@ from microfold.ops.elementwise.rsqrt import Rsqrt
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
 from microfold.ops.elementwise.unary import FUNCTIONS, Unary
-from microfold.support.frozen import frozen
 
 # Name of a function, indices of its arguments, and its attributes.
 Call = tuple[str, tuple[int, ...], tuple[float, ...]]
@@ -91,8 +90,7 @@ def operator(function: str, numbers: tuple[float, ...]) -> Op:
 
 
 @register
-@frozen
-class Expression(Op):
+class Expression(Op, frozen=True):
     """Functions of float32 elements in sequence; the result is that of the last one.
 
     Each function is computed like the operator of its name, so the result is the same as that of the

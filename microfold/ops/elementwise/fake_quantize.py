@@ -10,7 +10,6 @@ import numpy as np
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
-from microfold.support.frozen import frozen
 
 MAX_BITS = 16
 
@@ -24,8 +23,7 @@ class Steps(NamedTuple):
 
 
 @register
-@frozen
-class FakeQuantize(Op):
+class FakeQuantize(Op, frozen=True):
     """Nearest of the 2^bits steps of a range, which is shifted so that one step is 0; halves round up.
 
     NaN counts as the lowest number. All steps of the computation are in float32.

@@ -13,7 +13,6 @@ import numpy as np
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.normalize.softmax import Softmax
-from microfold.support.frozen import frozen
 
 EXP_RANGE = (-87.0, 88.0)  # here, the result and the factor 2^n are normal numbers
 
@@ -47,8 +46,7 @@ def tanh(x: Array) -> Array:
 
 
 @register
-@frozen
-class FastSoftmax(Softmax):
+class FastSoftmax(Softmax, frozen=True):
     """float32 softmax with the `exp` of this module."""
 
     name: ClassVar[str] = "fast_softmax"

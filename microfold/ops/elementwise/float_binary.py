@@ -9,11 +9,9 @@ import numpy as np
 from microfold.ir.op import REGISTRY, Op, Pattern, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.binary_rule import check_binary
-from microfold.support.frozen import frozen
 
 
-@frozen
-class FloatBinary(Op):
+class FloatBinary(Op, frozen=True):
     """``function(first, second)`` of two float32 values, broadcast as in numpy.
 
     An operator of the file format with the same name in capitals and without options is imported as this

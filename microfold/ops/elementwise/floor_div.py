@@ -9,12 +9,10 @@ import numpy as np
 from microfold.ir.op import register
 from microfold.ir.types import Array, DType
 from microfold.ops.elementwise.plain_binary import PlainBinary, divisor
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class FloorDiv(PlainBinary):
+class FloorDiv(PlainBinary, frozen=True):
     """Largest integer not above the quotient. An integer divided by 0 is 0.
 
     The quotient of floats is computed in double, as in the reference, because a float32 quotient could be

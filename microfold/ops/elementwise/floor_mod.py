@@ -9,12 +9,10 @@ import numpy as np
 from microfold.ir.op import register
 from microfold.ir.types import Array, DType
 from microfold.ops.elementwise.plain_binary import PlainBinary, divisor
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class FloorMod(PlainBinary):
+class FloorMod(PlainBinary, frozen=True):
     """Remainder of floor division, which has the divisor's sign. The remainder of an integer by 0 is 0.
 
     For floats, it is the exact remainder of division towards zero, plus the divisor if the signs differ.

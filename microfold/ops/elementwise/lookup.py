@@ -10,15 +10,13 @@ import numpy as np
 from microfold.arithmetic.numerics import round_half_away_array
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 FloatRange = tuple[np.float32, np.float32]
 TABLE_SIZE = 256
 
 
 @register
-@frozen
-class Lookup(Op):
+class Lookup(Op, frozen=True):
     """Table entry for each element: any function of 8-bit values.
 
     Attributes:

@@ -9,12 +9,10 @@ import numpy as np
 from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.elementwise.binary_rule import check_alike
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Minimum(Op):
+class Minimum(Op, frozen=True):
     """Smaller of two values of one element type, broadcast as in numpy."""
 
     name: ClassVar[str] = "minimum"

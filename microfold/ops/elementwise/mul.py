@@ -11,12 +11,10 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.binary_rule import DTYPES, check_binary
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Mul(Op):
+class Mul(Op, frozen=True):
     """Product of two values, broadcast as in numpy."""
 
     name: ClassVar[str] = "mul"

@@ -9,14 +9,12 @@ import numpy as np
 from microfold.ir.op import REGISTRY, Op, Pattern, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.binary_rule import broadcast_shape
-from microfold.support.frozen import frozen
 
 # Element types of bitwise operators.
 INTEGERS = (DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.UINT32)
 
 
-@frozen
-class PlainBinary(Op):
+class PlainBinary(Op, frozen=True):
     """Function of two values of one element type, broadcast as in numpy.
 
     Integers are used without regard to their scale, as in the reference. An operator of the file format with

@@ -9,12 +9,10 @@ import numpy as np
 from microfold.ir.op import register
 from microfold.ir.types import Array, DType
 from microfold.ops.elementwise.plain_binary import PlainBinary
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Pow(PlainBinary):
+class Pow(PlainBinary, frozen=True):
     """``first`` to the power of ``second``.
 
     For int32, the product of ``second`` factors wraps around. An exponent below 0 counts as 0; the reference

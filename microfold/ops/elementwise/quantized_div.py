@@ -12,7 +12,6 @@ from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.binary_rule import check_binary
 from microfold.ops.elementwise.unary_rule import require_per_tensor
-from microfold.support.frozen import frozen
 
 # Smallest multiplier that is rejected. A numerator of n bits, including the sign, is shifted left by at least
 # 32 - n. The multiplier's left shift is smaller, so the result is never shifted left.
@@ -20,8 +19,7 @@ _LIMITS = {DType.INT8: float(1 << 23), DType.UINT8: float(1 << 23), DType.INT16:
 
 
 @register
-@frozen
-class QuantizedDiv(Op):
+class QuantizedDiv(Op, frozen=True):
     """Quotient of two quantised values, broadcast as in numpy, computed with a 31-bit reciprocal.
 
     The reference shifts small quotients by more than 31 bits, which is undefined in C. Such quotients are

@@ -9,12 +9,10 @@ import numpy as np
 from microfold.ir.op import register
 from microfold.ir.types import Array, DType
 from microfold.ops.elementwise.plain_binary import INTEGERS, PlainBinary
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class RightShift(PlainBinary):
+class RightShift(PlainBinary, frozen=True):
     """Arithmetic right shift of ``first`` by ``second`` bits, which is clamped to [0, bits - 1]."""
 
     name: ClassVar[str] = "right_shift"

@@ -12,14 +12,12 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
-from microfold.support.frozen import frozen
 
 EXTRA_BITS = 20  # additional fraction bits between the two multiplications
 
 
 @register
-@frozen
-class Rsqrt(Op):
+class Rsqrt(Op, frozen=True):
     """``1 / sqrt(x)``. For integers, it is the largest value if x <= 0, which the reference rejects."""
 
     name: ClassVar[str] = "rsqrt"

@@ -9,12 +9,10 @@ import numpy as np
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.elementwise.binary_rule import broadcast_shape, check_alike
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Select(Op):
+class Select(Op, frozen=True):
     """``first`` if the condition is true, else ``second``; all operands broadcast as in numpy."""
 
     name: ClassVar[str] = "select"

@@ -11,7 +11,6 @@ from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.add import AddParameters, scaled
 from microfold.ops.elementwise.binary_rule import check_binary
-from microfold.support.frozen import frozen
 
 
 def squared_difference_parameters(first: Quant, second: Quant, out: ElementType) -> AddParameters:
@@ -29,8 +28,7 @@ def squared_difference_parameters(first: Quant, second: Quant, out: ElementType)
 
 
 @register
-@frozen
-class SquaredDifference(Op):
+class SquaredDifference(Op, frozen=True):
     """``(first - second)^2``, broadcast as in numpy."""
 
     name: ClassVar[str] = "squared_difference"

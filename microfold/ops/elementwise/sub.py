@@ -11,12 +11,10 @@ from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.add import add_parameters, scaled
 from microfold.ops.elementwise.binary_rule import check_binary
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Sub(Op):
+class Sub(Op, frozen=True):
     """Difference of two values, broadcast as in numpy. Its parameters are the same as for `Add`."""
 
     name: ClassVar[str] = "sub"

@@ -9,12 +9,10 @@ import numpy as np
 from microfold.ir.op import register
 from microfold.ir.types import Array, DType
 from microfold.ops.elementwise.plain_binary import PlainBinary, divisor
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class TruncDiv(PlainBinary):
+class TruncDiv(PlainBinary, frozen=True):
     """Quotient of two int32 values, rounded towards zero as in C. A value divided by 0 is 0."""
 
     name: ClassVar[str] = "trunc_div"

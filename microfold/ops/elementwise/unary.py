@@ -15,7 +15,6 @@ from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise import fast_math, lookup
 from microfold.ops.elementwise.unary_rule import QUANTIZED, check_unary
-from microfold.support.frozen import frozen
 
 Function = Callable[[Array], Array]
 
@@ -75,8 +74,7 @@ _QUANTIZED_FUNCTIONS = ("elu", "exp", "gelu", "gelu_tanh", "log", "sqrt")
 
 
 @register
-@frozen
-class Unary(Op):
+class Unary(Op, frozen=True):
     """``function(x)`` in float32. int8 uses a table, int16 an interpolated table, see `lookup`.
 
     ``sqrt`` uses no tables; its result is truncated. If ``log`` is undefined, the result is the lowest value.

@@ -9,11 +9,9 @@ from typing import ClassVar
 
 from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
-@frozen
-class _Boundary(Op):
+class _Boundary(Op, frozen=True):
     pattern: ClassVar[Pattern] = Pattern.OPAQUE
     any_zero_point: ClassVar[bool] = True
     takes_infinities: ClassVar[bool] = True
@@ -28,8 +26,7 @@ class _Boundary(Op):
 
 
 @register
-@frozen
-class CompilerBegin(_Boundary):
+class CompilerBegin(_Boundary, frozen=True):
     """Start of a region: readers of the result belong to the region.
 
     Attributes:
@@ -40,8 +37,7 @@ class CompilerBegin(_Boundary):
 
 
 @register
-@frozen
-class CompilerEnd(_Boundary):
+class CompilerEnd(_Boundary, frozen=True):
     """End of a region: the operand is computed in the region.
 
     Attributes:

@@ -8,7 +8,6 @@ from typing import ClassVar
 from microfold.errors import NoReferenceError
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 # Attributes that become part of the generated C: name, allowed syntax, and its description.
 NAMES = (
@@ -18,8 +17,7 @@ NAMES = (
 
 
 @register
-@frozen
-class CustomCall(Op):
+class CustomCall(Op, frozen=True):
     """Call ``function(inputs…, outputs…)`` of unknown code, which can have effects and state.
 
     Attributes:

@@ -7,12 +7,10 @@ from typing import ClassVar
 from microfold.errors import NoReferenceError
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class EthosU(Op):
+class EthosU(Op, frozen=True):
     """Command stream on its inputs. Vela has placed inputs and results in one block of memory, the arena.
 
     Attributes:

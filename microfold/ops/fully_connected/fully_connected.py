@@ -9,12 +9,10 @@ import numpy as np
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, ElementType, Tensor, TensorType
 from microfold.ops import accumulate
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class FullyConnected(Op):
+class FullyConnected(Op, frozen=True):
     """``x [N, K]`` times ``weights [M, K]`` transposed, plus ``bias [M]``: [N, M].
 
     Quantised weights have one scale and any zero point, or are symmetric per output channel (axis 0).

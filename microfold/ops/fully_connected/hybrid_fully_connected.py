@@ -10,12 +10,10 @@ from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops import hybrid
 from microfold.ops.accumulate import exact_int
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class HybridFullyConnected(Op):
+class HybridFullyConnected(Op, frozen=True):
     """``x [N, K]`` from `dynamic_quantize` times int8 ``weights [M, K]`` transposed, to float32 [N, M].
 
     Weights are quantised per tensor or per unit (axis 0). With the row's step s and the weights' scales w,

@@ -11,12 +11,10 @@ from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops import accumulate
 from microfold.ops.fully_connected.fully_connected import FullyConnected
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class LegacyFullyConnected(Op):
+class LegacyFullyConnected(Op, frozen=True):
     """``x [N, K]`` times ``weights [M, K]`` transposed, plus ``bias [M]``: [N, M]; int8, per tensor.
 
     It differs from `FullyConnected` in the requantisation: LiteRT multiplies sums by the effective scale in

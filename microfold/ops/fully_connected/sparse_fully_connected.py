@@ -9,14 +9,12 @@ import numpy as np
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, TensorType
 from microfold.ops.fully_connected.fully_connected import FullyConnected
-from microfold.support.frozen import frozen
 
 WIDTH = 4  # neighbouring inputs in a block
 
 
 @register
-@frozen
-class SparseFullyConnected(FullyConnected):
+class SparseFullyConnected(FullyConnected, frozen=True):
     """Operator equal to `fully_connected`, whose weights are stored in blocks of 1x4.
 
     The operand is the whole matrix [M, K] including zeros, so that passes can compute with it. Kernels store

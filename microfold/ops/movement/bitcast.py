@@ -8,12 +8,10 @@ import numpy as np
 
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Bitcast(Op):
+class Bitcast(Op, frozen=True):
     """Bytes of ``x``, little-endian, as elements of another type.
 
     If these are smaller, an axis is appended that counts them. If they are larger, the last axis is dropped.

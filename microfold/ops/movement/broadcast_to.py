@@ -8,12 +8,10 @@ import numpy as np
 
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Shape, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class BroadcastTo(Op):
+class BroadcastTo(Op, frozen=True):
     """Value repeated along new axes and axes of extent 1, as in numpy."""
 
     name: ClassVar[str] = "broadcast_to"

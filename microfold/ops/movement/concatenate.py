@@ -8,12 +8,10 @@ import numpy as np
 
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Concatenate(Op):
+class Concatenate(Op, frozen=True):
     """Values with the same element type, one after the other along an axis."""
 
     name: ClassVar[str] = "concatenate"

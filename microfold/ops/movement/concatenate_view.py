@@ -8,12 +8,10 @@ from typing import ClassVar
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.movement.concatenate import Concatenate
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class ConcatenateView(Op):
+class ConcatenateView(Op, frozen=True):
     """Concatenation without a copy: its operands are computed directly into their parts of the result.
 
     The axes before `axis` must have size 1, so that each operand is one block of memory.

@@ -6,12 +6,10 @@ from typing import ClassVar
 
 from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Copy(Op):
+class Copy(Op, frozen=True):
     """Copy of the elements in separate storage."""
 
     name: ClassVar[str] = "copy"

@@ -8,12 +8,10 @@ import numpy as np
 
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Shape, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class DynamicSlice(Op):
+class DynamicSlice(Op, frozen=True):
     """Elements of ``x`` from ``start`` on, which is clamped so that the slice is inside.
 
     Attributes:

@@ -8,12 +8,10 @@ import numpy as np
 
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class DynamicUpdateSlice(Op):
+class DynamicUpdateSlice(Op, frozen=True):
     """``x`` with ``update`` from ``start`` on, which is clamped so that the update is inside."""
 
     name: ClassVar[str] = "dynamic_update_slice"

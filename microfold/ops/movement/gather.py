@@ -8,12 +8,10 @@ import numpy as np
 
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Gather(Op):
+class Gather(Op, frozen=True):
     """Slices of ``x`` along `axis` that ``indices`` select; the axes of the indices replace the axis."""
 
     name: ClassVar[str] = "gather"

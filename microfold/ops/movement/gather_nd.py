@@ -8,7 +8,6 @@ import numpy as np
 
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Shape, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 INDEX_TYPES = (DType.INT16, DType.INT32, DType.INT64)
 
@@ -32,8 +31,7 @@ def check_positions(op: str, indices: TensorType, shape: Shape) -> tuple[Shape, 
 
 
 @register
-@frozen
-class GatherNd(Op):
+class GatherNd(Op, frozen=True):
     """Slices of ``x`` at positions along its first axes: tuples in the last axis of ``indices``.
 
     For an index out of range, the nearest slice is used; the references stop with an error.

@@ -7,12 +7,10 @@ from typing import ClassVar
 from microfold.ir import layout as layouts
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class LayoutTransform(Op):
+class LayoutTransform(Op, frozen=True):
     """Copy of the elements in another layout, see `microfold.ir.layout`, if a transpose is not sufficient.
 
     Attributes:

@@ -9,12 +9,10 @@ import numpy as np
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.window import Pair
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Pad(Op):
+class Pad(Op, frozen=True):
     """Padding around each axis with elements equal to `fill`.
 
     Attributes:

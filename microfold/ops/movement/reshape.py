@@ -9,12 +9,10 @@ from typing import ClassVar
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Shape, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Reshape(Op):
+class Reshape(Op, frozen=True):
     """View of the elements, in their order, under another shape."""
 
     name: ClassVar[str] = "reshape"

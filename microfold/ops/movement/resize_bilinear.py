@@ -12,14 +12,12 @@ from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.image import from_nhwc, to_nhwc
 from microfold.ops.movement.resize_nearest_neighbor import check_resize
 from microfold.ops.window import Pair
-from microfold.support.frozen import frozen
 
 FRACTION_BITS = 10  # fraction bits of integer positions
 
 
 @register
-@frozen
-class ResizeBilinear(Op):
+class ResizeBilinear(Op, frozen=True):
     """Image in `layout` resized to `size` (height, width), interpolated between four neighbours.
 
     For integers, positions have 10 fraction bits, and the weighted sum is rounded half away from zero. uint8

@@ -14,7 +14,6 @@ from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.image import from_nhwc, from_nhwc_type, nhwc_type, to_nhwc
 from microfold.ops.window import Pair
-from microfold.support.frozen import frozen
 
 
 def check_resize(
@@ -35,8 +34,7 @@ def check_resize(
 
 
 @register
-@frozen
-class ResizeNearestNeighbor(Op):
+class ResizeNearestNeighbor(Op, frozen=True):
     """Image in `layout` resized to `size` (height, width); each pixel is a copy of an input pixel."""
 
     name: ClassVar[str] = "resize_nearest_neighbor"

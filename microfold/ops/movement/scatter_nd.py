@@ -9,7 +9,6 @@ import numpy as np
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Shape, Tensor, TensorType
 from microfold.ops.movement.gather_nd import check_positions
-from microfold.support.frozen import frozen
 
 _DTYPES = (
     *(DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.UINT32, DType.INT64),
@@ -18,8 +17,7 @@ _DTYPES = (
 
 
 @register
-@frozen
-class ScatterNd(Op):
+class ScatterNd(Op, frozen=True):
     """Zeros of a shape, to which ``updates`` are added at the positions in ``indices``.
 
     Slices for the same position are added in their order. Integers wrap around; a bool is true if any update

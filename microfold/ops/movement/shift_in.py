@@ -8,12 +8,10 @@ import numpy as np
 
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class ShiftIn(Op):
+class ShiftIn(Op, frozen=True):
     """``window`` without its first elements along an axis, followed by ``rows``, with its size unchanged.
 
     If the window is a state, its next content is computed in place, see `ir.in_place`.

@@ -9,12 +9,10 @@ import numpy as np
 
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Shape, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class SliceView(Op):
+class SliceView(Op, frozen=True):
     """Slice of `size` elements along each axis from `begin` on, which must be one block of memory."""
 
     name: ClassVar[str] = "slice_view"

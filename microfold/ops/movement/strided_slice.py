@@ -8,12 +8,10 @@ import numpy as np
 
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Shape, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class StridedSlice(Op):
+class StridedSlice(Op, frozen=True):
     """Slice with `size` elements ``begin, begin + stride, …`` along each axis; strides may be negative."""
 
     name: ClassVar[str] = "strided_slice"

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Transpose(Op):
+class Transpose(Op, frozen=True):
     """Permutation of axes: axis i of the result is axis ``permutation[i]`` of the input."""
 
     name: ClassVar[str] = "transpose"

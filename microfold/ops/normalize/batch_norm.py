@@ -8,12 +8,10 @@ import numpy as np
 
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class BatchNorm(Op):
+class BatchNorm(Op, frozen=True):
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta`` with one of each per channel, float32.
 
     It is equal to a product and a sum with one constant each (`scale_and_shift`). Importers can leave it to

@@ -11,15 +11,13 @@ from microfold.arithmetic import fixed_point, numerics
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
-from microfold.support.frozen import frozen
 
 EPSILON = 1e-6  # lower bound of the norm
 OUTPUT_BITS = 7  # int8 results are in units of 2^-7
 
 
 @register
-@frozen
-class L2Normalization(Op):
+class L2Normalization(Op, frozen=True):
     """``x / max(norm(x), 1e-6)`` along the last axis. The int8 result has scale 1/128 and zero point 0.
 
     Attributes:

@@ -8,12 +8,10 @@ import numpy as np
 
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class LayerNorm(Op):
+class LayerNorm(Op, frozen=True):
     """``(x - mean(x)) / sqrt(variance(x) + epsilon) * gamma + beta`` over the last axes, float32.
 
     ``gamma`` and ``beta`` have the shape of these axes.

@@ -17,14 +17,12 @@ from microfold.ops.normalize.softmax import (
     exp_table,
     softmax_parameters,
 )
-from microfold.support.frozen import frozen
 
 _OUTPUT_INTEGER_BITS = 4
 
 
 @register
-@frozen
-class LogSoftmax(Op):
+class LogSoftmax(Op, frozen=True):
     """``x - log(sum(exp(x)))`` along the last axis. The int8 result has scale 1/16 and zero point 127."""
 
     name: ClassVar[str] = "log_softmax"

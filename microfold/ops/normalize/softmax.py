@@ -28,7 +28,6 @@ from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise import lookup
 from microfold.ops.elementwise.unary_rule import require_per_tensor
-from microfold.support.frozen import frozen
 
 INPUT_INTEGER_BITS = 5  # scaled differences are Q5
 SUM_INTEGER_BITS = 12  # sums of exponentials are Q12
@@ -128,8 +127,7 @@ def _softmax_int16(x: Array, multiplier: Multiplier) -> Array:
 
 
 @register
-@frozen
-class Softmax(Op):
+class Softmax(Op, frozen=True):
     """``exp(beta * x) / sum(exp(beta * x))`` along the last axis.
 
     The result of int8 input is int8 or int16, with scale 1/256 or 1/65536 and the lowest value as zero point.

@@ -8,12 +8,10 @@ import numpy as np
 
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Standardize(Op):
+class Standardize(Op, frozen=True):
     """``(x - mean(x)) / sqrt(variance(x) + epsilon) * scale + shift`` along the last axis, float32.
 
     It remains of a layer normalisation after the next layer has absorbed as much of scale and shift as

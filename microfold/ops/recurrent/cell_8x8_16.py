@@ -6,6 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.arithmetic import fixed_point_16, numerics
 from microfold.arithmetic.fixed_point import inverse_sqrt
@@ -13,7 +14,6 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.accumulate import centred, exact_int
-from microfold.support.frozen import frozen
 
 GATE_BITS = 3  # integer bits of the gates' values
 MEAN_BITS = 10  # fraction bits of a mean of layer normalisation
@@ -197,8 +197,7 @@ def _multiplied(x: Array, multiplier: Multiplier) -> Array:
     return numerics.multiply_by_quantized_multiplier(x, *multiplier).astype(np.int64)
 
 
-@frozen(eq=False)
-class Gate:
+class Gate(Struct, frozen=True, eq=False):
     """Gate with its weights.
 
     Attributes:
@@ -238,8 +237,7 @@ class Gate:
         return np.where(np.arange(products.shape[1]) < self.rounded_up, up, away)
 
 
-@frozen(eq=False)
-class Cell8x8To16:
+class Cell8x8To16(Struct, frozen=True, eq=False):
     """Cell with its weights.
 
     Attributes:

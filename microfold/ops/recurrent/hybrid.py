@@ -10,7 +10,6 @@ from microfold.ops.accumulate import exact_int
 from microfold.ops.elementwise.conversions.dynamic_quantize import quantize_rows
 from microfold.ops.hybrid import MAX_DEPTH, weight_scales
 from microfold.ops.recurrent.lstm_float import FloatCell
-from microfold.support.frozen import frozen
 
 
 def check_weights(op: str, what: str, weights: TensorType, parts: int) -> None:
@@ -56,8 +55,7 @@ def product(rows: Array, weights: Tensor, *, asymmetric: bool) -> Array:
     return sums.astype(np.float32) * (weight_scales(weights.type, 0) * steps[:, None])
 
 
-@frozen(eq=False)
-class HybridCell(FloatCell):
+class HybridCell(FloatCell, frozen=True):
     """float32 cell whose products are hybrid.
 
     Attributes:

@@ -8,12 +8,10 @@ from microfold.ir.op import Op, register
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.recurrent import hybrid, sequence
 from microfold.ops.recurrent.lstm import Lstm
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class HybridLstm(Op):
+class HybridLstm(Op, frozen=True):
     """`Lstm` of float32 with int8 weights and projection, with one scale per gate and one for the projection.
 
     In every step, each row of x and of hidden is quantised like in `dynamic_quantize`, and also the results

@@ -10,12 +10,10 @@ from microfold.ir.op import Op, register
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.recurrent import hybrid, sequence
 from microfold.ops.recurrent.sequence_rnn import ACTIVATIONS, SequenceRnn
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class HybridSequenceRnn(Op):
+class HybridSequenceRnn(Op, frozen=True):
     """`SequenceRnn` with int8 weights, with one scale per matrix.
 
     In every step, each row of x and of hidden is quantised like in `dynamic_quantize`. The reference is

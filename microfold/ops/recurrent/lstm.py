@@ -10,15 +10,13 @@ from microfold.ops.elementwise.unary_rule import require_per_tensor
 from microfold.ops.recurrent import sequence
 from microfold.ops.recurrent.lstm_float import FloatCell
 from microfold.ops.recurrent.lstm_integer import IntegerCell, check_multipliers
-from microfold.support.frozen import frozen
 
 # Optional parts of a cell, in floating point only.
 OPTIONAL = ("peephole", "projection", "projection_bias", "norm")
 
 
 @register
-@frozen
-class Lstm(Op):
+class Lstm(Op, frozen=True):
     """Cell of U units that reads a sequence step by step.
 
     The products ``p = input_weights @ x + bias + recurrent_weights @ hidden`` have U rows for each of the

@@ -19,12 +19,10 @@ from microfold.ops.recurrent.cell_8x8_16 import (
     gate_parameters,
     row_scales,
 )
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Lstm8x8To16(Op):
+class Lstm8x8To16(Op, frozen=True):
     """`Lstm` of int8 with all optional parts of a cell, as in LiteRT's `LstmStepInteger8x8_16`.
 
     The source is tensorflow/lite/kernels/lstm_eval.cc. The int8 `Lstm` is TFLM's. The two differ in the

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.types import Array
-from microfold.support.frozen import frozen
 
 NORM_EPSILON = 1e-8  # added to variances
 
@@ -16,8 +16,7 @@ def sigmoid(x: Array) -> Array:
         return (np.float32(1) / (np.float32(1) + np.exp(-x))).astype(np.float32)
 
 
-@frozen(eq=False)
-class FloatCell:
+class FloatCell(Struct, frozen=True, eq=False):
     """Cell with its weights; see `Lstm` for their shapes.
 
     Attributes:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.arithmetic import numerics
 from microfold.arithmetic.numerics import Multiplier
@@ -14,7 +15,6 @@ from microfold.ir.types import Array, DType, Quant, Tensor, TensorType
 from microfold.ops import accumulate
 from microfold.ops.elementwise.activations.logistic import Int16Scaling, logistic_int16, nearest_power_of_two
 from microfold.ops.elementwise.activations.tanh import tanh_int16
-from microfold.support.frozen import frozen
 
 GATE_SCALE = 2.0**-12  # scale of the gates' products
 GATE_SCALING = Int16Scaling(3, 0)  # for logistic and tanh at this scale
@@ -100,8 +100,7 @@ def _scaled(x: Array, multiplier: Multiplier) -> Array:
     return numerics.multiply_by_quantized_multiplier(x, *multiplier).astype(np.int64)
 
 
-@frozen(eq=False)
-class IntegerCell:
+class IntegerCell(Struct, frozen=True, eq=False):
     """Cell with its weights.
 
     Attributes:

@@ -10,7 +10,6 @@ import numpy as np
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.recurrent import sequence
-from microfold.support.frozen import frozen
 
 ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
     "none": lambda x: x,
@@ -22,8 +21,7 @@ ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
 
 
 @register
-@frozen
-class SequenceRnn(Op):
+class SequenceRnn(Op, frozen=True):
     """``hidden = activation(bias + input_weights @ x + recurrent_weights @ hidden)`` in each step, float32.
 
     Operands are ``x [N, T, I]``, or [T, N, I] if `time_major`; ``input_weights [U, I]``, ``recurrent_weights

@@ -12,12 +12,10 @@ from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops import accumulate
 from microfold.ops.elementwise.unary_rule import require_per_tensor
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Svdf(Op):
+class Svdf(Op, frozen=True):
     """``out[u] = bias[u] + sum of time[f, t] * window[f, t]`` over t and over the filters f of unit u.
 
     Operands are ``x [N, I]``, ``feature [F, I]``, ``time [F, T]`` and ``bias [U]`` with ``U = F / rank``:

@@ -8,11 +8,9 @@ import numpy as np
 
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
-@frozen
-class _ArgExtremum(Op):
+class _ArgExtremum(Op, frozen=True):
     pattern: ClassVar[Pattern] = Pattern.REDUCTION
     any_zero_point: ClassVar[bool] = True
     takes_infinities: ClassVar[bool] = True
@@ -31,8 +29,7 @@ class _ArgExtremum(Op):
 
 
 @register
-@frozen
-class ArgMax(_ArgExtremum):
+class ArgMax(_ArgExtremum, frozen=True):
     """Index of the largest element along an axis, the first of equals; the axis is dropped."""
 
     name: ClassVar[str] = "arg_max"
@@ -42,8 +39,7 @@ class ArgMax(_ArgExtremum):
 
 
 @register
-@frozen
-class ArgMin(_ArgExtremum):
+class ArgMin(_ArgExtremum, frozen=True):
     """Index of the smallest element along an axis, the first of equals; the axis is dropped."""
 
     name: ClassVar[str] = "arg_min"

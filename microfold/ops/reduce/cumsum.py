@@ -8,12 +8,10 @@ import numpy as np
 
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Cumsum(Op):
+class Cumsum(Op, frozen=True):
     """Sum of all elements up to each element along an axis, for unquantised values.
 
     Attributes:

@@ -13,11 +13,9 @@ from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import QUANTIZED, require_per_tensor
 from microfold.ops.reduce.reduce import DTYPES, check_reduction
-from microfold.support.frozen import frozen
 
 
-@frozen
-class _SumOrMean(Op):
+class _SumOrMean(Op, frozen=True):
     pattern: ClassVar[Pattern] = Pattern.REDUCTION
     dtypes: ClassVar[tuple[DType, ...]] = DTYPES
 
@@ -58,8 +56,7 @@ class _SumOrMean(Op):
 
 
 @register
-@frozen
-class Mean(_SumOrMean):
+class Mean(_SumOrMean, frozen=True):
     """Mean over axes.
 
     For quantised values, it is the sum minus the zero points, times one multiplier, see `multiplier`. For
@@ -90,8 +87,7 @@ class Mean(_SumOrMean):
 
 
 @register
-@frozen
-class Sum(_SumOrMean):
+class Sum(_SumOrMean, frozen=True):
     """Sum over axes."""
 
     name: ClassVar[str] = "sum"

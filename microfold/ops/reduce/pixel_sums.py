@@ -12,14 +12,12 @@ import numpy as np
 
 from microfold.ir.op import Op, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 # Accumulator type for each type of pixels.
 SUMMED = {DType.INT8: DType.INT32, DType.INT16: DType.INT32, DType.FLOAT32: DType.FLOAT32}
 
 
-@frozen
-class PixelSums(Op):
+class PixelSums(Op, frozen=True):
     """Sum of all pixels for each channel of an image: integers in int32, floats row by row.
 
     Attributes:
@@ -41,8 +39,7 @@ class PixelSums(Op):
         return x.data.sum(axis=(1, 2), keepdims=True, dtype=SUMMED[x.type.dtype].numpy)
 
 
-@frozen
-class MeanOfSums(Op):
+class MeanOfSums(Op, frozen=True):
     """Sums divided by the number of their elements. For integers, halves are rounded away from zero.
 
     Attributes:

@@ -12,14 +12,12 @@ from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
 from microfold.ops.reduce.cumsum import Cumsum
-from microfold.support.frozen import frozen
 
 SUM_BITS = 19  # sums are in units of 2^-19, and wrap around at 32 bits
 
 
 @register
-@frozen
-class QuantizedCumsum(Cumsum):
+class QuantizedCumsum(Cumsum, frozen=True):
     """`Cumsum` of int8, as in TFLM.
 
     Sums start with a stored 0, not with the zero point. All results of an input with a zero point other than

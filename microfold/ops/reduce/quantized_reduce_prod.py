@@ -13,15 +13,13 @@ from microfold.ir.op import register
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import QUANTIZED, require_per_tensor
 from microfold.ops.reduce.reduce import ReduceProd, check_reduction
-from microfold.support.frozen import frozen
 
 # LiteRT's 64-bit products shift to the right by at least 8 bits.
 MAX_SCALING = 1 << 7
 
 
 @register
-@frozen
-class QuantizedReduceProd(ReduceProd):
+class QuantizedReduceProd(ReduceProd, frozen=True):
     """`ReduceProd` of int8 and int16, as in LiteRT: rescaled after each factor, and once more at the end.
 
     For n factors, the multiplier is the input's scale divided by the n-th root of the output's scale. The

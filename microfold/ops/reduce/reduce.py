@@ -8,7 +8,6 @@ import numpy as np
 
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Shape, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 DTYPES = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT16, DType.FLOAT32)
 
@@ -40,8 +39,7 @@ def check_reduction(
     return tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
 
 
-@frozen
-class _Reduce(Op):
+class _Reduce(Op, frozen=True):
     pattern: ClassVar[Pattern] = Pattern.REDUCTION
 
     dtypes: ClassVar[tuple[DType, ...]] = DTYPES
@@ -55,8 +53,7 @@ class _Reduce(Op):
 
 
 @register
-@frozen
-class ReduceMax(_Reduce):
+class ReduceMax(_Reduce, frozen=True):
     """Largest element over axes; for bool, whether any is true."""
 
     name: ClassVar[str] = "reduce_max"
@@ -69,8 +66,7 @@ class ReduceMax(_Reduce):
 
 
 @register
-@frozen
-class ReduceMin(_Reduce):
+class ReduceMin(_Reduce, frozen=True):
     """Smallest element over axes; for bool, whether all are true."""
 
     name: ClassVar[str] = "reduce_min"
@@ -83,8 +79,7 @@ class ReduceMin(_Reduce):
 
 
 @register
-@frozen
-class ReduceProd(_Reduce):
+class ReduceProd(_Reduce, frozen=True):
     """Product over axes, for unquantised values."""
 
     name: ClassVar[str] = "reduce_prod"

@@ -8,12 +8,10 @@ import numpy as np
 
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class TopK(Op):
+class TopK(Op, frozen=True):
     """The `count` largest elements along the last axis, the largest first, and their indices.
 
     Of equal elements, the one with the lower index comes first.

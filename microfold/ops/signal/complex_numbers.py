@@ -10,7 +10,6 @@ from microfold.arithmetic import real_fft
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.signal.signal_op import SignalOp
-from microfold.support.frozen import frozen
 
 PARTS = 2
 
@@ -23,8 +22,7 @@ def _check_complex(op: str, x: TensorType) -> None:
 
 
 @register
-@frozen
-class ComplexAbs(SignalOp):
+class ComplexAbs(SignalOp, frozen=True):
     """Magnitudes [...] of complex numbers [..., 2], also if their squares overflow float32."""
 
     name: ClassVar[str] = "complex_abs"
@@ -38,8 +36,7 @@ class ComplexAbs(SignalOp):
 
 
 @register
-@frozen
-class ComplexFft(SignalOp):
+class ComplexFft(SignalOp, frozen=True):
     """Unscaled Fourier transforms of complex numbers [..., points, 2] along the points; see `real_fft`."""
 
     name: ClassVar[str] = "complex_fft"

@@ -9,12 +9,10 @@ import numpy as np
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.signal.signal_op import SignalOp
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class SignalEnergy(SignalOp):
+class SignalEnergy(SignalOp, frozen=True):
     """Squared magnitudes, uint32 [N], of int16 complex numbers [2 * N].
 
     The result is computed from `start_index` to before `end_index`; other elements are 0. The reference

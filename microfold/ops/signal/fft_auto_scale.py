@@ -9,12 +9,10 @@ import numpy as np
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.signal.signal_op import SignalOp
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class SignalFftAutoScale(SignalOp):
+class SignalFftAutoScale(SignalOp, frozen=True):
     """int16 samples, shifted to the left until the largest magnitude needs 15 bits, and the shift, int32 [].
 
     Like the reference, the search keeps the largest magnitude as int16, in which the magnitude of -32768 is

@@ -9,12 +9,10 @@ import numpy as np
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.signal.signal_op import SignalOp
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class SignalFilterBank(SignalOp):
+class SignalFilterBank(SignalOp, frozen=True):
     """Weighted sums, uint64 [num_channels], of energies uint32 [N].
 
     Band b in [0, num_channels] contains `widths[b]` energies from `frequency_starts[b]` on. Channel b - 1

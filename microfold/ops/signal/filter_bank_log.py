@@ -9,15 +9,13 @@ import numpy as np
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.signal.signal_op import SignalOp
-from microfold.support.frozen import frozen
 
 SEGMENT_BITS = 7
 FRACTION_BITS = 16
 
 
 @register
-@frozen
-class SignalFilterBankLog(SignalOp):
+class SignalFilterBankLog(SignalOp, frozen=True):
     """Natural logarithms of uint32 [N] after a shift to the left, times `output_scale`, as int16 [N].
 
     The logarithm has 16 fractional bits before it is scaled, and the result is at most 32767. The logarithms

@@ -9,12 +9,10 @@ import numpy as np
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.signal.signal_op import SignalOp
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class SignalFilterBankSpectralSubtraction(SignalOp):
+class SignalFilterBankSpectralSubtraction(SignalOp, frozen=True):
     """uint32 [N] minus a noise estimate, and the next estimate [N], which has `smoothing_bits` more bits.
 
     The estimate is smoothed from call to call: channels with even indices by `smoothing`, channels with odd

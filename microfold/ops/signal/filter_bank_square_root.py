@@ -10,12 +10,10 @@ import numpy as np
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.signal.signal_op import SignalOp
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class SignalFilterBankSquareRoot(SignalOp):
+class SignalFilterBankSquareRoot(SignalOp, frozen=True):
     """Rounded square roots, uint32 [N], of uint64 [N], shifted to the right by an int32 [].
 
     The root of a number that fits 32 bits is at most 65535, so a few of these roots are rounded down. The

@@ -9,12 +9,10 @@ import numpy as np
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.signal.signal_op import SignalOp
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class SignalFrames(SignalOp):
+class SignalFrames(SignalOp, frozen=True):
     """Frames [..., n, frame_size] of int16 samples.
 
     The samples are kept ones, [..., K], followed by new ones, [..., n * frame_step]. The first frame starts

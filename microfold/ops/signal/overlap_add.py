@@ -9,12 +9,10 @@ import numpy as np
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.signal.signal_op import SignalOp
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class SignalOverlapAdd(SignalOp):
+class SignalOverlapAdd(SignalOp, frozen=True):
     """Sums [..., n * frame_step] of frames [..., n, size], each `frame_step` after the one before it.
 
     The second operand, [..., size - frame_step], contains partial sums of the first samples. The second

@@ -9,14 +9,12 @@ import numpy as np
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.signal.signal_op import SignalOp
-from microfold.support.frozen import frozen
 
 GAINS = 125
 
 
 @register
-@frozen
-class SignalPcan(SignalOp):
+class SignalPcan(SignalOp, frozen=True):
     """uint32 [N] times gains that depend on noise estimates, uint32 [N], with a compressed range.
 
     ``gain_lut``, int16 [125 or more], contains the gains at 0 and 1, then four numbers for each bit length

@@ -8,11 +8,9 @@ from microfold.arithmetic import real_fft
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.signal.signal_op import SignalOp
-from microfold.support.frozen import frozen
 
 
-@frozen
-class _RealFft(SignalOp):
+class _RealFft(SignalOp, frozen=True):
     """Base of transforms along the last axis. Spectra are pairs of real and imaginary parts."""
 
     fft_length: int
@@ -36,8 +34,7 @@ class _RealFft(SignalOp):
 
 
 @register
-@frozen
-class SignalRfft(_RealFft):
+class SignalRfft(_RealFft, frozen=True):
     """Spectra [..., fft_length + 2] of samples [..., n], padded with zeros; see `real_fft`."""
 
     name: ClassVar[str] = "signal_rfft"
@@ -57,8 +54,7 @@ class SignalRfft(_RealFft):
 
 
 @register
-@frozen
-class SignalIrfft(_RealFft):
+class SignalIrfft(_RealFft, frozen=True):
     """Samples [..., fft_length] of spectra [..., fft_length + 2]; see `real_fft`."""
 
     name: ClassVar[str] = "signal_irfft"

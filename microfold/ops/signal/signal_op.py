@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.op import Op
-from microfold.support.frozen import frozen
 
 
-@frozen
-class SignalOp(Op):
+class SignalOp(Op, frozen=True):
     """Base of operators on samples, spectra and energies, which use integers without regard to scales."""
 
     any_zero_point: ClassVar[bool] = True

@@ -9,12 +9,10 @@ import numpy as np
 from microfold.ir.op import register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.signal.signal_op import SignalOp
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class SignalWindow(SignalOp):
+class SignalWindow(SignalOp, frozen=True):
     """Frames of int16 samples times the weights [frame], shifted to the right and saturated.
 
     The samples are consecutive frames. Source: ``signal/src/window.cc`` of tflite-micro.

@@ -15,11 +15,9 @@ from microfold.plan.exact import solve
 from microfold.plan.liveness import Storage
 from microfold.plan.overlap import Overlap
 from microfold.plan.problem import Distance, Pair, PlacementProblem, problem_of, units
-from microfold.support.frozen import frozen
 
 
-@frozen(eq=False)
-class StreamBlock(Storage):
+class StreamBlock(Storage, frozen=True, dict=True):
     """Storage that is not alive all the time between its first and last moment.
 
     Attributes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.errors import GraphError
 from microfold.ir.node import Value
@@ -25,14 +26,12 @@ from microfold.plan.stream.operations import (
     RowsCall,
     WindowAddress,
 )
-from microfold.support.frozen import frozen
 
 # Owner of bytes with undefined content.
 _RUBBISH = 0
 
 
-@frozen
-class Computing:
+class Computing(Struct, frozen=True):
     """Kernel and layer that compute a row.
 
     Attributes:

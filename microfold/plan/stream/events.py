@@ -8,23 +8,22 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from microfold.ir.node import Value
 from microfold.ops.rows import ROWS
 from microfold.plan.stream.region import StreamRegion
 from microfold.plan.stream.row_node import RowNode
-from microfold.support.frozen import frozen
 
 
-@frozen
-class RowArrival:
+class RowArrival(Struct, frozen=True):
     """Event: a row of an input arrives from the caller."""
 
     value: Value
     row: int
 
 
-@frozen
-class Padding:
+class Padding(Struct, frozen=True):
     """Event: rows of padding [first, last) are written."""
 
     value: Value
@@ -32,8 +31,7 @@ class Padding:
     last: int
 
 
-@frozen
-class Compute:
+class Compute(Struct, frozen=True):
     """Event: a part of a node's result is computed."""
 
     node: RowNode

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from msgspec import Struct
+
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.views import Views
 from microfold.ops.columns import COLUMNS
 from microfold.ops.movement.strided_slice import StridedSlice
-from microfold.support.frozen import frozen
 
 
-@frozen
-class InputRows:
+class InputRows(Struct, frozen=True):
     """Rows that a region reads from an image.
 
     Attributes:

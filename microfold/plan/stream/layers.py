@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from microfold.ir.node import Value
 from microfold.kernels.band import LayerBand
 from microfold.kernels.layer import LayerContext
 from microfold.ops.rows import Rows
 from microfold.plan.stream.row_node import Form, RowNode
 from microfold.plan.stream.windows import RegionSchedule
-from microfold.support.frozen import frozen
 
 
-@frozen(eq=False)
-class BandLayer:
+class BandLayer(Struct, frozen=True, eq=False):
     """Layer that computes rows of a node.
 
     Attributes:
@@ -28,8 +28,7 @@ class BandLayer:
     events: Sequence[int]
 
 
-@frozen(eq=False)
-class PlannedLayer:
+class PlannedLayer(Struct, frozen=True, eq=False):
     """Layer of a streamed model.
 
     Attributes:
@@ -46,8 +45,7 @@ class PlannedLayer:
     region: int
 
 
-@frozen
-class ComputedRows:
+class ComputedRows(Struct, frozen=True):
     """Rows of a value after a call has computed them.
 
     Attributes:

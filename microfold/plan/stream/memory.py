@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
+from msgspec import Struct
+
 from microfold.ir.node import Value
 from microfold.ir.views import ALIGNMENT
 from microfold.plan.arena import ArenaPlan
@@ -18,11 +20,9 @@ from microfold.plan.stream.operations import MoveRows, RowsCall, WindowAddress
 from microfold.plan.stream.row_node import pitch
 from microfold.plan.stream.timeline import Timeline
 from microfold.plan.stream.windows import RegionSchedule
-from microfold.support.frozen import frozen
 
 
-@frozen(eq=False)
-class StreamMemory:
+class StreamMemory(Struct, frozen=True, eq=False, dict=True):
     """Content of the arena, with addresses.
 
     Attributes:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from microfold.ir.node import Value
 from microfold.ops.rows import Rows
 from microfold.plan.stream.row_node import RowNode
-from microfold.support.frozen import frozen
 
 
 class WindowAddress(NamedTuple):
@@ -22,8 +23,7 @@ class WindowAddress(NamedTuple):
     newest: bool = False
 
 
-@frozen
-class IndirectionBuffer:
+class IndirectionBuffer(Struct, frozen=True):
     """Indirection buffer: addresses of rows of a value, one by one."""
 
     spots: tuple[WindowAddress, ...]
@@ -33,8 +33,7 @@ class IndirectionBuffer:
         return self.spots[0].value
 
 
-@frozen
-class ReceiveRow:
+class ReceiveRow(Struct, frozen=True):
     """Operation: the next row of an input is copied from the caller's memory."""
 
     value: Value
@@ -42,8 +41,7 @@ class ReceiveRow:
     spot: WindowAddress
 
 
-@frozen
-class Fill:
+class Fill(Struct, frozen=True):
     """Operation: rows of padding [first, last) are filled."""
 
     value: Value
@@ -52,8 +50,7 @@ class Fill:
     spot: WindowAddress
 
 
-@frozen
-class MoveRows:
+class MoveRows(Struct, frozen=True):
     """Operation: rows are copied to the start of their window, into a ring, to a home buffer or a stage."""
 
     source: WindowAddress
@@ -66,8 +63,7 @@ class MoveRows:
         return self.source.newest == self.target.newest
 
 
-@frozen
-class RowsCall:
+class RowsCall(Struct, frozen=True):
     """Operation: a node computes contiguous rows.
 
     Attributes:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.views import Views, needs_no_code
 from microfold.plan.stream.inputs import InputRows, taken_rows
 from microfold.plan.stream.row_node import RowNode
-from microfold.support.frozen import frozen
 
 
-@frozen(eq=False)
-class StreamRegion:
+class StreamRegion(Struct, frozen=True, eq=False, dict=True):
     """Nodes that are computed row by row.
 
     Attributes:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir import limits
 from microfold.ir.node import Node, Value
@@ -13,7 +15,6 @@ from microfold.kernels.band import LayerBand, layer_band, remembered_band
 from microfold.kernels.layer import LayerContext
 from microfold.ops.reduce.pixel_sums import PixelSums
 from microfold.ops.rows import REFUSED, ROWS, Band, OperandRows, Rows, band, row_pitch
-from microfold.support.frozen import frozen
 
 # Band kind of a row: bands of equal kinds are the same layer, on other rows.
 Form = tuple[Op, tuple[int | None, ...]]
@@ -23,8 +24,7 @@ MOST_FORMS = 512
 NEVER = 1 << 30
 
 
-@frozen
-class Reading:
+class Reading(Struct, frozen=True, dict=True):
     """Rows of one operand that a node reads for each part of its result.
 
     Attributes:
@@ -61,8 +61,7 @@ class Reading:
         return max(0, max(last for _, last in self.spans) - self.height)
 
 
-@frozen(eq=False)
-class RowNode:
+class RowNode(Struct, frozen=True, eq=False, dict=True):
     """Node that is computed row by row.
 
     Attributes:

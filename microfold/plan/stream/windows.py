@@ -29,6 +29,8 @@ import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from microfold.ir.node import Value
 from microfold.ops.rows import ROWS
 from microfold.plan.stream.blocks import StreamBlock, block
@@ -48,11 +50,9 @@ from microfold.plan.stream.row_buffers import RowBuffer
 from microfold.plan.stream.row_node import NEVER, RowNode, pitch
 from microfold.plan.stream.staged_line_buffers import StagedLineBuffer
 from microfold.plan.stream.window import RowWindow, UsedBytes
-from microfold.support.frozen import frozen
 
 
-@frozen
-class OperandRead:
+class OperandRead(Struct, frozen=True):
     """Read of an operand by one call, to decide whether its result may overlap the operand's window.
 
     Attributes:
@@ -65,8 +65,7 @@ class OperandRead:
     free: bool
 
 
-@frozen(eq=False)
-class RegionSchedule:
+class RegionSchedule(Struct, frozen=True, eq=False):
     """Operations and buffers of a region, without addresses.
 
     Attributes:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from microfold.reporting.page.scale import number, signed
 from microfold.reporting.schema import BuildReport
-from microfold.support.frozen import frozen
 
 # Length of a card's bar, in units of its drawing.
 BAR = 200.0
 
 
-@frozen
-class FigureChange:
+class FigureChange(Struct, frozen=True):
     """Difference of a figure from that of another build.
 
     Attributes:
@@ -24,8 +24,7 @@ class FigureChange:
     text: str
 
 
-@frozen
-class CardRow:
+class CardRow(Struct, frozen=True):
     """Figure of a card."""
 
     name: str
@@ -38,8 +37,7 @@ class CardRow:
         return self.value[:1].isdigit()
 
 
-@frozen
-class BarPart:
+class BarPart(Struct, frozen=True):
     """Part of a card's bar."""
 
     x: float
@@ -48,8 +46,7 @@ class BarPart:
     tip: str
 
 
-@frozen
-class Card:
+class Card(Struct, frozen=True):
     """Card with figures.
 
     Attributes:

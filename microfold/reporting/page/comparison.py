@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from microfold.reporting.page.cards import FigureChange, change
 from microfold.reporting.page.scale import number, signed
 from microfold.reporting.schema import BuildReport, ReportedLayer
-from microfold.support.frozen import frozen
 
 # Maximum length of a bar to either side, in units of its drawing.
 BAR = 70.0
 
 
-@frozen
-class ComparedFigure:
+class ComparedFigure(Struct, frozen=True):
     """Figure of both builds."""
 
     name: str
@@ -23,8 +23,7 @@ class ComparedFigure:
     change: FigureChange | None
 
 
-@frozen
-class ComparedLayer:
+class ComparedLayer(Struct, frozen=True):
     """Layer of one build or both.
 
     Attributes:
@@ -47,8 +46,7 @@ class ComparedLayer:
     width: float
 
 
-@frozen
-class ReportComparison:
+class ReportComparison(Struct, frozen=True):
     """Data of the section."""
 
     title: str

@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from msgspec import Struct
+
 from microfold.reporting.page.palette import Palette
 from microfold.reporting.page.scale import CHARACTER, WIDTH, number, shortened
 from microfold.reporting.schema import BuildReport, ReportedEdge, ReportedEnd
-from microfold.support.frozen import frozen
 
 # Names are slanted to the lower left.
 _LEFT, _RIGHT = 64.0, 16.0
@@ -21,8 +22,7 @@ _NAME_LENGTH = 20
 _SLANT, _GAP = 60.0, 18.0
 
 
-@frozen
-class Dot:
+class Dot(Struct, frozen=True):
     """Layer, input, output or state.
 
     Attributes:
@@ -39,8 +39,7 @@ class Dot:
     tip: str
 
 
-@frozen
-class Arc:
+class Arc(Struct, frozen=True):
     """Value between two dots.
 
     Attributes:
@@ -56,8 +55,7 @@ class Arc:
     tip: str
 
 
-@frozen
-class GraphChart:
+class GraphChart(Struct, frozen=True):
     """Data of the drawing.
 
     Attributes:
@@ -75,8 +73,7 @@ class GraphChart:
     arcs: list[Arc]
 
 
-@frozen
-class _Arch:
+class _Arch(Struct, frozen=True):
     """Heights of the arcs on one side of the line.
 
     Attributes:

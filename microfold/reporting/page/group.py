@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from microfold import __version__
 from microfold.reporting.group_schema import GroupFlash, GroupRam, GroupReport
 from microfold.reporting.page.cards import Card, memory_card
 from microfold.reporting.page.layers import BAR
 from microfold.reporting.page.page import render
 from microfold.reporting.page.scale import number
-from microfold.support.frozen import frozen
 
 
-@frozen
-class ModelCell:
+class ModelCell(Struct, frozen=True):
     """Figure of a model, and the length of its bar."""
 
     value: int | None
     bar: float
 
 
-@frozen
-class ModelRow:
+class ModelRow(Struct, frozen=True):
     """Table row of a model.
 
     Attributes:
@@ -34,8 +33,7 @@ class ModelRow:
     cells: list[ModelCell]
 
 
-@frozen
-class GroupPage:
+class GroupPage(Struct, frozen=True):
     """Data of the template.
 
     Attributes:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from microfold.reporting.page.palette import Palette
 from microfold.reporting.page.scale import WIDTH, ChartColumn, Linear, Tick, columns, number
 from microfold.reporting.schema import BuildReport, ReportedLayer
-from microfold.support.frozen import frozen
 
 _LEFT, _RIGHT, _TOP, _PLOT, _BOTTOM = 72.0, 12.0, 24.0, 180.0, 40.0
 _NARROWEST, _WIDEST = 13.0, 90.0
 
 
-@frozen
-class Bar:
+class Bar(Struct, frozen=True):
     """Accumulator bits of a layer.
 
     Attributes:
@@ -31,8 +31,7 @@ class Bar:
     tip: str
 
 
-@frozen
-class HeadroomChart:
+class HeadroomChart(Struct, frozen=True):
     """Data of the drawing."""
 
     width: float

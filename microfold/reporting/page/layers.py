@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from microfold.reporting.page.palette import Palette
 from microfold.reporting.page.scale import CHARACTER, WIDTH, number, rank, shortened
 from microfold.reporting.profile import DeviceProfile
 from microfold.reporting.schema import BuildReport, ReportedLayer
-from microfold.support.frozen import frozen
 
 # Maximum length of a cell's bar, in units of its drawing.
 BAR = 60.0
 
 
-@frozen
-class Segment:
+class Segment(Struct, frozen=True):
     """Part of the strip for one layer."""
 
     layer: int
@@ -26,8 +26,7 @@ class Segment:
     tip: str
 
 
-@frozen
-class FigureColumn:
+class FigureColumn(Struct, frozen=True):
     """Figure of all layers: a column of the table.
 
     Attributes:
@@ -41,8 +40,7 @@ class FigureColumn:
     colour: str
 
 
-@frozen
-class LayerCell:
+class LayerCell(Struct, frozen=True):
     """Figure of a layer; `bar` is the length of its bar, and `value` its sort key."""
 
     value: float
@@ -50,8 +48,7 @@ class LayerCell:
     bar: float
 
 
-@frozen
-class LayerRow:
+class LayerRow(Struct, frozen=True):
     """Table row of a layer."""
 
     index: int
@@ -146,8 +143,7 @@ def _cells(values: list[int | None]) -> list[LayerCell]:
     return [LayerCell(rank(value), number(value), round(BAR * (value or 0) / most, 1)) for value in values]
 
 
-@frozen
-class CandidateRow:
+class CandidateRow(Struct, frozen=True):
     """Candidate kernel of a layer; `bar` is the length of its cost's bar."""
 
     kernel: str
@@ -157,8 +153,7 @@ class CandidateRow:
     bar: float
 
 
-@frozen
-class LayerChoice:
+class LayerChoice(Struct, frozen=True):
     """Kernel selection for a layer, with the reason."""
 
     index: int

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.reporting.page.palette import Palette
 from microfold.reporting.page.scale import (
@@ -19,7 +21,6 @@ from microfold.reporting.page.scale import (
     shortened,
 )
 from microfold.reporting.schema import BuildReport, ReportedBlock
-from microfold.support.frozen import frozen
 
 _LEFT, _RIGHT = 72.0, 12.0
 _TOP, _PLOT, _BOTTOM = 48.0, 330.0, 44.0
@@ -28,8 +29,7 @@ _NARROWEST, _WIDEST = 13.0, 190.0
 _LINE = 15.0
 
 
-@frozen
-class Label:
+class Label(Struct, frozen=True):
     """Text of one or two lines; `x` is its middle, `y` the base line of its first line."""
 
     x: float
@@ -49,8 +49,7 @@ class Label:
         return CHARACTER / 2 * max(map(len, self.lines))
 
 
-@frozen
-class BlockShape:
+class BlockShape(Struct, frozen=True):
     """Rectangle of a block.
 
     Attributes:
@@ -68,8 +67,7 @@ class BlockShape:
     label: Label | None
 
 
-@frozen
-class SharedShape:
+class SharedShape(Struct, frozen=True):
     """Bytes that two blocks share during some layers."""
 
     x: float
@@ -79,8 +77,7 @@ class SharedShape:
     tip: str
 
 
-@frozen
-class Level:
+class Level(Struct, frozen=True):
     """Horizontal line with a label."""
 
     y: float
@@ -89,8 +86,7 @@ class Level:
     text_y: float
 
 
-@frozen
-class PeakMark:
+class PeakMark(Struct, frozen=True):
     """Layers during which the most bytes of the arena are in use.
 
     Attributes:
@@ -106,8 +102,7 @@ class PeakMark:
     anchor: str
 
 
-@frozen
-class MemoryChart:
+class MemoryChart(Struct, frozen=True):
     """Data of the drawing; `left`, `right`, `top` and `bottom` bound the plot area."""
 
     width: float
@@ -160,8 +155,7 @@ def block_name(block: ReportedBlock, report: BuildReport) -> str:
     return block.name if block.kind == "input" else writer
 
 
-@frozen
-class _Drawn:
+class _Drawn(Struct, frozen=True):
     """Block without a label, and the labels that fit into it, the best first."""
 
     shape: BlockShape

@@ -11,6 +11,7 @@ from typing import Any
 
 import jinja2
 from markupsafe import Markup
+from msgspec import Struct
 
 from microfold import __version__
 from microfold.reporting.page.cards import BAR as CARD_BAR
@@ -45,7 +46,6 @@ from microfold.reporting.page.what_if_chart import (
 from microfold.reporting.profile import DeviceProfile
 from microfold.reporting.schema import BuildReport, Tradeoff, WhatIfBuild
 from microfold.support import resources
-from microfold.support.frozen import frozen
 
 # Invisible characters: control characters, direction overrides, lone surrogates.
 _NOT_SHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -60,8 +60,7 @@ _SIZES = {
 }
 
 
-@frozen
-class Page:
+class Page(Struct, frozen=True):
     """Data of the templates; an attribute that is None or empty has no section.
 
     Attributes:

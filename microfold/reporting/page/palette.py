@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from microfold.reporting.schema import ReportedLayer
-from microfold.support.frozen import frozen
 
 # Number of style classes, `op0` and so on; all further operators share one class.
 COLOURS = 6
 _OTHERS = "op-others"
 
 
-@frozen
-class Entry:
+class Entry(Struct, frozen=True):
     """Line of the legend.
 
     Attributes:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from microfold.reporting.page.scale import WIDTH, ChartColumn, Linear, Tick, columns, number, round_number
 from microfold.reporting.profile import DeviceProfile
 from microfold.reporting.schema import BuildReport, ReportedLayer
-from microfold.support.frozen import frozen
 
 _LEFT, _RIGHT, _TOP, _PLOT, _BOTTOM = 72.0, 12.0, 16.0, 190.0, 40.0
 _NARROWEST, _WIDEST = 15.0, 110.0
@@ -13,8 +14,7 @@ _NARROWEST, _WIDEST = 15.0, 110.0
 _SLOW, _FAST = 1.25, 0.8
 
 
-@frozen
-class BarPair:
+class BarPair(Struct, frozen=True):
     """Two bars of a layer: estimated and measured share.
 
     Attributes:
@@ -32,8 +32,7 @@ class BarPair:
     tip: str
 
 
-@frozen
-class ProfileChart:
+class ProfileChart(Struct, frozen=True):
     """Data of the drawing.
 
     Attributes:

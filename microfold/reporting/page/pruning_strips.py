@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from microfold.reporting.page.scale import number, shortened
 from microfold.reporting.schema import BuildReport, ReportedPrunedValue
-from microfold.support.frozen import frozen
 
 # Length of a strip of channels, in units of its drawing.
 STRIP = 420.0
@@ -18,8 +19,7 @@ _REASONS = {
 }
 
 
-@frozen
-class ChannelRun:
+class ChannelRun(Struct, frozen=True):
     """Neighbouring channels that are not computed for one reason."""
 
     x: float
@@ -27,8 +27,7 @@ class ChannelRun:
     kind: str
 
 
-@frozen
-class Proof:
+class Proof(Struct, frozen=True):
     """Channels with one reason and one interval of values."""
 
     reason: str
@@ -37,8 +36,7 @@ class Proof:
     size: int
 
 
-@frozen
-class Strip:
+class Strip(Struct, frozen=True):
     """Channels of a value."""
 
     op: str
@@ -51,8 +49,7 @@ class Strip:
     proofs: list[Proof]
 
 
-@frozen
-class Certificate:
+class Certificate(Struct, frozen=True):
     """Certificate of one graph."""
 
     graph: str

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from microfold.reporting.page.layers import BAR
 from microfold.reporting.schema import ReportedStreaming, ReportedWindow
-from microfold.support.frozen import frozen
 
 
-@frozen
-class RowWindows:
+class RowWindows(Struct, frozen=True):
     """Line buffers of a build.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from microfold.support.frozen import frozen
+from msgspec import Struct
 
 # Width of drawings in CSS pixels, the width of the page on a desktop.
 WIDTH = 1080.0
@@ -34,16 +34,14 @@ def shortened(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-@frozen
-class Tick:
+class Tick(Struct, frozen=True):
     """Tick of an axis: position and text."""
 
     at: float
     text: str
 
 
-@frozen
-class Linear:
+class Linear(Struct, frozen=True):
     """Linear scale that maps 0 to `start` and `limit` to `end`."""
 
     limit: float
@@ -62,8 +60,7 @@ class Linear:
         return [Tick(self(v), number(v)) for v in range(0, math.floor(self.limit) + 1, step)]
 
 
-@frozen
-class Logarithmic:
+class Logarithmic(Struct, frozen=True):
     """Logarithmic scale that maps `low` to `start` and `high` to `end`; both are above 0."""
 
     low: float
@@ -95,8 +92,7 @@ def round_number(value: float) -> int:
     return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= value)
 
 
-@frozen
-class ChartColumn:
+class ChartColumn(Struct, frozen=True):
     """Position of a layer on an axis of layers.
 
     Attributes:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
+from msgspec import Struct
+
 from microfold.reporting.page.palette import COLOURS
 from microfold.reporting.page.scale import CHARACTER, Linear, Logarithmic, Tick, around, number, rank
 from microfold.reporting.schema import Tradeoff
 from microfold.reporting.what_if import BuildFigures, WhatIfBuild, pareto_front, time_of
-from microfold.support.frozen import frozen
 
 _WIDTH, _HEIGHT = 528.0, 330.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70.0, 12.0, 28.0, 46.0
@@ -20,8 +21,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 70.0, 12.0, 28.0, 46.0
 _NEAR = 6.0
 
 
-@frozen
-class Point:
+class Point(Struct, frozen=True):
     """Alternatives at one position.
 
     Attributes:
@@ -39,8 +39,7 @@ class Point:
     tip: str
 
 
-@frozen
-class WhatIfChart:
+class WhatIfChart(Struct, frozen=True):
     """Data of a drawing; `lines` join the points of a target in order of time."""
 
     title: str
@@ -57,8 +56,7 @@ class WhatIfChart:
     points: list[Point]
 
 
-@frozen
-class WhatIfRow:
+class WhatIfRow(Struct, frozen=True):
     """Table row of an alternative; cells are pairs of sort key and text."""
 
     target: str
@@ -71,8 +69,7 @@ class WhatIfRow:
     current: bool
 
 
-@frozen
-class WhatIf:
+class WhatIf(Struct, frozen=True):
     """Data of the section "what if"."""
 
     charts: list[WhatIfChart]
@@ -81,24 +78,21 @@ class WhatIf:
     measured: bool
 
 
-@frozen
-class TradeoffRow:
+class TradeoffRow(Struct, frozen=True):
     """Table row of a Pareto-optimal build; cells are pairs of sort key and text."""
 
     arguments: str
     cells: list[tuple[float, str]]
 
 
-@frozen
-class TradeoffsSection:
+class TradeoffsSection(Struct, frozen=True):
     """Data of the section "tradeoffs"."""
 
     charts: list[WhatIfChart]
     rows: list[TradeoffRow]
 
 
-@frozen
-class _Field:
+class _Field(Struct, frozen=True):
     """Data that the drawings share.
 
     Attributes:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from microfold.support.frozen import frozen
+from msgspec import Struct
 
 FLAGS = "flags"
 
 
-@frozen
-class Instruction:
+class Instruction(Struct, frozen=True):
     """Instruction for a pipeline.
 
     Registers of the floating-point unit are single-precision registers; a vector consists of four of them.

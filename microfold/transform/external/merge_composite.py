@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from microfold.ir.composite import Composite, find_composites
 from microfold.ir.functions import transform_named
 from microfold.ir.graph import Graph
@@ -28,14 +30,12 @@ from microfold.ir.types import TensorType
 from microfold.ops.control.call import Call
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
-from microfold.support.frozen import frozen
 
 Row = PatternEntry | tuple[str, DataflowPattern] | tuple[str, DataflowPattern, Check]
 
 
 @module_pass(opt_level=1)
-@frozen
-class MergeComposite:
+class MergeComposite(Struct, frozen=True):
     """Grouping of the matches of a pattern table.
 
     Attributes:

@@ -20,14 +20,14 @@ preference registers it where the pipeline runs this pass, after `convert_layout
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ir.op import Op
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
-from microfold.support.frozen import frozen
 from microfold.transform.layout.convert_layout import convert
 from microfold.transform.layout.propagation.rule import SweepPolicy
 from microfold.transform.layout.propagation.sweep import Sweep
@@ -37,8 +37,7 @@ Preference = Callable[[Node], str | None]
 
 
 @function_pass(opt_level=3)
-@frozen
-class AlterOpLayout:
+class AlterOpLayout(Struct, frozen=True):
     """Change of layouts to the preference of each node's kernel.
 
     Attributes:

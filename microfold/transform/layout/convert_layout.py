@@ -26,6 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from microfold.errors import InputError, TypeRuleError
 from microfold.ir import layout as layouts
 from microfold.ir.graph import Graph
@@ -35,14 +37,12 @@ from microfold.ops.image import layout_of
 from microfold.ops.movement.layout_transform import LayoutTransform
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
-from microfold.support.frozen import frozen
 from microfold.transform.layout.propagation.rule import SweepPolicy
 from microfold.transform.layout.propagation.sweep import Sweep
 
 
 @function_pass(opt_level=0, mandatory=True)
-@frozen
-class ConvertLayout:
+class ConvertLayout(Struct, frozen=True):
     """Conversion of every operator over images to the requested layout.
 
     Attributes:

@@ -20,7 +20,9 @@ The pass only adds transposes. It runs on the imported graph, which is the refer
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.errors import InputError, TypeRuleError
 from microfold.ir import layout as layouts
@@ -35,7 +37,6 @@ from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
-from microfold.support.frozen import frozen
 from microfold.transform.layout.propagation.elementwise import is_elementwise
 
 MODEL = "model"
@@ -44,8 +45,7 @@ _TO_NCHW = layouts.permutation("NHWC", "NCHW")
 
 
 @module_pass(opt_level=0)
-@frozen
-class IoLayout:
+class IoLayout(Struct, frozen=True):
     """Change of the layout of a model's image inputs and outputs.
 
     Attributes:

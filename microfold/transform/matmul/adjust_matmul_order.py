@@ -19,6 +19,7 @@ is rounded, so that the bits would change.
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
@@ -29,7 +30,6 @@ from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
-from microfold.support.frozen import frozen
 
 _FLOAT = ElementType(DType.FLOAT32)
 
@@ -46,8 +46,7 @@ def adjust_matmul_order(graph: Graph, context: PassContext) -> Graph:
         graph = result
 
 
-@frozen
-class _Factor:
+class _Factor(Struct, frozen=True):
     """Matrix, or stack of matrices, that is a factor of a product."""
 
     value: Value

@@ -17,9 +17,9 @@ promises no order.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from microfold.errors import TypeRuleError
 from microfold.ir.graph import Graph

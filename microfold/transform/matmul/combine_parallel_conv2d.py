@@ -26,13 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from msgspec import Struct
+
 from microfold.ir.graph import Graph
 from microfold.ir.layout import NHWC
 from microfold.ir.node import Node
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
-from microfold.support.frozen import frozen
 from microfold.transform.matmul.parallel.branches import (
     MIN_NUM_BRANCHES,
     NOT_CONSTANT,
@@ -46,8 +47,7 @@ from microfold.transform.matmul.parallel.branches import (
 
 
 @function_pass(opt_level=4, name="combine_parallel_conv2d")
-@frozen
-class CombineParallelConv2D:
+class CombineParallelConv2D(Struct, frozen=True):
     """Concatenation of the filters of convolutions of one image. All costs are instructions per pixel.
 
     Attributes:

@@ -24,13 +24,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from msgspec import Struct
+
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
-from microfold.support.frozen import frozen
 from microfold.transform.matmul.parallel.branches import (
     MIN_NUM_BRANCHES,
     NOT_CONSTANT,
@@ -44,8 +45,7 @@ from microfold.transform.matmul.parallel.branches import (
 
 
 @function_pass(opt_level=4, name="combine_parallel_dense")
-@frozen
-class CombineParallelDense:
+class CombineParallelDense(Struct, frozen=True):
     """Concatenation of the weights of fully connected layers of one input. Costs are instructions.
 
     Attributes:

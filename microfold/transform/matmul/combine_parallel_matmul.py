@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from msgspec import Struct
+
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
-from microfold.support.frozen import frozen
 from microfold.transform.matmul.parallel.branches import (
     MIN_NUM_BRANCHES,
     NOT_CONSTANT,
@@ -33,8 +34,7 @@ from microfold.transform.matmul.parallel.branches import (
 
 
 @function_pass(opt_level=4, name="combine_parallel_matmul")
-@frozen
-class CombineParallelMatmul:
+class CombineParallelMatmul(Struct, frozen=True):
     """Concatenation of the columns of constant matrices. Costs are instructions.
 
     Attributes:

@@ -23,6 +23,8 @@ integers and finite floats keep their bits.
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from microfold.ir.graph import Graph
 from microfold.ir.layout import NHWC
 from microfold.ir.node import Node
@@ -34,15 +36,13 @@ from microfold.ops.fully_connected.sparse_fully_connected import WIDTH, SparseFu
 from microfold.ops.movement.reshape import Reshape
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
-from microfold.support.frozen import frozen
 
 # Element types of activations that sparse kernels support.
 _DTYPES = (DType.INT8, DType.FLOAT32)
 
 
 @function_pass(opt_level=3, name="dense_to_sparse")
-@frozen
-class DenseToSparse:
+class DenseToSparse(Struct, frozen=True):
     """Conversion of layers with many zero weights to sparse layers.
 
     Attributes:

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import math
 
+from msgspec import Struct
+
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ir.op import Op
@@ -30,7 +32,6 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.movement.gather import Gather
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
-from microfold.support.frozen import frozen
 
 PRODUCT, RUN, BYTE = 7.0, 40.0, 1.5  # instructions per multiplication, contiguous copy and copied byte
 
@@ -56,8 +57,7 @@ def reorder_take_after_matmul(graph: Graph, context: PassContext) -> Graph:
         graph = result
 
 
-@frozen
-class _Take:
+class _Take(Struct, frozen=True):
     """Gather of rows or columns in front of a product.
 
     Attributes:

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec import Struct
+
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.ir.node import EpilogueStep, Node, Value, make_node
@@ -30,7 +32,6 @@ from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.passes.context import MAX_OPT_LEVEL, PassContext
 from microfold.passes.decorators import function_pass
-from microfold.support.frozen import frozen
 
 # Patterns that may follow each pattern in an epilogue: elementwise steps on a value that was just computed.
 FUSABLE: Mapping[Pattern, frozenset[Pattern]] = {
@@ -86,8 +87,7 @@ def table_behind_sum(producer: Node, step: Op) -> str | None:
 
 
 @function_pass(opt_level=1)
-@frozen
-class FuseOps:
+class FuseOps(Struct, frozen=True):
     """Fusion of elementwise operators into their producers.
 
     Attributes:

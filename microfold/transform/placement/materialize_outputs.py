@@ -14,7 +14,7 @@ copy.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph, State
 from microfold.ir.in_place import updated_states

@@ -26,6 +26,7 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value, make_node
@@ -42,7 +43,6 @@ from microfold.ops.normalize.standardize import Standardize
 from microfold.ops.reduce.mean import Mean
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
-from microfold.support.frozen import frozen
 
 # Polynomial: coefficients along a row, by the exponents of x, its mean and the reciprocal root.
 _Polynomial = Mapping[tuple[int, int, int], Array]
@@ -85,8 +85,7 @@ def recognize_layer_norm(graph: Graph, context: PassContext) -> Graph:
     return forward_rewrite(graph, rewrite)
 
 
-@frozen
-class _Norm:
+class _Norm(Struct, frozen=True):
     """Detected normalisation.
 
     Attributes:

@@ -26,10 +26,11 @@ activations that may exceed this range.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from microfold.analysis.relaxation import Relaxation
 from microfold.errors import InputError
@@ -54,7 +55,6 @@ from microfold.ops.movement.pad import Pad
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
-from microfold.support.frozen import frozen
 
 _PRODUCTS = (Conv2D, DepthwiseConv2D, FullyConnected)
 # Converted after products only: they are not worth casts of their own.
@@ -64,8 +64,7 @@ _LARGEST_WINDOW = 64
 
 
 @module_pass(opt_level=3)
-@frozen
-class ToMixedPrecision:
+class ToMixedPrecision(Struct, frozen=True):
     """Conversion of float32 layers to float16, with casts around them.
 
     Attributes:

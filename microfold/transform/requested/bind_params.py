@@ -12,9 +12,10 @@ readers any more; `remove_unused_parameters` removes it with the callers' operan
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from microfold.errors import InputError
 from microfold.ir.functions import transform_named
@@ -23,12 +24,10 @@ from microfold.ir.node import Value, rewire
 from microfold.ir.types import Array
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
-from microfold.support.frozen import frozen
 
 
 @module_pass(opt_level=0)
-@frozen
-class BindParams:
+class BindParams(Struct, frozen=True):
     """Replacement of graph inputs by constants.
 
     Attributes:

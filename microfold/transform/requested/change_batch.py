@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.errors import InputError, Problem, TypeRuleError, UnsupportedModelError
 from microfold.ir.graph import Graph, State
@@ -56,12 +57,10 @@ from microfold.ops.reduce.quantized_reduce_prod import QuantizedReduceProd
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
-from microfold.support.frozen import frozen
 
 
 @module_pass(opt_level=0)
-@frozen
-class ChangeBatch:
+class ChangeBatch(Struct, frozen=True):
     """Change of the batch extent in all inputs.
 
     Attributes:
@@ -95,8 +94,7 @@ class ChangeBatch:
         return result
 
 
-@frozen
-class _Case:
+class _Case(Struct, frozen=True):
     """View of a node for rules.
 
     Attributes:

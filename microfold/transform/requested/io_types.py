@@ -25,7 +25,9 @@ the same bits for the result. In these cases numbers are lost, so that relaxed n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.errors import InputError, TypeRuleError, listed
 from microfold.ir.graph import Graph
@@ -48,7 +50,6 @@ from microfold.ops.pool2d import MaxPool2D
 from microfold.options import io_types
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
-from microfold.support.frozen import frozen
 
 _QUANTIZED = (DType.INT8, DType.UINT8, DType.INT16)
 # Offset from the numbers of int8, and steps of the type for each step of int8.
@@ -61,8 +62,7 @@ _MOVES = (
 
 
 @module_pass(opt_level=0)
-@frozen
-class IoTypes:
+class IoTypes(Struct, frozen=True):
     """Change of the element types of a model's inputs and outputs.
 
     Attributes:
@@ -131,8 +131,7 @@ def with_io_types(graph: Graph, inputs: Sequence[str], outputs: Sequence[str], c
     return replace(graph, inputs=tuple(new_inputs), outputs=tuple(new_outputs), nodes=nodes, state=state)
 
 
-@frozen
-class _Origin:
+class _Origin(Struct, frozen=True):
     """Quantisations of a float32 tensor in the model.
 
     Attributes:

@@ -14,7 +14,8 @@ in Relax.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
@@ -23,14 +24,12 @@ from microfold.ir.op import REGISTRY, Op
 from microfold.ir.rewrite import RewriteSite, Rule, forward_rewrite
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
-from microfold.support.frozen import frozen
 
 Rules = Mapping[type[Op] | str, Rule[None]]
 
 
 @function_pass(opt_level=0)
-@frozen
-class Legalize:
+class Legalize(Struct, frozen=True):
     """Application of a map of rules.
 
     Attributes:

@@ -18,7 +18,9 @@ into a result that still has rows.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.ir.graph import Graph
@@ -27,14 +29,12 @@ from microfold.ir.rewrite import remove_dead_nodes
 from microfold.ir.views import needs_no_code
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
-from microfold.support.frozen import frozen
 from microfold.transform.requested.sliding.build import Builder, KeptRows
 from microfold.transform.requested.sliding.tracking import Tracking
 
 
 @module_pass(opt_level=0)
-@frozen
-class SlideWindow:
+class SlideWindow(Struct, frozen=True):
     """Computation of new rows only.
 
     Attributes:
@@ -55,8 +55,7 @@ class SlideWindow:
         return slide_graph(graph, self.axis, self.step, context)[0]
 
 
-@frozen(eq=False)
-class Sliding:
+class Sliding(Struct, frozen=True, eq=False):
     """Description of the conversion of a graph over a window.
 
     Attributes:

@@ -15,9 +15,9 @@ The pass needs relaxed numerics, because the intermediate values are neither rou
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from microfold.analysis.relaxation import Relaxation
 from microfold.errors import TypeRuleError

@@ -26,9 +26,9 @@ outputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from microfold.analysis.product_sum import PRODUCT_SUMS
 from microfold.analysis.relaxation import Relaxation

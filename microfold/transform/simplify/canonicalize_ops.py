@@ -24,9 +24,10 @@ Reshapes are removed in between (`remove_redundant_reshape`), because they can h
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
@@ -52,7 +53,6 @@ from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
-from microfold.support.frozen import frozen
 from microfold.transform.placement.fuse_ops import takes_clip
 from microfold.transform.simplify.remove_redundant_reshape import remove_redundant_reshape
 
@@ -353,8 +353,7 @@ class _Rules:
         return site.emit(inner.op, *inner.inputs[:2], merged, epilogue=site.epilogue)
 
 
-@frozen
-class _Slice:
+class _Slice(Struct, frozen=True):
     """Part of a value.
 
     Attributes:

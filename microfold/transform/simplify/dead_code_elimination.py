@@ -11,7 +11,7 @@ it.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value

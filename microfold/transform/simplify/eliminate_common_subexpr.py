@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from microfold.ir.graph import Graph
 from microfold.ir.node import EpilogueStep, Node, Value, rewire
 from microfold.ir.op import Op
@@ -21,14 +23,12 @@ from microfold.ir.types import TensorType
 from microfold.ops.movement.copy import Copy
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
-from microfold.support.frozen import frozen
 
 Key = tuple[Op, str, tuple[Operand | None, ...], tuple[EpilogueStep, ...]]
 
 
 @function_pass(opt_level=3)
-@frozen
-class EliminateCommonSubexpr:
+class EliminateCommonSubexpr(Struct, frozen=True):
     """Merging of equal nodes and of equal constants.
 
     Attributes:

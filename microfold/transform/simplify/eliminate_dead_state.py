@@ -11,7 +11,7 @@ An example are weights that a model keeps in resource variables: as constants th
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph, State
 from microfold.ir.node import Value, resolve, rewire

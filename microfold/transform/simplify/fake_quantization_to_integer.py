@@ -21,9 +21,8 @@ both to the same number. Constants and bounds that take part must be results of 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from microfold.errors import TypeRuleError
 from microfold.ir.graph import Graph

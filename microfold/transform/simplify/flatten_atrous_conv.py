@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
@@ -40,7 +41,6 @@ from microfold.ops.movement.transpose import Transpose
 from microfold.ops.window import Pair
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
-from microfold.support.frozen import frozen
 from microfold.transform.layout.propagation.elementwise import is_elementwise
 
 # Maximum number of consecutive reshapes and transposes that are examined on each side.
@@ -102,8 +102,7 @@ def flatten_atrous_conv(graph: Graph, context: PassContext) -> Graph:
     return forward_rewrite(graph, {Reshape: flatten, Transpose: flatten, StridedSlice: crop})
 
 
-@frozen
-class _Layer:
+class _Layer(Struct, frozen=True):
     """Convolution, and the operators that rearrange its image and its result.
 
     Attributes:
@@ -123,8 +122,7 @@ class _Layer:
         return self.conv.op
 
 
-@frozen
-class _Phases:
+class _Phases(Struct, frozen=True):
     """Decomposition of whole images into phases: every `block`-th row and column of a smaller batch.
 
     Attributes:

@@ -17,7 +17,8 @@ computed anyway, and the other readers would only become slower and keep the unp
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value

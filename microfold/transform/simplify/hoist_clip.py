@@ -16,9 +16,8 @@ There the clip is free, or nearly so. All bits stay the same.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import EpilogueStep, Node, Value, describe

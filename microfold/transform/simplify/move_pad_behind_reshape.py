@@ -14,7 +14,7 @@ Elements are only moved, so that all bits stay the same.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph
 from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite

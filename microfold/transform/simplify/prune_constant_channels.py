@@ -34,9 +34,9 @@ which `microfold.analysis.check_pruning` verifies independently.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from microfold.analysis.channel_liveness import ChannelLink, ChannelLiveness
 from microfold.analysis.interval import Range, channel_count

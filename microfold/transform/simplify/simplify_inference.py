@@ -17,6 +17,7 @@ sums. The pass serves graphs in the text form and other importers.
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.functions import transform_named
 from microfold.ir.graph import Graph
@@ -35,14 +36,12 @@ from microfold.ops.normalize.layer_norm import LayerNorm
 from microfold.ops.reduce.mean import Mean
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
-from microfold.support.frozen import frozen
 
 _FLOAT = ElementType(DType.FLOAT32)
 
 
 @module_pass(opt_level=0, mandatory=True)
-@frozen
-class SimplifyInference:
+class SimplifyInference(Struct, frozen=True):
     """Decomposition of batch_norm and layer_norm, and removal of dropout.
 
     Attributes:

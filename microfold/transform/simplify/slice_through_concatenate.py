@@ -10,8 +10,9 @@ The concatenation disappears if only slices read it. Elements are only moved, so
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import replace
 from itertools import accumulate
+
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node

@@ -19,7 +19,7 @@ so that the bits of integers stay the same.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value, make_node

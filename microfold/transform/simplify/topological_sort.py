@@ -20,19 +20,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from msgspec import Struct
+
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.views import Views
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
-from microfold.support.frozen import frozen
 
 Edges = Mapping[Node, Sequence[Node]]
 
 
 @function_pass(opt_level=0)
-@frozen
-class TopologicalSort:
+class TopologicalSort(Struct, frozen=True):
     """Topological sort of the nodes.
 
     Attributes:

@@ -17,7 +17,8 @@ left. All bits stay the same. TVM has two passes for this, Inline and InlinePriv
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph, State
 from microfold.ir.node import Node, Value, make_node, rewire

@@ -16,20 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ir.outline import OutlinedRegion, outline
 from microfold.ops.control.call import Call
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
-from microfold.support.frozen import frozen
 
 Label = Callable[[Node], "str | None"]
 
 
 @module_pass(opt_level=0)
-@frozen
-class LambdaLift:
+class LambdaLift(Struct, frozen=True):
     """Lifting of labelled nodes into functions.
 
     Attributes:

@@ -12,7 +12,8 @@ changes nothing; `lower_loops` detects this if it can be proved.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
@@ -20,12 +21,10 @@ from microfold.ops.control.control_flow import While
 from microfold.ops.control.loop import LimitedWhile
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
-from microfold.support.frozen import frozen
 
 
 @module_pass(opt_level=0)
-@frozen
-class LimitLoops:
+class LimitLoops(Struct, frozen=True):
     """Limit for every loop.
 
     Attributes:

@@ -19,7 +19,8 @@ values that a loop carries without need.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from microfold.ir.families import Family, families
 from microfold.ir.graph import Graph

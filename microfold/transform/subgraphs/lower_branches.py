@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value, rewire

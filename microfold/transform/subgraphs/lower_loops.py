@@ -15,8 +15,9 @@ that a loop carries. All bits stay the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from microfold.analysis.ranges import analyze
 from microfold.analysis.trip_count import TripCount, stops_early, trip_count

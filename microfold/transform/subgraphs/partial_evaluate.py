@@ -15,6 +15,8 @@ same. For conditions on computed values see `if_conversion`.
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from microfold.analysis.ranges import NO_RANGES
 from microfold.analysis.trip_count import stops_early, trip_count
 from microfold.ir.graph import Graph
@@ -24,12 +26,10 @@ from microfold.ops.control.call import Call
 from microfold.ops.control.control_flow import If, While
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
-from microfold.support.frozen import frozen
 
 
 @function_pass(opt_level=0, mandatory=True)
-@frozen
-class PartialEvaluate:
+class PartialEvaluate(Struct, frozen=True):
     """Replacement of constant conditions and loops by calls.
 
     Attributes:

@@ -10,7 +10,7 @@ Examples are the bodies of unrolled loops and of resolved conditions.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from microfold.ir.graph import Graph
 from microfold.passes.context import PassContext

@@ -13,7 +13,9 @@ epilogue stays.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from microfold.ir.families import Family, carried, families
 from microfold.ir.graph import Graph

@@ -13,7 +13,8 @@ results: `remove_unused_outputs` removes them.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from microfold.ir.families import families
 from microfold.ir.graph import Graph

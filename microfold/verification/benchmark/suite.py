@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from microfold.errors import InputError
-from microfold.support.frozen import frozen
 from microfold.support.toml import read_toml
 
 # Compared figures in the order of columns, each with its path in a bench report.
@@ -19,8 +20,7 @@ FIGURES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@frozen
-class Peer:
+class Peer(Struct, frozen=True):
     """Figures of another runtime.
 
     Attributes:
@@ -34,8 +34,7 @@ class Peer:
         return self.figures.get(figure, {}).get(target, {}).get(model)
 
 
-@frozen
-class BenchmarkRow:
+class BenchmarkRow(Struct, frozen=True):
     """Figure of one model on one target.
 
     Attributes:

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.codegen.tensor_trace import Role, TracedTensor, layer_begin, layer_done, run_begin, run_end
 from microfold.errors import NoReferenceError
@@ -28,14 +29,12 @@ from microfold.ir.op import Function
 from microfold.ir.types import Array, Tensor
 from microfold.plan.overlap import align
 from microfold.program import Buffer, Layer, Program
-from microfold.support.frozen import frozen
 from microfold.verification.tensor_trace.dump import RecordedRun, missing
 from microfold.verification.tensor_trace.records import TraceRecord
 from microfold.verification.verify import FLOAT_TOLERANCE, gaps, half_tolerance, reads_halves
 
 
-@frozen
-class Elements:
+class Elements(Struct, frozen=True):
     """Difference between two arrays.
 
     Attributes:
@@ -53,8 +52,7 @@ class Elements:
     largest: float | None
 
 
-@frozen
-class Fault:
+class Fault(Struct, frozen=True):
     """Fault in a run.
 
     Attributes:
@@ -76,8 +74,7 @@ class Fault:
     buffer: Buffer
 
 
-@frozen
-class RunResult:
+class RunResult(Struct, frozen=True):
     """Result of checking a run.
 
     Attributes:
@@ -94,8 +91,7 @@ class RunResult:
     unchecked: Mapping[int, str]
 
 
-@frozen
-class _Content:
+class _Content(Struct, frozen=True):
     """Content of a value, as far as it is known.
 
     Attributes:

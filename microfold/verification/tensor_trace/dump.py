@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from msgspec import Struct, field
 
 from microfold.codegen.tensor_trace import BuildText, Role, TracedTensor, schedule
 from microfold.program import Program
-from microfold.support.frozen import frozen
 from microfold.verification.tensor_trace.records import RecordParser, TraceRecord
 
 # Bytes passed to the parser at a time, so that it can release parsed bytes.
@@ -28,8 +29,7 @@ class BuildRecords:
     records: int = 0
 
 
-@frozen
-class RecordedRun:
+class RecordedRun(Struct, frozen=True):
     """Records of one run.
 
     Attributes:

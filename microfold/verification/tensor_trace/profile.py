@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from microfold.codegen.tensor_trace import Role
 from microfold.program import Program
-from microfold.support.frozen import frozen
 from microfold.verification.tensor_trace.dump import RecordedRun
 
 
-@frozen
-class LayerTicks:
+class LayerTicks(Struct, frozen=True):
     """Ticks of a layer over several runs. All attributes are None if the layer has no records.
 
     Attributes:
@@ -25,8 +25,7 @@ class LayerTicks:
     share: float | None
 
 
-@frozen
-class TraceProfile:
+class TraceProfile(Struct, frozen=True):
     """Ticks of all layers, in order.
 
     Attributes:

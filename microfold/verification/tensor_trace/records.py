@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.codegen.tensor_trace import CHECKSUM_ONLY, FORMAT, HEAD, MAGIC, Role
-from microfold.support.frozen import frozen
 
 _MAGIC = MAGIC.to_bytes(4, "little")
 _TAIL = 4
@@ -19,8 +21,7 @@ LARGEST_TENSOR = 1 << 28
 _MOST_CHECKED = 8
 
 
-@frozen
-class TraceRecord:
+class TraceRecord(Struct, frozen=True):
     """Complete record, all of whose checksums are correct.
 
     Attributes:
@@ -45,8 +46,7 @@ class TraceRecord:
         return self.role, self.layer, self.index
 
 
-@frozen
-class Damage:
+class Damage(Struct, frozen=True):
     """Damaged record with a valid head.
 
     Attributes:

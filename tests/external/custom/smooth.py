@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,8 +20,7 @@ from microfold.kernels.layer import LayerContext
 
 
 @register
-@dataclass(frozen=True)
-class AcmeSmooth(Op):
+class AcmeSmooth(Op, frozen=True):
     """``y[i] = y[i - 1] + ((x[i] - y[i - 1]) >> shift)`` along int16 samples, from 0 on."""
 
     name: ClassVar[str] = "acme_smooth"

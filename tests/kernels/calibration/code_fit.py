@@ -9,6 +9,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from microfold.kernels.cost.code_terms import Values, as_text, term
 from tests.kernels.calibration.measure import spread
@@ -48,8 +49,7 @@ OUTLIER = 0.05
 SMALLEST = 40
 
 
-@dataclass(frozen=True)
-class CodeSample:
+class CodeSample(Struct, frozen=True):
     """The own bytes of one function.
 
     Attributes:
@@ -72,8 +72,7 @@ class CodeSample:
 Fit = dict[str, tuple[float, ...]]
 
 
-@dataclass(frozen=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """Terms that may tell functions apart, and their values [samples, terms]; the first one is ``base``."""
 
     names: tuple[str, ...]
@@ -230,8 +229,7 @@ def _solve(relative: Array, wanted: Array) -> Array:
     return solution / scale
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The smallest and the largest sizes of samples by `COLUMNS`: no estimate goes beyond them."""
 
     least: tuple[float, ...]

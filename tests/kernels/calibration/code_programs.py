@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.codegen.emit import emit
 from microfold.codegen.functions import render_functions
@@ -26,8 +26,7 @@ from tests.kernels.calibration.fit import non_negative
 _AROUND = re.compile(r"\.text\.\w+_(?:run|init|reset|input_\d+|output_\d+|stopped_loops|step)(?:\.\w+)*$")
 
 
-@dataclass(frozen=True)
-class ProgramCode:
+class ProgramCode(Struct, frozen=True):
     """The code of one program, in bytes.
 
     Attributes:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from microfold.codegen import requirements
 from microfold.codegen.functions import RenderedFunction, render_function
@@ -36,16 +37,14 @@ _RELOCATION = re.compile(r"^[0-9a-f]{8} R_ARM_\S+\s+(\S+)")
 _KINDS = (".text.unlikely.", ".text.", ".rodata.")
 
 
-@dataclass(frozen=True)
-class CodeCase:
+class CodeCase(Struct, frozen=True):
     """A function, and calls of it by different layers."""
 
     function: CFunction
     calls: tuple[KernelCall, ...]
 
 
-@dataclass(frozen=True)
-class CodeSize:
+class CodeSize(Struct, frozen=True):
     """The bytes that a function takes.
 
     Attributes:

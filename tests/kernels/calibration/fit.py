@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from microfold.kernels.cost.coefficients import LARGEST_ERROR, CostRow
 from tests.kernels.calibration.measure import Sample, spread
@@ -27,8 +27,7 @@ NEARER = 0.01
 HELD_BACK = 3
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """Samples of one kernel as equations: counts [samples, terms] times coefficients, `others` besides, are
     about `wanted`.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.analysis.ranges import analyze
 from microfold.compiler import compile_graph
@@ -39,8 +40,7 @@ MOST_CASES = 60
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """One layer, computed by one variant of a kernel.
 
     Attributes:
@@ -63,8 +63,7 @@ class Sample:
     others: tuple[float, float] = (0.0, 0.0)
 
 
-@dataclass(frozen=True)
-class _Case:
+class _Case(Struct, frozen=True):
     """A graph of one node, and which variant of which kernel is to compute it."""
 
     index: int

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from microfold import target
 from microfold.compiler import compile_graph
@@ -37,7 +36,7 @@ def prune(graph: Graph, density: float) -> Graph:
     kept = (array * (rng.random(array.shape) < density)).astype(array.dtype)
     op = SparseFullyConnected(node.op.out)  # type: ignore[attr-defined]
     new = make_node(op, node.inputs, ["out"], node.epilogue)
-    return dataclasses.replace(
+    return replace(
         graph, nodes=(new,), outputs=new.outputs, constants=dict(graph.constants) | {weights: kept}
     )
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
@@ -40,7 +39,7 @@ def as_float16(graph: Graph) -> Graph:
         if array is not None:
             scale = 64 if value.type.dtype is DType.INT8 else 4096
             constants[renamed[value]] = (array / scale).astype(np.float16)
-    op = dataclasses.replace(node.op, out=ElementType(DType.FLOAT16))  # type: ignore[call-arg]
+    op = replace(node.op, out=ElementType(DType.FLOAT16))  # type: ignore[call-arg]
     inputs = [renamed[v] if v is not None else None for v in node.inputs]
     new = make_node(op, inputs, ["out"], node.epilogue)
     return Graph(graph.name, tuple(renamed[v] for v in graph.inputs), new.outputs, (new,), constants)

@@ -6,12 +6,13 @@ import itertools
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import highspy
 import pytest
+from msgspec.structs import replace
 
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.cost.code import CodeBytes

@@ -14,16 +14,16 @@ at the end of the file, once for all layers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from microfold.simulate.trace import LayerCounts
 
 FOLDER = Path(__file__).parent / "traces"
 
 
-@dataclass(frozen=True)
-class HeldTrace:
+class HeldTrace(Struct, frozen=True):
     """A trace.
 
     Attributes:

@@ -6,9 +6,8 @@ them. The two models share nothing but the targets' files, so they are equal to 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from microfold.simulate.pipeline.disassembly import Disassembly
 from microfold.simulate.pipeline.estimate import on_pipeline

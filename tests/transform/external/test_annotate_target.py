@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from microfold.analysis.compiler_regions import compiler_regions
 from microfold.ir.graph import verify

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from textwrap import dedent
 
 import pytest
+from msgspec.structs import replace
 
 from microfold.errors import InputError
 from microfold.ir.graph import verify

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
@@ -64,8 +63,7 @@ def test_state_seen_through_another_state_stays() -> None:
     )
 
 
-@dataclass(frozen=True)
-class _Send(Op):
+class _Send(Op, frozen=True):
     """An operator with an effect and no result."""
 
     name: ClassVar[str] = "test_send"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from microfold.codegen.tensor_trace import FORMAT, HEAD, MAGIC, BuildText, Role
 from microfold.verification.tensor_trace.records import LARGEST_TENSOR, RecordParser, TraceRecord

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import tflite
+from msgspec import Struct
 
 from microfold.frontend.context import OperatorContext, Unsupported
 from microfold.frontend.hybrid import is_hybrid, real_values
@@ -20,11 +21,9 @@ from microfold.ops.recurrent.hybrid_lstm import HybridLstm
 from microfold.ops.recurrent.lstm import Lstm
 from microfold.ops.recurrent.lstm_8x8_16 import Lstm8x8To16
 from microfold.ops.recurrent.lstm_integer import GATE_SCALE
-from microfold.support.frozen import frozen
 
 
-@frozen
-class Places:
+class Places(Struct, frozen=True):
     """Indices of a cell's operands among the inputs of an operator.
 
     Attributes:

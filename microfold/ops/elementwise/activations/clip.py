@@ -10,12 +10,10 @@ import numpy as np
 from microfold.arithmetic import numerics
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, ElementType, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Clip(Op):
+class Clip(Op, frozen=True):
     """Value clamped to real bounds, which may be infinite, without a change of quantisation.
 
     For integers, the bounds are quantised with the value's own scale and zero point.

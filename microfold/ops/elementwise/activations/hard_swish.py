@@ -10,7 +10,6 @@ from microfold.arithmetic import numerics
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
-from microfold.support.frozen import frozen
 
 
 class HardSwishParameters(NamedTuple):
@@ -46,8 +45,7 @@ def _divide_by_pot_16(x: Array, exponent: int) -> Array:
 
 
 @register
-@frozen
-class HardSwish(Op):
+class HardSwish(Op, frozen=True):
     """``x * min(max(x + 3, 0), 6) / 6``."""
 
     name: ClassVar[str] = "hard_swish"

@@ -11,7 +11,6 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
-from microfold.support.frozen import frozen
 
 
 class LeakyReluParameters(NamedTuple):
@@ -23,8 +22,7 @@ class LeakyReluParameters(NamedTuple):
 
 
 @register
-@frozen
-class LeakyRelu(Op):
+class LeakyRelu(Op, frozen=True):
     """``x`` if it is not negative, else ``alpha * x``."""
 
     name: ClassVar[str] = "leaky_relu"

@@ -13,7 +13,6 @@ from microfold.arithmetic.numerics import rounding_divide_by_pot
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
-from microfold.support.frozen import frozen
 
 # Below this, the reference's float32 logistic is the exponential function: relatively up to 1.2e-4 larger.
 EXPONENTIAL_BELOW = np.float32(-9)
@@ -95,8 +94,7 @@ def sigmoid_table() -> Array:
 
 
 @register
-@frozen
-class Logistic(Op):
+class Logistic(Op, frozen=True):
     """``1 / (1 + exp(-x))``; for float32 below -9, ``exp(x)``, as in the reference.
 
     The int8 result has scale 1/256 and zero point -128, the int16 result scale 1/32768.

@@ -11,12 +11,10 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.binary_rule import check_binary
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Prelu(Op):
+class Prelu(Op, frozen=True):
     """``x`` if it is not negative, else ``alpha * x``; alpha broadcasts."""
 
     name: ClassVar[str] = "prelu"

@@ -10,12 +10,10 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import QUANTIZED, check_unary
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Relu(Op):
+class Relu(Op, frozen=True):
     """Value requantised, then clamped to real bounds, which may be infinite.
 
     If both quantisations are equal, and for floating point, `Clip` is used instead.

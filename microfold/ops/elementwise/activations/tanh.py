@@ -20,12 +20,10 @@ from microfold.ops.elementwise.activations.logistic import (
     scale_int16,
 )
 from microfold.ops.elementwise.unary_rule import check_unary
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Tanh(Op):
+class Tanh(Op, frozen=True):
     """Hyperbolic tangent. The int8 result has scale 1/128, the int16 result 1/32768; zero point 0."""
 
     name: ClassVar[str] = "tanh"

@@ -8,12 +8,10 @@ import numpy as np
 
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Cast(Op):
+class Cast(Op, frozen=True):
     """Conversion of numbers to another type, without regard to quantisation.
 
     Floats are truncated towards zero, integers wrap around, and bool is ``x != 0``. A float beyond the

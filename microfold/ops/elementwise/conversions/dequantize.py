@@ -8,12 +8,10 @@ import numpy as np
 
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Dequantize(Op):
+class Dequantize(Op, frozen=True):
     """``scale * (x - zero_point)`` as float32, with one scale per tensor or per channel.
 
     Per tensor, the product is computed in double and rounded once. Per channel, it is a float32 product.

@@ -9,15 +9,13 @@ import numpy as np
 from microfold.arithmetic.numerics import round_half_away_array
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 # Rows with a smaller range count as zeros, because the inverse of their step could overflow float32.
 SMALLEST_RANGE = np.float32(2.0**-100)
 
 
 @register
-@frozen
-class DynamicQuantize(Op):
+class DynamicQuantize(Op, frozen=True):
     """float32 quantised to int8 minus the zero point, stored as int16, with a step for each index of axis 0.
 
     Each index of axis 0 (a row of a matrix, an image of a batch) is quantised separately: symmetrically to

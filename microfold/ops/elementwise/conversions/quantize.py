@@ -10,12 +10,10 @@ from microfold.arithmetic.numerics import round_half_away_array
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import require_per_tensor
-from microfold.support.frozen import frozen
 
 
 @register
-@frozen
-class Quantize(Op):
+class Quantize(Op, frozen=True):
     """float32 to int8, uint8 or int16: ``round(x / scale) + zero_point``, saturated; float32 division."""
 
     name: ClassVar[str] = "quantize"

@@ -8,7 +8,6 @@ from microfold.arithmetic import numerics
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
-from microfold.support.frozen import frozen
 
 _DTYPES = {
     DType.INT8: (DType.INT8, DType.UINT8, DType.INT16, DType.INT32),
@@ -19,8 +18,7 @@ _DTYPES = {
 
 
 @register
-@frozen
-class Requantize(Op):
+class Requantize(Op, frozen=True):
     """Conversion of real values to other integers: ``(x - zero_in) * scale_in / scale_out + zero_out``."""
 
     name: ClassVar[str] = "requantize"

@@ -8,13 +8,12 @@ from functools import lru_cache
 from itertools import accumulate
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.types import Array, Shape
-from microfold.support.frozen import frozen
 
 
-@frozen
-class Arrangement:
+class Arrangement(Struct, frozen=True):
     """Order of a value's elements relative to another value, the source.
 
     Transposes, reshapes, layout changes and all chains of them are arrangements: the source is split into

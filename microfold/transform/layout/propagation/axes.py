@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.gather import Gather

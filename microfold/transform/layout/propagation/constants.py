@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from microfold.ir.node import Value
 from microfold.ir.rewrite import GraphBuilder

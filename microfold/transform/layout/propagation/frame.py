@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from dataclasses import replace
 from functools import lru_cache
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from microfold.ir.types import Shape
-from microfold.support.frozen import frozen
 from microfold.transform.layout.propagation.arrangement import Arrangement, group
 
 
-@frozen
-class Frame:
+class Frame(Struct, frozen=True):
     """Factors of a value: their axes in the value, and their groups, the axes of the source.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from functools import lru_cache
+
+from msgspec import Struct, field
 
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
@@ -11,12 +12,10 @@ from microfold.ir.rewrite import GraphBuilder, Pending
 from microfold.ir.types import Shape, TensorType
 from microfold.ops.movement.reshape import Reshape
 from microfold.ops.movement.transpose import Transpose
-from microfold.support.frozen import frozen
 from microfold.transform.layout.propagation.arrangement import Arrangement, group
 
 
-@frozen(eq=False)
-class SweepResults:
+class SweepResults(Struct, frozen=True, eq=False):
     """Results of a sweep so far.
 
     Attributes:
@@ -37,8 +36,7 @@ class SweepResults:
             self.owners.setdefault(node, owner)
 
 
-@frozen(eq=False)
-class Arranged(Pending):
+class Arranged(Pending, frozen=True):
     """Value that has the elements of `source` in another order.
 
     Attributes:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Operand, RewriteSite
 from microfold.ir.types import Array, Shape, TensorType
 from microfold.passes.context import Numerics
-from microfold.support.frozen import frozen
 from microfold.transform.layout.propagation.arrangement import Arrangement
 from microfold.transform.layout.propagation.constants import permuted
 from microfold.transform.layout.propagation.frame import Frame
@@ -21,8 +21,7 @@ from microfold.transform.layout.propagation.message import Arranged, SweepResult
 MAX_ORDERS = 8
 
 
-@frozen
-class SweepPolicy:
+class SweepPolicy(Struct, frozen=True):
     """Policy of a sweep for decisions that rules leave open.
 
     Attributes:
@@ -37,8 +36,7 @@ class SweepPolicy:
     numerics: Numerics = "exact"
 
 
-@frozen
-class ReorderedNode:
+class ReorderedNode(Struct, frozen=True):
     """View for rules of a node with reordered operands.
 
     Attributes:

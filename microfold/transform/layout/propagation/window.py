@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from msgspec import Struct
+
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ops.movement.concatenate import Concatenate
@@ -11,7 +13,6 @@ from microfold.ops.movement.pad import Pad
 from microfold.ops.movement.reshape import Reshape
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
-from microfold.support.frozen import frozen
 from microfold.transform.layout.propagation.elementwise import is_elementwise
 from microfold.transform.layout.propagation.sweep import Raised, moves, rule_of
 
@@ -19,8 +20,7 @@ from microfold.transform.layout.propagation.sweep import Raised, moves, rule_of
 MAX_WINDOW = 64
 
 
-@frozen(eq=False)
-class SubgraphWindow:
+class SubgraphWindow(Struct, frozen=True, eq=False):
     """Some nodes of a graph, as a graph.
 
     Attributes:

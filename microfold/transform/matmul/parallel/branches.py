@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
@@ -24,11 +25,9 @@ from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.movement.reshape import before_reshapes
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.passes.context import PassContext
-from microfold.support.frozen import frozen
 
 
-@frozen
-class Branch:
+class Branch(Struct, frozen=True):
     """Node, and the clip after it, if any."""
 
     node: Node
@@ -39,8 +38,7 @@ class Branch:
         return self.node.output if self.clip is None else self.clip.output
 
 
-@frozen
-class BranchWeights:
+class BranchWeights(Struct, frozen=True):
     """Weights and biases of the combined node. Output channels are along `axis` of the weights."""
 
     type: TensorType

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.graph import Graph, State
 from microfold.ir.interpret import Interpreter
@@ -12,13 +13,11 @@ from microfold.ir.node import EpilogueStep, Node, Value, make_node
 from microfold.ir.types import Array, Tensor
 from microfold.ops.movement.shift_in import ShiftIn
 from microfold.ops.movement.strided_slice import StridedSlice
-from microfold.support.frozen import frozen
 from microfold.transform.requested.sliding.rules import Rows, RowWise
 from microfold.transform.requested.sliding.tracking import Tracking
 
 
-@frozen
-class KeptRows:
+class KeptRows(Struct, frozen=True):
     """Value that keeps rows of earlier runs.
 
     Attributes:

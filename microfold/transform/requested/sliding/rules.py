@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.op import Op, Pattern
 from microfold.ir.types import Shape, TensorType
@@ -51,13 +53,11 @@ from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.quantized_reduce_prod import QuantizedReduceProd
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
-from microfold.support.frozen import frozen
 
 Rows = tuple[int, int]  # range of rows [first, end)
 
 
-@frozen
-class Reads:
+class Reads(Struct, frozen=True):
     """Dependence of a group of result rows on the rows of an operand.
 
     Attributes:
@@ -81,8 +81,7 @@ class Reads:
         return first * self.group, last * self.group
 
 
-@frozen
-class RowWise:
+class RowWise(Struct, frozen=True):
     """Operator that computes each row of its result separately.
 
     Attributes:
@@ -96,13 +95,11 @@ class RowWise:
     op: Callable[[int], Op]
 
 
-@frozen
-class RowCombination:
+class RowCombination(Struct, frozen=True):
     """Operator that combines all rows."""
 
 
-@frozen
-class Case:
+class Case(Struct, frozen=True):
     """View of an operator for rules.
 
     Attributes:

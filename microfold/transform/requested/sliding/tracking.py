@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
 
+from msgspec import Struct
+
 from microfold.errors import InputError, Problem
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value, describe
-from microfold.support.frozen import frozen
 from microfold.transform.requested.sliding.rules import Answer, Case, RowCombination, Rows, RowWise, follow
 
 
-@frozen
-class Track:
+class Track(Struct, frozen=True):
     """Position and rate of a value's rows.
 
     Attributes:

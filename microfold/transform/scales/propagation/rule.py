@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
 from typing import ClassVar, TypeVar
+
+from msgspec import Struct, field
 
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.types import Array, TensorType
-from microfold.support.frozen import frozen
 from microfold.transform.scales.propagation.message import Message
 
 # One message per operand; None: the operand does not change.
 Messages = Sequence[Message | None]
 
 
-@frozen
-class ScaledNode:
+class ScaledNode(Struct, frozen=True):
     """View of a node for rules.
 
     Attributes:
@@ -90,8 +89,7 @@ class Rule(ABC):
         """
 
 
-@frozen
-class Source:
+class Source(Struct, frozen=True):
     """Node that only applies a constant message to an operand.
 
     Attributes:
@@ -105,8 +103,7 @@ class Source:
 RuleType = TypeVar("RuleType", bound=Rule)
 
 
-@frozen(eq=False)
-class MessageKind:
+class MessageKind(Struct, frozen=True, eq=False):
     """Kind of message: scale or shift.
 
     Attributes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
@@ -18,15 +19,13 @@ from microfold.ops.elementwise.sub import Sub
 from microfold.ops.image import refuses_layout
 from microfold.ops.movement.pad import Pad
 from microfold.ops.pool2d import MaxPool2D
-from microfold.support.frozen import frozen
 
 QUANTIZED = (DType.INT8, DType.INT16)
 # Operators that may be between an affine node and a product sum.
 CARRIERS = (Clip, MaxPool2D, Pad)
 
 
-@frozen(eq=False)
-class Affine:
+class Affine(Struct, frozen=True, eq=False):
     """Function ``scale * x + shift`` of real numbers.
 
     Attributes:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from msgspec import Struct
 
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 from microfold.ops.accumulate import BIAS_DTYPES, has_wide_sums
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.image import refuses_layout
-from microfold.support.frozen import frozen
 from microfold.transform.scales.propagation.product_sums import uneven_border
 from microfold.transform.scales.quantized.affine import QUANTIZED, Affine
 
@@ -21,8 +21,7 @@ _BIAS_BITS = 20
 LARGEST_ERROR = 2.0
 
 
-@frozen(eq=False)
-class ProductWeights:
+class ProductWeights(Struct, frozen=True, eq=False):
     """Constant weights and bias of a product sum.
 
     Attributes:
@@ -59,8 +58,7 @@ class ProductWeights:
         return np.all(self.centred == 0, axis=rest)
 
 
-@frozen(eq=False)
-class ChangedWeights:
+class ChangedWeights(Struct, frozen=True, eq=False):
     """New weights of a product sum.
 
     Attributes:
