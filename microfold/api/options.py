@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, TypedDict, TypeVar
 
-from msgspec.structs import fields
-
 from microfold.errors import InputError
 from microfold.options import Options
 from microfold.passes.context import Instrument
@@ -87,13 +85,15 @@ FURTHER: Mapping[str, Any] = {
     "opt_level": 3,
     "instruments": (),
 }
+# Default of each option of the generated code.
+_DEFAULTS: dict[str, Any] = dict(zip(Options.__struct_fields__, Options.__struct_defaults__, strict=True))
 
 
 def with_options(function: _Function) -> _Function:
     """Give a function with keyword options a signature that names them, for notebooks and `help`."""
     own = inspect.signature(function)
     parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    defaults = {field.name: field.default for field in fields(Options)} | dict(FURTHER)
+    defaults = _DEFAULTS | dict(FURTHER)
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters += [inspect.Parameter(name, keyword, default=value) for name, value in defaults.items()]
     function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -106,17 +106,19 @@ def code_options(given: Mapping[str, Any]) -> Options:
     Raises:
         InputError: an option is unknown or has an invalid value.
     """
-    known = [field.name for field in fields(Options)]
-    unknown = sorted(given.keys() - {*known, *FURTHER})
+    unknown = sorted(given.keys() - {*_DEFAULTS, *FURTHER})
     if unknown:
-        raise InputError(f"unknown option {', '.join(unknown)}; known are {', '.join([*known, *FURTHER])}")
+        raise InputError(
+            f"unknown option {', '.join(unknown)}; known are {', '.join([*_DEFAULTS, *FURTHER])}"
+        )
     # `Options` is hashable, so lists become tuples.
     chosen: dict[str, Any] = {
-        name: tuple(value) if type(value) is list else value for name, value in given.items() if name in known
+        name: tuple(value) if type(value) is list else value
+        for name, value in given.items()
+        if name in _DEFAULTS
     }
-    defaults = {field.name: field.default for field in fields(Options)}
     wrong = [
-        problem for name, value in chosen.items() if (problem := _type_problem(name, value, defaults[name]))
+        problem for name, value in chosen.items() if (problem := _type_problem(name, value, _DEFAULTS[name]))
     ]
     if wrong:
         raise InputError("; ".join(wrong))

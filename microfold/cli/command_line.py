@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from msgspec.structs import fields
-
 from microfold.cli.options import CodeOptions
 from microfold.cli.pass_options import WATCHING, PassOptions
 
@@ -25,12 +23,12 @@ def build_command(models: Sequence[Path], target: str, code: CodeOptions, passes
 
 def _given(group: CodeOptions | PassOptions) -> Iterator[str]:
     hints = get_type_hints(type(group), include_extras=True)
-    for field in fields(group):
-        value: Any = getattr(group, field.name)
-        if value == field.default or field.name in WATCHING:
+    for name, default in zip(group.__struct_fields__, group.__struct_defaults__, strict=True):
+        value: Any = getattr(group, name)
+        if value == default or name in WATCHING:
             continue
         # Within `Annotated`, typer stores the first option name as the default.
-        flag = hints[field.name].__metadata__[0].default
+        flag = hints[name].__metadata__[0].default
         for each in value if isinstance(value, list) else [value]:  # type: ignore[reportUnknownVariableType]
             text = each.name if isinstance(each, Path) else each
             yield flag if each is True else f"{flag}={text}"

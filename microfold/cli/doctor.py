@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 import typer
-from msgspec.structs import asdict
 
 from microfold import __version__
 from microfold.cli.common import print_json, working
@@ -24,7 +23,7 @@ def doctor(as_json: Json = False) -> None:
         parts = find_parts()
     missing = [part for part in parts if not part.version]
     if as_json:
-        print_json([asdict(part) for part in parts])
+        print_json(parts)
     else:
         from microfold.reporting.console import console
         from microfold.reporting.tables import Table, TableColumn

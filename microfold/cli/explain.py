@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from msgspec.structs import asdict
-
 from microfold.cli.common import prepare_model, print_json, working
 from microfold.cli.default_target import CORE, choose_target
 from microfold.cli.options import CodeOptions, Json, Model, TargetName
@@ -26,6 +24,6 @@ def explain(
 
         found = find_explanation(prepared)
     if as_json:
-        print_json(asdict(found))
+        print_json(found)
     else:
         print_explanation(found)

@@ -1,15 +1,14 @@
-"""Option groups: options that several commands share, as one dataclass parameter."""
+"""Option groups: options that several commands share, as one `Struct` parameter."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, cast, get_type_hints
 
 import typer
-from msgspec.structs import fields
+from msgspec import Struct
 
 # Base class of all command-line errors. Older versions of typer take it from click, newer ones contain a
 # copy. typer exports only one of its subclasses, `BadParameter`.
@@ -21,26 +20,29 @@ class OutputClosedError(Exception):
 
 
 def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command for typer, with the fields of each dataclass parameter as parameters of their own.
+    """Return a command for typer, with the fields of each `Struct` parameter as parameters of their own.
 
     The command's other options come first, then the options of the groups.
 
     Args:
-        command: function whose parameters are annotated for typer. The fields of a dataclass parameter must
+        command: function whose parameters are annotated for typer. The fields of a `Struct` parameter must
             also be annotated for typer, and have defaults.
     """
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    groups: dict[str, Any] = {
+        name: hint for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, Struct)
+    }
     own = inspect.signature(command).parameters.values()
     parameters = [_parameter(p.name, hints[p.name], p.default) for p in own if p.name not in groups]
     for group in groups.values():
         types = get_type_hints(group, include_extras=True)
-        parameters += [_parameter(f.name, types[f.name], f.default) for f in fields(group)]
+        defaults = zip(group.__struct_fields__, group.__struct_defaults__, strict=True)
+        parameters += [_parameter(name, types[name], default) for name, default in defaults]
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
         for name, group in groups.items():
-            given = {field.name: arguments.pop(field.name) for field in fields(group)}
+            given = {option: arguments.pop(option) for option in group.__struct_fields__}
             arguments[name] = group(**given)
         try:
             command(**arguments)

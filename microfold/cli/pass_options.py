@@ -6,11 +6,11 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import Struct
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from microfold.cli.options import Signature, words
 from microfold.cli.panels import GOALS, PASSES, PORTS
@@ -162,8 +162,8 @@ class PassOptions(Struct, frozen=True):
     @property
     def unwatched(self) -> PassOptions:
         """Options of the same passes without instruments."""
-        defaults: dict[str, Any] = {f.name: f.default for f in fields(self) if f.name in WATCHING}
-        return replace(self, **defaults)
+        defaults = dict(zip(self.__struct_fields__, self.__struct_defaults__, strict=True))
+        return replace(self, **{name: defaults[name] for name in WATCHING})
 
     def added_to(self, options: Options) -> Options:
         """Return the compiler's options with the numerics and the types of inputs and outputs."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import MISSING
 from difflib import get_close_matches
 from typing import Any, get_type_hints
-
-from msgspec.structs import fields
 
 from microfold.errors import InputError
 from microfold.ir.literals import LiteralCursor, has_text_form
@@ -98,7 +96,7 @@ def options_of(item: Pass | PassFactory[Any]) -> dict[str, Any]:
         return {}
     form: Any = item.form
     hints = get_type_hints(form)
-    return {field.name: hints[field.name] for field in fields(form)}
+    return {name: hints[name] for name in inspect.signature(form).parameters}
 
 
 def describe_options(item: Pass | PassFactory[Any]) -> str:
@@ -145,12 +143,8 @@ class _Parser(LiteralCursor):
         options = self.options(item) if self.sees("{") else {}
         if isinstance(item, Pass):
             return item
-        form: Any = item.form
-        missing = [
-            field.name
-            for field in fields(form)
-            if field.name not in options and field.default is field.default_factory is MISSING
-        ]
+        parameters = inspect.signature(item.form).parameters
+        missing = [name for name, p in parameters.items() if name not in options and p.default is p.empty]
         if missing:
             raise InputError(f"{name} requires {', '.join(missing)}: {name}{{{missing[0]}=…}}")
         return item(**options)

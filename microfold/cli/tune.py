@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from microfold.cli.common import print_json, progress_bar, read_graph, working
 from microfold.cli.default_target import CORE, choose_target
@@ -183,7 +183,7 @@ def tune(
         reasons = "; ".join(dict.fromkeys(every))
         raise ToolError(f"tuning must measure at least one program; all measurements failed: {reasons}")
     if as_json:
-        print_json([asdict(each) for each in found])
+        print_json(found)
     else:
         print_tuning(model.name, found, path)
 

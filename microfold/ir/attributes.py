@@ -1,4 +1,4 @@
-"""Attributes of operators in the text form: the dataclass fields with their declared types."""
+"""Attributes of operators in the text form: the fields with their declared types."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ LAYOUT_FIELD = "layout"
 def attribute_types(op_type: type[Op]) -> dict[str, Any]:
     """Return the declared type of each attribute, in order."""
     hints = get_type_hints(op_type)
-    return {field.name: hints[field.name] for field in fields(op_type)}
+    return {name: hints[name] for name in op_type.__struct_fields__}
+
+
+@cache
+def required_attributes(op_type: type[Op]) -> tuple[str, ...]:
+    """Return the names of the attributes without a default, in order."""
+    return tuple(field.name for field in fields(op_type) if field.required)
 
 
 def from_results(name: str, declared: Any, results: Sequence[TensorType]) -> Any:

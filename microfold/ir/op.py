@@ -1,6 +1,6 @@
 """Base class and registry of operators.
 
-An operator is a frozen dataclass whose fields are its attributes. Its operands are the positional parameters
+An operator is a frozen `Struct` whose fields are its attributes. Its operands are the positional parameters
 of `infer`, its type rule, and of `reference`, which also name them. `reference` is the only definition of an
 operator's result. Constant folding, the interpreter and every kernel test use it.
 """
@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar, cast
 
 from msgspec import Struct
-from msgspec.structs import fields
 
 from microfold.errors import TypeRuleError
 from microfold.ir.limits import MAX_INTEGER
@@ -82,9 +81,9 @@ class Op(Struct, frozen=True):
         Raises:
             TypeRuleError: a number is not finite, or outside the range of float32 or int32.
         """
-        for field in fields(self):
-            fault = _number_fault(getattr(self, field.name), field.name in self.open_ended)
-            require(not fault, f"{self.name}: {field.name} {fault}")
+        for attribute in self.__struct_fields__:
+            fault = _number_fault(getattr(self, attribute), attribute in self.open_ended)
+            require(not fault, f"{self.name}: {attribute} {fault}")
 
     @property
     def has_effect(self) -> bool:

@@ -6,15 +6,13 @@ Operators are looked up by name in the registry: import `microfold.ops` first.
 from __future__ import annotations
 
 import base64
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
-from msgspec.structs import fields
 
 from microfold.errors import TypeRuleError
-from microfold.ir.attributes import attribute_types, from_results
+from microfold.ir.attributes import attribute_types, from_results, required_attributes
 from microfold.ir.graph import Graph, State
 from microfold.ir.limits import MAX_DEPTH
 from microfold.ir.literals import LiteralCursor
@@ -217,8 +215,7 @@ class _Parser(LiteralCursor):
             inferred = from_results(name, hint, results)
             if name not in given and inferred is not None:
                 given[name] = inferred
-        required = {f.name for f in fields(op_type) if f.default is dataclasses.MISSING}
-        missing = [name for name in declared if name in required - given.keys()]
+        missing = [name for name in required_attributes(op_type) if name not in given]
         if missing:
             self.fail(token, f"{op_type.name} needs {', '.join(missing)}")
         try:

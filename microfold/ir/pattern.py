@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from microfold.errors import InputError
 from microfold.ir.dominated import Path
@@ -414,7 +414,7 @@ def is_op(*ops: type[Op] | str, **attributes: Any) -> OpPattern:
     """
     types = tuple(_op_type(op) for op in ops)
     for op_type in types:
-        known = [field.name for field in fields(op_type)]
+        known = op_type.__struct_fields__
         unknown = sorted(attributes.keys() - set(known))
         if unknown:
             there = ", ".join(known) or "none"

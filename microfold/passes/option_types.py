@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
-
-from msgspec.structs import fields
 
 from microfold.errors import InputError
 
@@ -19,7 +16,7 @@ def check_options(name: str, form: Any, args: Sequence[object], options: Mapping
     """Check the names and types of the options of a pass.
 
     Args:
-        form: class whose fields are the options, or a function.
+        form: class whose fields are the options.
 
     Raises:
         InputError: an option is unknown, missing, or has the wrong type.
@@ -33,12 +30,8 @@ def check_options(name: str, form: Any, args: Sequence[object], options: Mapping
 
 
 def _bound(name: str, form: Any, args: Sequence[object], options: Mapping[str, object]) -> dict[str, object]:
-    if not is_dataclass(form):
-        try:
-            return inspect.signature(form).bind(*args, **options).arguments
-        except TypeError as error:
-            raise InputError(f"{name}: {error}") from None
-    declared = [field.name for field in fields(form) if field.init]
+    parameters = inspect.signature(form).parameters
+    declared = [*parameters]
     has = f"its options are {', '.join(declared)}" if declared else "it has no options"
     if len(args) > len(declared):
         raise InputError(f"{name} is given {len(args)} options; {has}")
@@ -49,11 +42,7 @@ def _bound(name: str, form: Any, args: Sequence[object], options: Mapping[str, o
         if option in given:
             raise InputError(f"{name} is given {option} twice")
     given |= options
-    missing = [
-        field.name
-        for field in fields(form)
-        if field.init and field.name not in given and field.default is field.default_factory is MISSING
-    ]
+    missing = [name for name, p in parameters.items() if name not in given and p.default is p.empty]
     if missing:
         raise InputError(f"{name} requires {', '.join(missing)}")
     return given

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict
-
 from microfold import __version__
 
 if TYPE_CHECKING:
@@ -41,8 +39,8 @@ def _scheme(result: SchemeResult) -> dict[str, Any]:
         "exact": result.verified.exact if result.verified is not None else None,
         "not_exact": (result.verified.reason or None) if result.verified is not None else None,
         **_figures(result.figures),
-        "outputs": [asdict(output) for output in result.outputs],
-        "layers": [asdict(layer) for layer in result.layers],
+        "outputs": result.outputs,
+        "layers": result.layers,
         "advice": list(result.advice),
     }
 

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, to_builtins
-from msgspec.structs import asdict, fields, replace
+from msgspec.structs import asdict, replace
 from msgspec.structs import replace as replace_fields
 
 from microfold import __version__
@@ -189,8 +189,8 @@ _NOT_CHOSEN = frozenset({
 
 
 def _settings(chosen: Options | PassContext, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return all fields of a dataclass by name, with tuples for sets and lists."""
-    return {f.name: _plain(getattr(chosen, f.name)) for f in fields(chosen) if f.name not in without}
+    """Return all fields by name, with tuples for sets and lists."""
+    return {name: _plain(value) for name, value in asdict(chosen).items() if name not in without}
 
 
 def _plain(value: Any) -> Any:

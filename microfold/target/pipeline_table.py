@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, cast
 
-from msgspec.structs import fields
+from msgspec import Struct
+from msgspec.structs import FieldInfo, fields
 
 from microfold.errors import TargetError
 from microfold.target.pipeline import CLASSES, Issue, Pipeline, ancestry
@@ -103,9 +105,14 @@ def _list(table: Mapping[str, Any], key: str, where: str) -> list[Any]:
     return cast(list[Any], value)
 
 
-def _check_keys(table: Mapping[str, Any], kind: type, where: str, what: str) -> None:
+@cache
+def _fields(kind: type[Struct]) -> Mapping[str, FieldInfo]:
+    return {field.name: field for field in fields(kind)}
+
+
+def _check_keys(table: Mapping[str, Any], kind: type[Struct], where: str, what: str) -> None:
     """Check that every key is a field of the class, and that plain values have its type."""
-    known = {field.name: field for field in fields(kind)}
+    known = _fields(kind)
     for key, value in table.items():
         if key not in known:
             raise TargetError(f"{where}: unknown key {what}.{key}; known are {', '.join(known)}")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import astuple, fields
+from msgspec.structs import astuple
 
 from microfold.errors import InputError
 from microfold.kernels.selection.measured import CallCost, MeasuredCosts
@@ -51,14 +51,14 @@ class _Table(Struct, frozen=True):
     """
 
     name: str
-    row: type
+    row: type[Struct]
     key: tuple[str, ...]
     merge: str
     counted: str = "TRUE"
 
     @property
     def fields(self) -> tuple[str, ...]:
-        return tuple(field.name for field in fields(self.row))
+        return self.row.__struct_fields__
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class _Table(Struct, frozen=True):
         return f"CREATE TABLE {self.name} ({columns}, PRIMARY KEY ({self.identity}))"
 
 
-_SETTING = tuple(field.name for field in fields(Setting))
+_SETTING = Setting.__struct_fields__
 _TYPES = dict.fromkeys(("clock", "cycles", "slowest", "runs", "ram", "flash"), "INTEGER") | {
     "estimate": "REAL"
 }

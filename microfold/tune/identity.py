@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import is_dataclass
 from typing import Any, cast
 
 from msgspec import Struct
-from msgspec.structs import asdict, fields, replace
+from msgspec.structs import asdict, replace
 
 from microfold.ir.graph import Graph
 from microfold.ir.text import to_text
@@ -73,8 +72,6 @@ def code_digest(program: Program) -> str:
 
 def _text(value: object) -> str:
     """Return a value as text that is equal in every process, with the members of sets in sorted order."""
-    if is_dataclass(value):
-        return _text({field.name: getattr(value, field.name) for field in fields(value)})
     if isinstance(value, Struct):
         return _text(asdict(value))
     if isinstance(value, Mapping):

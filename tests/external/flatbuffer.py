@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import flatbuffers
 import numpy as np
 import tflite
+from msgspec import Struct, field
 
 
-@dataclass
-class TensorSpec:
+class TensorSpec(Struct, frozen=True):
     """A tensor; `data` makes it constant."""
 
     name: str
@@ -23,8 +22,7 @@ class TensorSpec:
     zero_point: int = 0
 
 
-@dataclass
-class OperatorSpec:
+class OperatorSpec(Struct, frozen=True):
     """An operator: a built-in code, or the name of a custom one."""
 
     code: int | str
@@ -34,8 +32,7 @@ class OperatorSpec:
     options: Callable[[flatbuffers.Builder], tuple[int, int]] | None = None
 
 
-@dataclass
-class ModelSpec:
+class ModelSpec(Struct, frozen=True):
     tensors: list[TensorSpec]
     operators: list[OperatorSpec]
     inputs: tuple[int, ...]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import cache
+from inspect import get_annotations
 
 import numpy as np
 import pytest
@@ -51,8 +51,8 @@ ATTRIBUTES: dict[str, object] = {
 
 def some_instance(op: type[Op]) -> Op:
     """With its own defaults, or `ATTRIBUTES`."""
-    wanted = [field for field in fields(op) if field.default is dataclasses.MISSING]
-    return op(**{field.name: ATTRIBUTES.get(str(field.type)) for field in wanted})
+    declared = dict(pair for base in reversed(op.__mro__) for pair in get_annotations(base).items())
+    return op(**{field.name: ATTRIBUTES.get(declared[field.name]) for field in fields(op) if field.required})
 
 
 def random_type(rng: np.random.Generator) -> TensorType:

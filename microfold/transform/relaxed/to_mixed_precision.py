@@ -30,7 +30,7 @@ from typing import Literal
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from microfold.analysis.relaxation import Relaxation
 from microfold.errors import InputError
@@ -190,7 +190,7 @@ def _was_half(producer: Node | None) -> bool:
 
 def _half(op: Op) -> Op:
     """Return the operator for float16."""
-    has_result_type = any(field.name == "out" for field in fields(op))  # type: ignore[arg-type]
+    has_result_type = "out" in op.__struct_fields__
     return replace(op, out=ElementType(DType.FLOAT16)) if has_result_type else op  # type: ignore[call-arg]
 
 
