@@ -7,8 +7,7 @@ changed nothing. A pass is written as a function or, if it has options, as a cla
     def fold_constant(graph: Graph, context: PassContext) -> Graph: ...
 
     @function_pass(opt_level=1)
-    @frozen
-    class FuseOps:
+    class FuseOps(Struct, frozen=True):
         may_fuse: FusionRule = only_clip
         def transform(self, graph: Graph, context: PassContext) -> Graph: ...
 
