@@ -21,9 +21,9 @@ at -O2 and at -Os. A table for each function name follows::
     most = [364, 340, 0, 240, 208, 0]    # largest measured sizes
     helpers.mf_doubling_product = "base" # term that is not 0 if the function calls the helper
 
-Parts are functions within a function that do not read the layer struct. Compilers merge equal parts before
-they propagate constants of layers. Therefore a part is in flash once for all functions with one name that are
-equal in the choices on which parts depend.
+Parts are functions within a function that do not read the layer struct. At -Os, compilers merge equal parts.
+Therefore a part is in flash once for all functions with one name that are equal in the choices on which parts
+depend. At -O2, they make a copy of a part for each function that passes other constants to it.
 
 A function that is missing in the file of the closest core is looked up in the next one.
 """
@@ -56,6 +56,8 @@ _PART_NOISE = 16
 _LEAST = 8
 # Shared, alone and parts, in bytes, at -O2, then at -Os.
 Columns = tuple[float, float, float, float, float, float]
+# Column of the parts at -Os.
+_SMALL_PARTS = 5
 # Two numbers: sizes at -O2 and at -Os, in bytes, or the median and the 90th percentile of an error.
 Levels = tuple[float, float]
 
@@ -138,19 +140,16 @@ class CodeFile(Struct, frozen=True):
             return None
         spec = dict(call.function.spec)
         values = {**call.parameters, **spec}
-        sizes = (row.size(3 * small, spec), row.size(3 * small + 1, values), row.size(3 * small + 2, spec))
-        shared, alone, parts = sizes
-        shared, alone = max(shared * IN_PROGRAMS, _LEAST), max(alone, _LEAST)
-        merged = min(max(round(parts), 0), round(shared) - _LEAST, round(alone) - _LEAST)
+        shared = max(round(row.size(3 * small, spec) * IN_PROGRAMS), _LEAST)
+        alone = max(round(row.size(3 * small + 1, values)), _LEAST)
         called = (name for name, condition in row.helpers.items() if term(condition)(values))
         helpers = {name: round(self.helpers[name][small]) for name in called}
-        same = ", ".join(row.choices_of_parts(3 * small + 2, spec))
-        helpers[f"{call.function.name} with {same}"] = merged
-        return CodeBytes(
-            round(shared) - merged,
-            round(alone) - merged,
-            {name: size for name, size in helpers.items() if size > 0},
-        )
+        if small:
+            parts = min(round(row.size(_SMALL_PARTS, spec)), shared - _LEAST, alone - _LEAST)
+            same = ", ".join(row.choices_of_parts(_SMALL_PARTS, spec))
+            helpers[f"{call.function.name} with {same}"] = parts
+            shared, alone = shared - max(parts, 0), alone - max(parts, 0)
+        return CodeBytes(shared, alone, {name: size for name, size in helpers.items() if size > 0})
 
 
 @cache

@@ -59,10 +59,10 @@ def test_helium_computes_signals(length: int, channels: int, taps: int) -> None:
 
 @pytest.mark.parametrize(("depth", "units"), [(640, 128), (128, 128), (200, 96)])
 def test_pairs_of_units_for_their_cycles(depth: int, units: int) -> None:
-    """Dense layers on M3: sums of two units in a word take more instructions, and fewer cycles."""
+    """Dense layers on M3: no kernel takes fewer cycles than sums of two units in a word."""
     graph = graphs.fully_connected_graph(depth, units, largest=60)
     found = considered(graph, "fully_connected", "cortex-m3")
-    pairs, eight = (found[f"s8_fully_connected__thumb2_{name}"] for name in ("pairs", "8"))
-    assert cost(pairs) < cost(eight)
-    assert (pairs.instructions or 0) > (eight.instructions or 0)
+    pairs = found["s8_fully_connected__thumb2_pairs"]
+    assert cost(pairs) == min(map(cost, found.values()))
+    assert len(found) > 1
     assert chosen(graph, "fully_connected", "cortex-m3") == {pairs.kernel.name}
