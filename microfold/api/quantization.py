@@ -61,8 +61,9 @@ def quantize(
         seed: seed that draws the samples.
         labels: class of each sample, for the accuracy: integers, a `.npy` file, or a text file with a number
             in each line.
-        mean, std: raw values x, such as pixels, become ``(x - mean) / std``: one number each, or one for each
-            channel. Empty: by the model's metadata.
+        mean: number, or one for each channel, that is subtracted from raw values such as pixels. Empty: by
+            the model's metadata.
+        std: number, or one for each channel, by which the differences from `mean` are divided.
         target: target for which RAM, flash and cycles are stated.
 
     Raises:
