@@ -3,10 +3,10 @@
 python make_frames.py
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from msgspec.structs import replace
 from rendering import background, camera, draw_person, draw_thing, random_clothes, random_pose
 
 HERE = Path(__file__).resolve().parent
