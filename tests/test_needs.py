@@ -50,7 +50,7 @@ def test_a_compiler_without_its_libraries(
 @pytest.mark.slow
 def test_the_end_of_a_run_names_them(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    command += ["tests/kernels/pool2d/test_words.py", "-k", "test_equals_reference"]
+    command += ["tests/kernels/depthwise_conv2d/test_pairs.py", "-k", "test_equals_reference"]
     environment = {**os.environ, "PATH": str(tmp_path), "CI": ""}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

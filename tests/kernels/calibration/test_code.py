@@ -103,14 +103,14 @@ def test_another_core_is_a_factor_off() -> None:
 
 
 def _file() -> CodeFile:
-    columns = (100.0, 80.0, 30.0, 60.0, 50.0, 0.0)
+    columns = (100.0, 80.0, 30.0, 60.0, 50.0, 20.0)
     row = CodeRow(
         2,
         True,
         0.01,
         {"base": columns, "kind=short": columns},
         columns,
-        (200.0, 160.0, 60.0, 120.0, 100.0, 0.0),
+        (200.0, 160.0, 60.0, 120.0, 100.0, 40.0),
         {"mf_power": "kind=short"},
     )
     return CodeFile(
@@ -138,8 +138,8 @@ def test_estimates_count_helpers_and_merged_parts_once() -> None:
     call = KernelCall(CFunction("f.c.j2", "f", (("kind", "short"),)))
     normal, small = (_file().estimate(call, small=small) for small in (False, True))
     assert normal is not None and small is not None
-    assert normal.alone == 160 - 60 and sum(normal.helpers.values()) == 60
-    assert small.alone == 100 and small.helpers == {"mf_power": 22}
+    assert normal.alone == 160 and not normal.helpers
+    assert small.alone == 100 - 40 and small.helpers == {"mf_power": 22, "f with kind=short": 40}
     assert _file().estimate(KernelCall(CFunction("g.c.j2", "g")), small=False) is None
 
 
