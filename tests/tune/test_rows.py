@@ -37,7 +37,9 @@ def test_kernels_are_measured(
     with Database(path, create=True) as database:
         tuning = Tuner(InlineExecutor(), StubRunner(), "a", database, candidates=4).tune(of)
     assert tuning.total_before is not None and tuning.total_after is not None
-    assert tuning.total_after < tuning.total_before
+    changed = any(layer.after != layer.before for layer in tuning.layers)
+    assert tuning.total_after <= tuning.total_before
+    assert (tuning.total_after < tuning.total_before) == changed
     assert any(layer.variants > 1 for layer in tuning.layers)
     costs = load_costs(path, of.target, of.options)
     program = compile_graph(parse(of.text), of.target, of.options, costs=costs)
