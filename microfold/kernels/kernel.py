@@ -324,6 +324,17 @@ KERNELS: list[Kernel] = []
 KernelType = TypeVar("KernelType", bound=Kernel)
 
 
+def define(base: type[Kernel], name: str, op: type[Op], doc: str, **attributes: object) -> None:
+    """Register a kernel that differs from its base class in class attributes only.
+
+    Args:
+        doc: docstring of the kernel.
+        attributes: class attributes in addition to its name and operator.
+    """
+    common = {"__module__": base.__module__, "__doc__": doc, "name": name, "op": op}
+    register(type(name, (base,), common | attributes))
+
+
 def register(kernel: type[KernelType]) -> type[KernelType]:
     """Add a kernel to `KERNELS`, the list that selection, tests and benchmarks read. Class decorator.
 

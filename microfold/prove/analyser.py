@@ -112,6 +112,8 @@ def analyse(
         problem = str(error)
     path = folder / _PROPERTIES
     alarms = tuple(_alarms(path)) if path.is_file() else ()
+    if not problem and not path.is_file():
+        problem = f"{FRAMA_C} must write {_PROPERTIES}; it ended successfully without"
     return Analysis(alarms, problem, time.monotonic() - begin)
 
 

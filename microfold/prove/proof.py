@@ -1,4 +1,4 @@
-"""ModelProof of a program: one analysis for each layer, of any content of the context.
+"""Proof of a program: one analysis for each layer, of any content of the context.
 
 A layer is analysed with an arena, a state and inputs of any bytes. Hence its proof holds whatever ran before,
 and the proofs of all layers together are a proof of every run, in any state. The analysed program has a
@@ -23,7 +23,7 @@ from microfold.prove.analyser import Alarm, Analysis, analyse, version
 from microfold.support.scratch import scratch_folder
 from microfold.target import Target
 
-# Each one holds for the C that runs, or is stated by the user of the C.
+# Conditions of every proof.
 ASSUMPTIONS = (
     "the analysis is sound: Frama-C's Eva, its C parser and its models of the C library",
     "the code is the C form of each kernel (MF_NO_ASM); tests compare it with the assembly",
@@ -35,7 +35,7 @@ _INTRINSICS = ("dsp", "mve")
 
 
 class LayerProof(Struct, frozen=True):
-    """ModelProof of one layer, or what it lacks."""
+    """Analysis of one layer, which may be a proof."""
 
     layer: int
     name: str
@@ -136,7 +136,7 @@ def prove(
 
 
 def harness(name: str, layer: int) -> str:
-    """Return a main function that runs one layer of a program on a context of any bytes."""
+    """Return C with a main function that runs one layer of a program on a context of any bytes."""
     return f"""#include "__fc_builtin.h"
 #include "{name}.h"
 
@@ -152,7 +152,7 @@ int main(void)
 
 
 def _analyse_layer(program: Program, folder: Path, layer: int, seconds: float) -> Analysis:
-    """Analyse one layer of the program in a folder, in a folder of its own in there."""
+    """Analyse one layer of the program whose files are in a folder."""
     own = folder / f"layer{layer}"
     own.mkdir()
     main = own / "main.c"
@@ -161,5 +161,5 @@ def _analyse_layer(program: Program, folder: Path, layer: int, seconds: float) -
 
 
 def _pointer_bits(target: Target) -> int:
-    """Return the number of bits of a pointer: this machine's for its own C, else those of a Cortex-M core."""
+    """Return the number of bits of a pointer on a target: a Cortex-M core, or this machine."""
     return 32 if target.cpu_flags else 8 * struct.calcsize("P")

@@ -133,7 +133,7 @@ def _named(source: object) -> dict[str, Array]:
 
 
 def _is_plain(source: object) -> bool:
-    """Return whether a value is an array whose elements all count, unlike those of a masked array."""
+    """Return whether a value is a numpy array without a mask."""
     return isinstance(source, np.ndarray) and not isinstance(source, np.ma.MaskedArray)
 
 

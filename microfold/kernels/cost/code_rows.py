@@ -145,10 +145,10 @@ class CodeFile(Struct, frozen=True):
         called = (name for name, condition in row.helpers.items() if term(condition)(values))
         helpers = {name: round(self.helpers[name][small]) for name in called}
         if small:
-            parts = min(round(row.size(_SMALL_PARTS, spec)), shared - _LEAST, alone - _LEAST)
+            parts = max(min(round(row.size(_SMALL_PARTS, spec)), shared - _LEAST, alone - _LEAST), 0)
             same = ", ".join(row.choices_of_parts(_SMALL_PARTS, spec))
             helpers[f"{call.function.name} with {same}"] = parts
-            shared, alone = shared - max(parts, 0), alone - max(parts, 0)
+            shared, alone = shared - parts, alone - parts
         return CodeBytes(shared, alone, {name: size for name, size in helpers.items() if size > 0})
 
 

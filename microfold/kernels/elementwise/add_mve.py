@@ -12,7 +12,7 @@ from microfold.kernels.elementwise.add import centred_hull, quantized_parameters
 from microfold.kernels.elementwise.broadcast import LOOP_FIELDS
 from microfold.kernels.elementwise.broadcast_mve import BinaryMve, lane_form
 from microfold.kernels.fields import Field, declare
-from microfold.kernels.kernel import register
+from microfold.kernels.kernel import define, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.names import activation_type
 from microfold.kernels.packing.mve import MveForm
@@ -138,14 +138,8 @@ class _ScaledSumMve(BinaryMve):
 
 def _define(name: str, operator: type[Add | Sub | SquaredDifference], combine: str) -> None:
     dtype = activation_type(name)
-    attributes = {
-        "__doc__": f"{operator.__name__} of {dtype.value} by the reference's steps, in vectors of four.",
-        "name": name,
-        "op": operator,
-        "dtype": dtype,
-        "combine": combine,
-    }
-    register(type(f"{operator.__name__}{dtype.name.title()}Mve", (_ScaledSumMve,), attributes))
+    doc = f"{operator.__name__} of {dtype.value} by the reference's steps, in vectors of four."
+    define(_ScaledSumMve, name, operator, doc, dtype=dtype, combine=combine)
 
 
 # The kernels named ``_scaled`` follow the reference; others have a linear form.

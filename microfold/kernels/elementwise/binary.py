@@ -14,7 +14,7 @@ from microfold.kernels.elementwise import float_expressions, plain_expressions
 from microfold.kernels.elementwise.add import centred_hull, plan_short
 from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
 from microfold.kernels.fields import Field, Fields, declare
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, define, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.activations.clip import Clip
@@ -228,15 +228,8 @@ _LIKE = {
 def _define(name: str, expression: str) -> None:
     """Register a kernel of the C expression."""
     operator, dtype = operator_of(name), names.activation_type(name)
-    attributes = {
-        "__doc__": f"{operator.__name__} of {dtype.value}: ``{expression}`` for each a and b.",
-        "name": name,
-        "like": _LIKE.get(name),
-        "op": operator,
-        "dtype": dtype,
-        "expression": expression,
-    }
-    register(type(f"{operator.__name__}{dtype.name.title()}", (_Arithmetic,), attributes))
+    doc = f"{operator.__name__} of {dtype.value}: ``{expression}`` for each a and b."
+    define(_Arithmetic, name, operator, doc, like=_LIKE.get(name), dtype=dtype, expression=expression)
 
 
 for _name, _expression in (float_expressions.BINARY | plain_expressions.PLAIN).items():

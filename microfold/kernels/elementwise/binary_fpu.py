@@ -10,7 +10,7 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
 from microfold.kernels.fields import declare
-from microfold.kernels.kernel import ResourceTradeoff, register
+from microfold.kernels.kernel import ResourceTradeoff, define
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.float32_block import float_clamping
 from microfold.kernels.requantize import output_range
@@ -67,14 +67,8 @@ class _ArithmeticFpu(BinaryKernel):
 
 
 def _define(name: str, operator: type[Op], expression: str) -> None:
-    attributes = {
-        "__doc__": f"{operator.__name__} of float32: ``{expression}`` for four elements a and b at a time.",
-        "name": name,
-        "op": operator,
-        "operator": operator.name,
-        "expression": expression,
-    }
-    register(type(f"{operator.__name__}FloatFpu", (_ArithmeticFpu,), attributes))
+    doc = f"{operator.__name__} of float32: ``{expression}`` for four elements a and b at a time."
+    define(_ArithmeticFpu, name, operator, doc, operator=operator.name, expression=expression)
 
 
 _define("f32_add__fpu", Add, "a + b")

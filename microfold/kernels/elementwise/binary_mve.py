@@ -9,7 +9,7 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.elementwise.broadcast import LOOP_FIELDS
 from microfold.kernels.elementwise.broadcast_mve import BinaryMve
 from microfold.kernels.fields import declare
-from microfold.kernels.kernel import register
+from microfold.kernels.kernel import define
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.names import activation_type
 from microfold.kernels.requantize import output_range
@@ -50,16 +50,16 @@ class _Arithmetic(BinaryMve):
 
 def _define(name: str, operator: type[Op], expression: str) -> None:
     dtype = activation_type(name)
-    attributes = {
-        "__doc__": f"{operator.__name__} of {dtype.value}: ``{expression}`` for vectors a and b.",
-        "name": name,
-        "op": operator,
-        "dtype": dtype,
-        "lanes": 16 // dtype.itemsize,
-        "expression": expression,
-        "features": frozenset({"mve_fp" if dtype.is_float else "mve"}),
-    }
-    register(type(f"{operator.__name__}{dtype.name.title()}Mve", (_Arithmetic,), attributes))
+    define(
+        _Arithmetic,
+        name,
+        operator,
+        f"{operator.__name__} of {dtype.value}: ``{expression}`` for vectors a and b.",
+        dtype=dtype,
+        lanes=16 // dtype.itemsize,
+        expression=expression,
+        features=frozenset({"mve_fp" if dtype.is_float else "mve"}),
+    )
 
 
 _define("f32_add__mve", Add, "vaddq_f32(a, b)")

@@ -21,7 +21,7 @@ from microfold.kernels.elementwise.broadcast import (
     merge_axes,
 )
 from microfold.kernels.fields import Field, declare
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, define, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.names import activation_type
 from microfold.ops.elementwise.compare import LEFT_SHIFT, Compare
@@ -166,18 +166,7 @@ def _increases(numbers: Array) -> bool:
 
 for _name in ("s16_compare__c", "s32_compare__c", "s64_compare__c", "f32_compare__c", "bool_compare__c"):
     _dtype = activation_type(_name)
-    register(
-        type(
-            f"Compare{_dtype.name.title()}",
-            (_Compare,),
-            {
-                "__doc__": f"Comparison of {_dtype.value} elements without scaling.",
-                "name": _name,
-                "op": Compare,
-                "dtype": _dtype,
-            },
-        )
-    )
+    define(_Compare, _name, Compare, f"Comparison of {_dtype.value} elements without scaling.", dtype=_dtype)
 
 
 # C types of the elements that a selection copies; float16 is copied as its bits.

@@ -11,7 +11,7 @@ from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
 from microfold.kernels.elementwise.broadcast_mve import run_terms
 from microfold.kernels.fields import declare
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, define, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.float16_mve import LANES
 from microfold.kernels.packing.float32_block import float_clamping
@@ -67,23 +67,13 @@ class _HalfBinaryMve(BinaryKernel):
 
 
 def _define_portable(name: str, operator: type[Op], expression: str) -> None:
-    attributes = {
-        "__doc__": f"{operator.__name__} of float16: ``{expression}`` in float32, rounded.",
-        "name": name,
-        "op": operator,
-        "expression": expression,
-    }
-    register(type(f"{operator.__name__}Half", (_HalfBinary,), attributes))
+    doc = f"{operator.__name__} of float16: ``{expression}`` in float32, rounded."
+    define(_HalfBinary, name, operator, doc, expression=expression)
 
 
 def _define_mve(name: str, operator: type[Op], intrinsic: str) -> None:
-    attributes = {
-        "__doc__": f"{operator.__name__} of float16: ``{intrinsic}``, eight elements at a time.",
-        "name": name,
-        "op": operator,
-        "intrinsic": intrinsic,
-    }
-    register(type(f"{operator.__name__}HalfMve", (_HalfBinaryMve,), attributes))
+    doc = f"{operator.__name__} of float16: ``{intrinsic}``, eight elements at a time."
+    define(_HalfBinaryMve, name, operator, doc, intrinsic=intrinsic)
 
 
 _define_portable("f16_add__c", Add, "x + y")

@@ -10,7 +10,7 @@ from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.cost.terms import Terms, vector_terms
 from microfold.kernels.fields import Fields, declare, describe
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, define
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import LANES
 from microfold.kernels.requantize import output_range
@@ -121,12 +121,9 @@ def _described(fields: Fields, dtype: DType) -> Fields:
 
 def _define(operator: type[Op], portable_name: str, mve_name: str) -> None:
     """Register the kernels of one operator; all operators share their C functions."""
-    stem = operator.__name__
-    doc = f"{stem} of 8-bit values, {{}}, by a table that its reference computes."
-    portable = {"__doc__": doc.format("one by one"), "name": portable_name, "op": operator}
-    vectors = {"__doc__": doc.format("sixteen at a time"), "name": mve_name, "op": operator}
-    register(type(f"{stem}Table", (TableKernel,), portable))
-    register(type(f"{stem}TableMve", (TableMve,), vectors))
+    doc = f"{operator.__name__} of 8-bit values, {{}}, by a table that its reference computes."
+    define(TableKernel, portable_name, operator, doc.format("one by one"))
+    define(TableMve, mve_name, operator, doc.format("sixteen at a time"))
 
 
 _define(Abs, "s8_abs__c_table", "s8_abs__mve_table")

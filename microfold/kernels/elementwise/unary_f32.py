@@ -12,7 +12,7 @@ from microfold.kernels.cost.terms import Terms, length_prefix
 from microfold.kernels.elementwise import float_expressions
 from microfold.kernels.elementwise.binary import UnaryKernel
 from microfold.kernels.fields import declare
-from microfold.kernels.kernel import register
+from microfold.kernels.kernel import define, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.abs import Abs
@@ -152,15 +152,5 @@ for _operator, _name in (
     (Tanh, "f32_tanh__c"),
 ):
     _text = float_expressions.ACTIVATIONS[_operator.name]
-    register(
-        type(
-            f"{_operator.__name__}Float",
-            (_FixedExpression,),
-            {
-                "__doc__": f"{_operator.__name__} of float32: ``{_text}`` for each element x.",
-                "name": _name,
-                "op": _operator,
-                "text": _text,
-            },
-        )
-    )
+    _doc = f"{_operator.__name__} of float32: ``{_text}`` for each element x."
+    define(_FixedExpression, _name, _operator, _doc, text=_text)

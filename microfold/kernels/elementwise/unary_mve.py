@@ -12,7 +12,7 @@ from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.cost.terms import Terms, vector_terms
 from microfold.kernels.elementwise.binary import C_TYPES, DequantizePortable, UnaryKernel
 from microfold.kernels.fields import declare
-from microfold.kernels.kernel import register
+from microfold.kernels.kernel import define, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.abs import Abs
@@ -134,14 +134,5 @@ for _operator, _name in (
     (LeakyRelu, "f32_leaky_relu__mve"),
     (Unary, "f32_unary__mve"),
 ):
-    register(
-        type(
-            f"{_operator.__name__}FloatMve",
-            (_FloatMve,),
-            {
-                "__doc__": f"{_operator.__name__} of float32, four elements at a time, by intrinsics.",
-                "name": _name,
-                "op": _operator,
-            },
-        )
-    )
+    _doc = f"{_operator.__name__} of float32, four elements at a time, by intrinsics."
+    define(_FloatMve, _name, _operator, _doc)

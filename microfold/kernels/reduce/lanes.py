@@ -10,7 +10,7 @@ from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.fields import Field, declare
-from microfold.kernels.kernel import register
+from microfold.kernels.kernel import define
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.names import activation_type
 from microfold.kernels.reduce.portable import Reduction
@@ -94,17 +94,17 @@ def _define(name: str, operator: type[Op], combine: str) -> None:
     """Register a kernel; ``mve`` or ``fpu`` is in its name."""
     dtype, core = activation_type(name), "mve" if "__mve" in name else "fpu"
     how = "in vectors, by " + combine if core == "mve" else "four channels at once in C"
-    attributes = {
-        "__doc__": f"{operator.__name__} of {dtype.value}: {how}.",
-        "name": name,
-        "op": operator,
-        "features": frozenset({"mve_fp" if core == "mve" and dtype.is_float else core}),
-        "dtypes": (dtype,),
-        "dtype": dtype,
-        "core": core,
-        "combine": combine,
-    }
-    register(type(f"{operator.__name__}{dtype.name.title()}{core.title()}", (_Lanes,), attributes))
+    define(
+        _Lanes,
+        name,
+        operator,
+        f"{operator.__name__} of {dtype.value}: {how}.",
+        features=frozenset({"mve_fp" if core == "mve" and dtype.is_float else core}),
+        dtypes=(dtype,),
+        dtype=dtype,
+        core=core,
+        combine=combine,
+    )
 
 
 _define("f32_mean__mve_4", Mean, "vaddq")

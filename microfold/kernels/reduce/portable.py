@@ -12,7 +12,7 @@ from microfold.kernels.elementwise.add import plan_one
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.broadcast import contiguous_strides, loop_records, merge_axes
 from microfold.kernels.fields import Field, declare
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, define, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.reduce.mean import Mean, Sum
@@ -218,20 +218,8 @@ class MeanInt64(_MeanPlain):
 
 
 def _define(name: str, operator: type[Op], dtypes: tuple[DType, ...], start: str, combine: str) -> None:
-    register(
-        type(
-            operator.__name__ + (dtypes[0].name.title() if len(dtypes) == 1 else ""),
-            (Reduction,),
-            {
-                "__doc__": f"{operator.__name__} of {', '.join(t.value for t in dtypes)}: ``{combine}``.",
-                "name": name,
-                "op": operator,
-                "dtypes": dtypes,
-                "start": start,
-                "combine": combine,
-            },
-        )
-    )
+    doc = f"{operator.__name__} of {', '.join(t.value for t in dtypes)}: ``{combine}``."
+    define(Reduction, name, operator, doc, dtypes=dtypes, start=start, combine=combine)
 
 
 _ANY = (*(DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32),)
