@@ -229,7 +229,7 @@ class _Checked(DataflowPattern, frozen=True):
 
 class _Dominated(DataflowPattern, frozen=True):
     inner: DataflowPattern
-    way: Path
+    path: Path
 
     def find(self, value: Value, where: str, state: MatchState, search: MatchSearch) -> States:
         for found in self.inner.find(value, where, state, search):
@@ -237,7 +237,7 @@ class _Dominated(DataflowPattern, frozen=True):
             if node is None:
                 search.refuse(found, where, "be computed by a node", search.origin(value))
                 continue
-            grown = self.way.grown(node, where, found, search)
+            grown = self.path.grown(node, where, found, search)
             if grown is not None:
                 yield grown
 

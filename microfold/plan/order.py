@@ -223,36 +223,36 @@ class _Search:
         came: dict[int, tuple[int, int]] = {}
         number = 0
         while waiting and self.steps > 0:
-            way = heapq.heappop(waiting)
-            state = way.done
-            if peaks[state.calls] < way.peak:
+            path = heapq.heappop(waiting)
+            state = path.done
+            if peaks[state.calls] < path.peak:
                 continue
-            if way.left == 0:
+            if path.left == 0:
                 return _trace(came, state.calls)
-            ready = self._ready(way)
+            ready = self._ready(path)
             found = [(call, *self.step(state, call)) for call in ready]
-            free = next((f for f in found if f[1] <= way.peak and f[2].held <= state.held), None)
+            free = next((f for f in found if f[1] <= path.peak and f[2].held <= state.held), None)
             for call, need, after in [free] if free else found:
-                peak = max(way.peak, need)
+                peak = max(path.peak, need)
                 if peak < limit and peak < peaks.get(after.calls, limit):
                     peaks[after.calls], came[after.calls] = peak, (state.calls, call)
                     number += 1
-                    heapq.heappush(waiting, _Path(peak, way.left - 1, number, after, call, ready))
+                    heapq.heappush(waiting, _Path(peak, path.left - 1, number, after, call, ready))
         return None
 
-    def _ready(self, way: _Path) -> list[int]:
+    def _ready(self, path: _Path) -> list[int]:
         """Return the calls that may come next."""
-        if way.last < 0:
-            return [*way.ready]
-        woken = [after for after in self._after[way.last] if not self._before[after] & ~way.done.calls]
-        return sorted([*(i for i in way.ready if i != way.last), *woken])
+        if path.last < 0:
+            return [*path.ready]
+        woken = [after for after in self._after[path.last] if not self._before[after] & ~path.done.calls]
+        return sorted([*(i for i in path.ready if i != path.last), *woken])
 
 
-def _reached(number: int, ways: Sequence[Sequence[int]]) -> int:
+def _reached(number: int, successors: Sequence[Sequence[int]]) -> int:
     """Return a call and all calls that are reachable from it, as a bit mask."""
     found, waiting = 1 << number, [number]
     while waiting:
-        for other in ways[waiting.pop()]:
+        for other in successors[waiting.pop()]:
             if not found >> other & 1:
                 found |= 1 << other
                 waiting.append(other)

@@ -34,9 +34,9 @@ def alternatives(choices: Iterable[PassChoice], most: int) -> list[Trace]:
     found: list[tuple[float, str, str]] = []
     for choice in choices:
         best = max(choice.estimates[choice.taken], 1.0)
-        ratios = {way: cost / best for way, cost in choice.estimates.items() if way != choice.taken}
-        found += [(ratio, choice.name, way) for way, ratio in ratios.items() if ratio <= MOST_OF_BEST]
-    return [{name: way} for _, name, way in sorted(found)[:most]]
+        ratios = {option: cost / best for option, cost in choice.estimates.items() if option != choice.taken}
+        found += [(ratio, choice.name, option) for option, ratio in ratios.items() if ratio <= MOST_OF_BEST]
+    return [{name: option} for _, name, option in sorted(found)[:most]]
 
 
 def best_plan(records: Sequence[ProgramRecord], options: Options) -> Plan:

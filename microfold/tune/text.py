@@ -71,10 +71,10 @@ def _choices(tuning: Tuning) -> Table:
     )
     table = Table("whole runs", (*columns, number("cycles"), TableColumn("others", rank=1)))
     for choice in tuning.choices:
-        before, after = (choice.cycles.get(way) for way in (choice.before, choice.after))
+        before, after = (choice.cycles.get(option) for option in (choice.before, choice.after))
         taken = "the same" if choice.before == choice.after else choice.after
-        others = [way for way in choice.cycles if way not in (choice.before, choice.after)]
-        told = ", ".join(f"{way} {choice.cycles[way]:,}" for way in others)
+        others = [option for option in choice.cycles if option not in (choice.before, choice.after)]
+        told = ", ".join(f"{option} {choice.cycles[option]:,}" for option in others)
         table.add(choice.name, choice.before, _number(before), taken, _number(after), told)
     return table
 

@@ -216,7 +216,7 @@ class _Search:
             (each.layer, each.variant): each.reason for each in database.failures(setting, program)
         }
         self._passed_over: dict[tuple[str, str], str] = {}
-        self._ways: dict[str, _ProgramChoices] = {}
+        self._builds: dict[str, _ProgramChoices] = {}
         self._tried: set[tuple[str, str]] = set()
         self._kernels_tried: set[tuple[str, str]] = set()
         self._choices: Sequence[PassChoice] = ()
@@ -226,25 +226,25 @@ class _Search:
         base = Compiled(self._subject, listing=True)
         base.selected(self._only)  # rejects wrong names before the first measurement
         self._choices = base.choices if not self._only else []
-        self._best = self._way({}, base)
+        self._best = self._build({}, base)
         self._tune([self._best])
         if not self._records:
             return  # nothing was measured to compare with
         others = [self._compiled(trace) for trace in alternatives(self._choices, self._candidates)]
-        ways = [self._way(other.trace, other) for other in others if other is not None]
-        self._tune(ways[: self._trials.take(len(ways))])
+        builds = [self._build(other.trace, other) for other in others if other is not None]
+        self._tune(builds[: self._trials.take(len(builds))])
         best = self._better_alone()
         together = self._compiled(best) if len(best) > 1 else None
         if together is not None:
-            self._tune([self._way(best, together)])
+            self._tune([self._build(best, together)])
         # Program of a build with all measurements so far.
         trace = best_plan(self._records, self._subject.options).trace
-        self._best = self._ways.get(trace_text(trace)) or self._way(trace, self._with(trace))
+        self._best = self._builds.get(trace_text(trace)) or self._build(trace, self._with(trace))
         self._tune([self._best])
 
     def result(self, boards_lost: Mapping[str, str]) -> Tuning:
         """Return the result of the search."""
-        subject, base, best = self._subject, self._ways[""], self._best
+        subject, base, best = self._subject, self._builds[""], self._best
         cycles = best_plan(self._records, subject.options).cycles
         model = subject.target.cycle_model
         return Tuning(
@@ -268,10 +268,10 @@ class _Search:
     def _records(self) -> list[ProgramRecord]:
         return self._database.programs(self._setting, self._program)
 
-    def _way(self, trace: Trace, compiled: Compiled) -> _ProgramChoices:
-        way = _ProgramChoices(trace, compiled, compiled)
-        self._ways[trace_text(trace)] = way
-        return way
+    def _build(self, trace: Trace, compiled: Compiled) -> _ProgramChoices:
+        build = _ProgramChoices(trace, compiled, compiled)
+        self._builds[trace_text(trace)] = build
+        return build
 
     def _with(self, trace: Trace) -> Compiled:
         return Compiled(self._subject, trace=trace)
@@ -280,25 +280,25 @@ class _Search:
         """Return the compilation with certain choices; None if it fails, is too large, or has known code."""
         found = self._with(trace)
         try:
-            known = {way.before.code for way in self._ways.values()}
+            known = {build.before.code for build in self._builds.values()}
             return None if found.too_large or found.code in known else found
         except MicrofoldError:
             return None
 
-    def _tune(self, ways: Sequence[_ProgramChoices]) -> None:
+    def _tune(self, builds: Sequence[_ProgramChoices]) -> None:
         """Measure programs and their kernels, then the programs with the best kernels by measurements."""
-        self._measuring.measure([job for way in ways for job in self._whole(way)])
+        self._measuring.measure([job for build in builds for job in self._whole(build)])
         works = {record.trace for record in self._records}
         # If the first program fails, a kernel may be the cause, so its kernels are measured anyway.
-        ways = [way for way in ways if not way.trace or trace_text(way.trace) in works]
+        builds = [build for build in builds if not build.trace or trace_text(build.trace) in works]
         jobs: list[Job] = []
         known = {*self._database.figures(self._setting), *self._kernels_tried}
-        for way in ways:
-            layers = way.before.selected(self._only)
+        for build in builds:
+            layers = build.before.selected(self._only)
             tried = self._within_budget(layers, self._without_failed(layers, known))
             for forced in rounds(layers, tried, self._candidates):
                 kinds = {number: layers[number].key for number in forced}
-                jobs.append(Job(self._subject, forced, way.trace, kinds=kinds))
+                jobs.append(Job(self._subject, forced, build.trace, kinds=kinds))
                 known |= {(kinds[number], variant) for number, variant in forced.items()}
         self._kernels_tried |= known
         self._measuring.measure(jobs)
@@ -308,26 +308,26 @@ class _Search:
             found = self._database.figures(self._setting), self._database.failed_variants(self._setting)
             if found == before:
                 break
-            for way in ways:
-                way.after = self._decided(way.trace)
+            for build in builds:
+                build.after = self._decided(build.trace)
             # Measurements of kernels that had only estimates can change the selection.
-            jobs = [job for way in ways for job in self._whole(way)]
+            jobs = [job for build in builds for job in self._whole(build)]
             if not jobs:
                 break
             self._measuring.measure(jobs)
 
-    def _whole(self, way: _ProgramChoices) -> list[Job]:
+    def _whole(self, build: _ProgramChoices) -> list[Job]:
         """Return the job that measures a program, unless it is already measured or has failed before."""
-        code = way.after.code
-        tried = trace_text(way.trace), code
+        code = build.after.code
+        tried = trace_text(build.trace), code
         if tried in self._tried or any((record.trace, record.code) == tried for record in self._records):
             return []
         self._tried.add(tried)
         if ("", code) in self._failed:
             self._passed_over["", code] = self._failed["", code]
             return []
-        costs = self._costs() if way.after.costs is not None else None
-        return [Job(self._subject, {}, way.trace, costs, code=code)]
+        costs = self._costs() if build.after.costs is not None else None
+        return [Job(self._subject, {}, build.trace, costs, code=code)]
 
     def _decided(self, trace: Trace) -> Compiled:
         return Compiled(self._subject, costs=self._costs(), trace=trace)
@@ -379,8 +379,8 @@ class _Search:
     def _compare_choice(self, choice: PassChoice, cycles: Mapping[str, int]) -> TunedChoice:
         """Return a choice with the cycles of its alternatives. `cycles` has cycles by program code."""
         found: dict[str, int] = {}
-        alone = [way for way in self._ways.values() if len(way.trace) <= 1]
-        for compiled in (each for way in alone for each in (way.before, way.after)):
+        alone = [build for build in self._builds.values() if len(build.trace) <= 1]
+        for compiled in (each for build in alone for each in (build.before, build.after)):
             taken, took = compiled.answers.get(choice.name), cycles.get(compiled.code)
             if taken is not None and took is not None:
                 found[taken] = min(took, found.get(taken, took))

@@ -141,7 +141,7 @@ def what_if_section(alternatives: Sequence[WhatIfBuild], own: tuple[str, str] | 
 
 def tradeoffs_section(front: Sequence[Tradeoff]) -> TradeoffsSection:
     """Return the section of Pareto-optimal builds for the page's target."""
-    ways = {
+    builds = {
         WhatIfBuild(
             "", t.optimize, None, t.ram, t.flash, False, t.estimated_instructions, t.estimated_cycles
         ): t
@@ -150,11 +150,11 @@ def tradeoffs_section(front: Sequence[Tradeoff]) -> TradeoffsSection:
     cycles = all(t.estimated_cycles is not None for t in front)
     unit = "cycles" if cycles else "instructions"
 
-    def tip(way: WhatIfBuild) -> str:
-        time = f"{number(time_of(way))} {unit}"
-        return f"{ways[way].arguments}: {time}, {number(way.flash)} bytes of flash, {number(way.ram)} of RAM"
+    def tip(build: WhatIfBuild) -> str:
+        memory = f"{number(build.flash)} bytes of flash, {number(build.ram)} of RAM"
+        return f"{builds[build].arguments}: {number(time_of(build))} {unit}, {memory}"
 
-    field = _Field([*ways], {"": "op0"}, {*ways}, None, time_of, unit, tip)
+    field = _Field([*builds], {"": "op0"}, {*builds}, None, time_of, unit, tip)
     rows = [
         TradeoffRow(
             t.arguments,
@@ -165,9 +165,9 @@ def tradeoffs_section(front: Sequence[Tradeoff]) -> TradeoffsSection:
     return TradeoffsSection(_charts(field), rows)
 
 
-def _instructions(way: BuildFigures) -> int | None:
+def _instructions(build: BuildFigures) -> int | None:
     """Return the estimated instructions, which can be compared between cores."""
-    return way.estimated_instructions
+    return build.estimated_instructions
 
 
 def _charts(field: _Field) -> list[WhatIfChart]:
